@@ -1,13 +1,11 @@
 """Shapes and types are checked in tests only: the import hook comes before any import of largen."""
 
-import gc
 import os
 import signal
 import subprocess
 import sys
 import time
 from datetime import date
-from pathlib import Path
 
 # One thread for PyTorch and BLAS, read when they load: arrays are small here, and tests run
 # beside each other; threads that wait for each other take most of the time.
@@ -22,6 +20,7 @@ import hypothesis
 import pytest
 import tests.typecheck  # loaded here, so that the hook finds it by name
 from jaxtyping import install_import_hook
+from tests.compiled import forget_programs
 
 os.environ.setdefault("MPLBACKEND", "agg")
 install_import_hook("largen", f"{tests.typecheck.__name__}.typecheck")
@@ -73,10 +72,6 @@ def pytest_configure(config):
         os.environ.update(with_it)
 
 
-MAPS = Path("/proc/self/maps")
-MOST_MAPS = 20_000  # Linux allows a process 65530; compiled programs keep tens of them each
-
-
 def pytest_collection_modifyitems(config, items):
     """Begin with another test each day if there may be no time for all of them."""
     if config.getoption("within") is not None and items:
@@ -106,11 +101,7 @@ def pytest_runtest_setup(item):
 def _forget_compiled_programs():
     """Let go of compiled programs before a process has more of them than it may map."""
     yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
-        import jax
-
-        jax.clear_caches()
-        gc.collect()
+    forget_programs()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 A residual MLP of width 64 and depth 16 on digits, the same batches for both. The separate runs are
 plain PyTorch: an optimizer with the plan's parameter groups. Run as
-``python benchmarks/bench_sweeps.py``; two minutes. Ratios are of the same run.
+``python -m benchmarks.bench_sweeps``; two minutes. Ratios are of the same run.
 
 What batching saves is the cost of calling many small operations, so that the ratio falls with the
 batch and with the width, and on one thread more than on several.
@@ -14,10 +14,10 @@ import time
 import torch
 from torch import nn
 
-from largen.sweeps.tasks import digits_task
+from examples.models import ResidualMLP
+from examples.tasks import digits_task
 from largen.transfer.replicas import Replica
 from largen.transfer.torch import scale
-from largen.transfer.torch.models import ResidualMLP
 from largen.transfer.torch.optimizers import OPTIMIZERS
 from largen.transfer.torch.replicas import train_replicas
 

@@ -3,7 +3,7 @@
 Gradient descent, 200 steps, no normalisation; base width 64 and depth 4; widths 64 … 1024, depths
 4 … 64; standard parameterization, μP and depth-μP. Run as
 
-    python benchmarks/bench_transfer.py [FOLDER] [--widths …] [--seeds 3] [--wide-seeds 1]
+    python -m benchmarks.bench_transfer [FOLDER] [--widths …] [--seeds 3] [--wide-seeds 1]
         [--wide-depths …]
 
 Half an hour of one core. Every finished cell is kept in FOLDER, and the same call resumes where it
@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.models import ResidualMLP
+from examples.tasks import digits_task
 from largen.sweeps import Sweep, sweep
-from largen.sweeps.tasks import digits_task
-from largen.transfer.torch.models import ResidualMLP
 
 BASE, WIDTHS, DEPTHS = (64, 4), (64, 256, 1024), (4, 16, 64)
 SHAPES = [(width, depth) for width in WIDTHS for depth in DEPTHS]

@@ -87,6 +87,10 @@ CALLS: dict[str, Callable[[int], Any]] = {
     "kernel, 3 layers of tanh, 100 samples": lambda s: lg.kernel(lg.mlp(3, "tanh"), inputs(100)),
     "kernel, 3 layers of tanh, 1000 samples": lambda s: lg.kernel(lg.mlp(3, "tanh"), inputs(1000)),
     "kernel, 3 layers of relu, 1000 samples": lambda s: lg.kernel(lg.mlp(3, "relu"), inputs(1000)),
+    "kernel, 3 layers of elu, 20 samples": lambda s: lg.kernel(lg.mlp(3, "elu"), inputs(20)),
+    "kernel, 3 layers of tanh, 20 samples of mean square 60": lambda s: lg.kernel(
+        lg.mlp(3, "tanh"), 60**0.5 * inputs(20, seed=s)
+    ),
     "NNGPRegressor(optimize=True).fit, 300 samples": fit,
     "kernel limit, 3 layers, 200 + 200 samples, 100 steps": solve_lazy,
     "train, 3 layers, width 256, 8 networks, 100 samples, 100 steps": train(256, 8),

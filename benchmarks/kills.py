@@ -1,7 +1,7 @@
 """What writes files is killed at random, again and again: nothing is lost, every bit is right.
 
-    python benchmarks/kills.py            # 20 kills of each of five, some fifteen minutes
-    python benchmarks/kills.py sweep 5    # five kills of a sweep
+    python -m benchmarks.kills            # 20 kills of each of five, some fifteen minutes
+    python -m benchmarks.kills sweep 5    # five kills of a sweep
 
 A sweep with a folder, a deep solution with a checkpoint, ``stored_kernel``, alone and with workers,
 and ``Trajectory.save`` run in processes of their own, which SIGKILL ends at a time that is drawn
@@ -38,9 +38,9 @@ def digest(*arrays):
 
 def sweep(folder):
     """Twelve cells; those that are finished are files."""
+    from examples.models import ResidualMLP
     from largen.sweeps import Task
     from largen.sweeps import sweep as swept
-    from largen.transfer.torch.models import ResidualMLP
 
     x = np.random.default_rng(0).normal(size=(256, 64)).astype("float32")
     task = Task(x, (x[:, 0] > 0).astype(int), steps=150)
@@ -125,7 +125,7 @@ CASES = {"sweep": (sweep, cells), "deep": (deep, replicates), "stored": (stored,
 
 def child(name, folder):
     """Return a process that says when it begins, and what it has found."""
-    words = [sys.executable, __file__, "--child", name, str(folder)]
+    words = [sys.executable, "-m", "benchmarks.kills", "--child", name, str(folder)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 

@@ -6,10 +6,10 @@ and with a limit, plus a part that depends on them and vanishes as n^(−½). Th
 pairs of networks with different initial weights is the square of the learned part, without bias.
 
 Besides, the initial outputs f₀ vanish as n^(−½). With targets y they are a part of the error
-f₀ − y, and of the response to it; with targets f₀ + y, as in ``largen transfer audit``, they are
+f₀ − y, and of the response to it; with targets f₀ + y, as in ``python -m tools.audit``, they are
 not. Run as
 
-    python benchmarks/parts_of_change.py [TABLE.txt] [--models T5 Whisper …] [--seeds 4]
+    python -m benchmarks.parts_of_change [TABLE.txt] [--models T5 Whisper …] [--seeds 4]
 
 It needs transformers; minutes of one core. ``parts_of_change.txt`` is its table.
 """
@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from largen.transfer.torch.plan import TorchPlan
-from largen.transfer.torch.quiet import Quiet, random_targets
 from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
-from largen.transfer.torch.stock import BASE, StockModel, stock_models
+from tools.audit.quiet import Quiet, random_targets
+from tools.audit.stock import BASE, StockModel, stock_models
 
 GROWTH, STEPS, RATE = (1, 2, 4), 4, 2e-3
 

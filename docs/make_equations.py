@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import largen as lg
-from largen.bibliography import PAPERS
+from largen.bibliography import references
 
 ROOT = Path(__file__).parents[1]
 SOURCES, TESTS = ROOT / "src" / "largen", ROOT / "tests"
@@ -29,6 +29,32 @@ SECTION = r"§+\s?\d+(?:\.\d+)*|App\.\s+[A-Z](?:\.\d+)*|section\s+\d+(?:\.\d+)*|
 CITED = re.compile(f"{EQUATION}|{STATEMENT}|{SECTION}")
 # Code and examples of docstrings hold numbers in brackets that are no equations.
 CODE = re.compile(r"``[^`]*``|^[ ]*(?:>>>|\.\.\.)[^\n]*$", re.MULTILINE)
+# The words with which docstrings cite a paper, by its key in references.bib.
+CITED_AS = {
+    "williams1997computing": r"Williams 1997",
+    "cho2009kernel": r"Cho (?:&|and) Saul",
+    "poole2016exponential": r"Poole et al\.",
+    "pennington2017resurrecting": r"Pennington, Schoenholz",
+    "schoenholz2017deep": r"Schoenholz et al\.",
+    "chizat2019lazy": r"Chizat, Oyallon",
+    "golikov2020towards": r"Golikov",
+    "hron2020infinite": r"Hron, Bahri",
+    "lewkowycz2020large": r"Lewkowycz",
+    "yang2021tensor": r"Yang and Hu",
+    "zavatone2021exact": r"Zavatone-Veth",
+    "bahri2022les": r"Bahri and Hanin",
+    "bordelon2022self": r"Bordelon and Pehlevan, \*?Self-consistent",
+    "li2022neural": r"Li, Nica and Roy",
+    "roberts2022principles": r"Roberts, Yaida",
+    "yang2022tensor": r"Yang et al\. 2022",
+    "bordelon2023depthwise": r"Bordelon et al\.|Bordelon, Noci",
+    "bordelon2023dynamics": r"Bordelon and Pehlevan, \*?Dynamics of finite",
+    "pehlevan2023lecture": r"Pehlevan and Bordelon",
+    "yang2023spectral": r"Yang, Simon",
+    "bordelon2024transformer": r"Bordelon, Chaudhry and Pehlevan",
+    "dey2025dont": r"Dey et al\.",
+    "hanin2026primer": r"Hanin's (?:primer|lectures)|Hanin, lectures|Hanin, \*?Neural",
+}
 REACH = 260  # characters after a paper's name within which numbers are taken for its own
 MOST_TESTS = 2  # files of tests that are listed for a function
 
@@ -73,9 +99,9 @@ def docstrings(path: Path) -> Iterator[tuple[str, str]]:
 def papers_named(text: str) -> list[tuple[int, int, str]]:
     """Return where each paper is named in a text, in order: start, end, key."""
     return sorted(
-        (match.start(), match.end(), paper.key)
-        for paper in PAPERS
-        for match in re.finditer(paper.cited_as, text)
+        (match.start(), match.end(), key)
+        for key, words in CITED_AS.items()
+        for match in re.finditer(words, text)
     )
 
 
@@ -159,6 +185,15 @@ def in_order(label: str) -> tuple:
     return kind, re.sub(r"[\d.()–§ ]", "", label) if kind else "", numbers, label
 
 
+def short(key: str) -> str:
+    """Return authors, year and title of a paper in one line."""
+    fields = dict(re.findall(r"^  (\w+) += \{(.*)\},?$", references()[key], re.MULTILINE))
+    families = [name.partition(",")[0] for name in fields["author"].split(" and ")]
+    further = " et al." if len(families) > 2 else f" and {families[-1]}" * (len(families) - 1)
+    title = re.sub(r"[{}\\]", "", fields["title"])
+    return f"{families[0]}{further} ({fields['year']}), {title}"
+
+
 def page() -> str:
     """Return the page."""
     found, by_tests = all_citations(), cited_by_tests()
@@ -171,22 +206,21 @@ def page() -> str:
         "",
         "## From an equation to its functions",
     ]
-    for paper in PAPERS:
-        labels = sorted((n for key, n in found if key == paper.key), key=in_order)
+    for paper in references():
+        labels = sorted((n for key, n in found if key == paper), key=in_order)
         if not labels:
             continue
-        lines += ["", f"### {paper.short}", "", "| number | function or module | tests |"]
+        lines += ["", f"### {short(paper)}", "", "| number | function or module | tests |"]
         lines += ["|---|---|---|"]
         for label in labels:
-            places = sorted(found[paper.key, label])
-            own = sorted(by_tests.get((paper.key, label), ()))
+            places = sorted(found[paper, label])
+            own = sorted(by_tests.get((paper, label), ()))
             used = [f"**`{path}`**" for path in own]
             if not own:
                 used = [f"`{path}`" for place in places for path in tests_of(place)]
             shown = "<br>".join(place.shown for place in places)
             lines.append(f"| {label} | {shown} | {'<br>'.join(dict.fromkeys(used))} |")
     back = defaultdict(set)
-    short = {paper.key: paper.short.partition(",")[0] for paper in PAPERS}
     for (key, label), places in found.items():
         for place in places:
             back[place].add((key, label))
@@ -196,7 +230,9 @@ def page() -> str:
         papers = defaultdict(list)
         for key, label in sorted(back[place], key=lambda c: (c[0], in_order(c[1]))):
             papers[key].append(label)
-        cells = [f"{short[key]}: {', '.join(labels)}" for key, labels in papers.items()]
+        cells = [
+            f"{short(key).partition(',')[0]}: {', '.join(labels)}" for key, labels in papers.items()
+        ]
         lines.append(f"| {place.shown} | {'<br>'.join(cells)} |")
     return "\n".join(lines) + "\n"
 

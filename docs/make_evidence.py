@@ -18,7 +18,7 @@ TESTS = {
     "mean field, one hidden layer": "tests/theories/mean_field/test_*.py",
     "mean field, deep": "tests/theories/mean_field/deep",
     "mean field, infinite depth": "tests/theories/mean_field/infinite_depth",
-    "mean field, attention": "tests/theories/mean_field/transformer",
+    "mean field, branches and attention": "tests/theories/mean_field/transformer",
     "kernel, order 1/width": "tests/theories/test_finite_width_mean.py",
 }
 ROOMS = {
@@ -276,7 +276,7 @@ def page() -> str:
     )
     lines += section(
         "Rates tuned on a small GPT",
-        "python examples/characters.py TEXT --widths 64 128 256 512 --depths 2 4 8 16 --rates -9 "
+        "python -m examples.characters TEXT --widths 64 128 256 512 --depths 2 4 8 16 --rates -9 "
         "-8 -7 -6 -5 -4 --steps 200 --batch-size 16 --seeds 3 --schemes complete_p",
         "The best learning rate of a transformer on the characters of plays, by Adam under "
         "complete-P, its interval over seeds, the loss on text that was held out, and the ratio of "
@@ -293,7 +293,7 @@ def page() -> str:
     )
     lines += section(
         "Every architecture of transformers",
-        "largen transfer audit --every --limit 300 -o table.csv",
+        "python -m tools.audit --every --limit 300 -o table.csv",
         "Plans by complete-P and Adam for every architecture of transformers 5.24 for text, vision "
         "and speech, with guessed configurations of width 64 and depth 2, and the slopes of the "
         "outputs' change over a factor of four in width and in depth, with four networks of each "

@@ -5,7 +5,7 @@
 # by Adam with warm-up and a cosine. Rates are swept at a small base model, at wider ones and at
 # deeper ones: as PyTorch's own initialisation and rates have it, and under CompleteP.
 #
-#     python examples/characters.py TEXT [--widths 32 64 128] [--depths 2 4 8] [--steps 300] …
+#     python -m examples.characters TEXT [--widths 32 64 128] [--depths 2 4 8] [--steps 300] …
 #
 # TEXT is any plain text of some 100 000 characters or more. Every finished sweep cell is kept in
 # the folder given by --output, so that an interrupted run goes on where it was. The table of best
@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.models import CharacterGPT
+from examples.tasks import characters_task
 from largen.sweeps import Sweep, sweep
-from largen.sweeps.tasks import characters_task
 from largen.transfer import warmup_cosine
-from largen.transfer.torch.models import CharacterGPT
 
 # %% [markdown]
 # ## The sweep

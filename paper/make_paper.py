@@ -22,7 +22,7 @@ sys.path.insert(0, str(DOCS))
 from make_equations import all_citations, tests  # noqa: E402
 from make_evidence import tests_in  # noqa: E402
 
-from largen.bibliography import PAPERS  # noqa: E402
+from largen.bibliography import references  # noqa: E402
 
 
 def mutation() -> str:
@@ -65,7 +65,7 @@ def main() -> None:
     for name, value in numbers().items():
         text = text.replace(f"{{{name}}}", str(value))
     (HERE / "paper.md").write_text(text)
-    (HERE / "paper.bib").write_text("\n\n".join(paper.bibtex() for paper in PAPERS) + "\n")
+    (HERE / "paper.bib").write_text("\n\n".join(references().values()) + "\n")
     print(f"{len(text.split())} words, {len(tests())} files of tests")
 
 

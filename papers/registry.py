@@ -7,7 +7,7 @@ from importlib import import_module
 from largen.errors import one_of
 from papers.record import Figure
 
-# Name: the module, and what `largen figure` lists.
+# Name: the module, and what `python -m papers` lists.
 FIGURES: dict[str, tuple[str, str]] = {
     "001-1": ("bordelon.figure_1", "residual network: best rates of μP and depth-μP"),
     "001-2": ("bordelon.figure_2", "residual network with batch normalisation"),

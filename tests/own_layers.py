@@ -1,15 +1,18 @@
-"""Layers of a user's own, made as CONTRIBUTING says: records, and rules registered from outside."""
+"""Layers of a user's own, made as CONTRIBUTING says: records that say which operations they are.
 
-from dataclasses import dataclass
+One of the operations is the user's own too, with rules that are registered from outside.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import jax
-import jax.numpy as jnp
 
 import largen as lg
+from largen import networks
 from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence
 from largen.expectations import activation
-from largen.networks import build, weightless
-from largen.networks.layers import branches_of, each, together
+from largen.kernels.rules import rule as kernel_rule
 from largen.programs import operations
 
 
@@ -22,11 +25,6 @@ class Scale(Layer):
 
     def lower(self, program, value):
         return program.add(operations.Sum((value,), (self.c,)))
-
-
-@build.register(Scale)
-def _(layer, frame, path, features):
-    return weightless(lambda x: layer.c * x, features)
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,16 +49,6 @@ class FullSum(Affine):
         return self.lower_map(program, summed)
 
 
-@build.register(FullSum)
-def _(layer, frame, path, features):
-    dense = build(lg.Dense(width_ratio=layer.width_ratio), frame, path, features[-1:])
-
-    def forward(params, x, taps):
-        return dense.forward(params, x.sum(axis=tuple(range(1, x.ndim - 1))), taps)
-
-    return type(dense)(**{**vars(dense), "forward": forward})
-
-
 @dataclass(frozen=True, repr=False)
 class Twice(Sequence):
     """A layer and a copy of it with weights of its own; sequences need no rule."""
@@ -83,12 +71,6 @@ class Mean(Parallel):
         return program.add(operations.Sum(self.lower_parts(program, value), (0.5, 0.5)))
 
 
-@build.register(Mean)
-def _(layer, frame, path, features):
-    parts = branches_of(layer, frame, path, features)
-    return together(parts, parts[0].features, each(parts, lambda found: sum(found) / 2))
-
-
 @dataclass(frozen=True, repr=False)
 class Standardise(Layer):
     """y = g·x/√(mean x²): a normalisation, without any traits."""
@@ -98,14 +80,6 @@ class Standardise(Layer):
     def lower(self, program, value):
         normalised = program.add(operations.Normalise((value,), "channels", False, 0.0))
         return program.add(operations.Sum((normalised,), (self.gain,)))
-
-
-@build.register(Standardise)
-def _(layer, frame, path, features):
-    def normalised(x):
-        return layer.gain * x / jnp.sqrt((x**2).mean(axis=-1, keepdims=True))
-
-    return weightless(normalised, features)
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,21 +96,39 @@ class HiddenTanh(Layer):
         return program.add(operations.Function((scaled,), activation("tanh")))
 
 
-@build.register(HiddenTanh)
-def _(layer, frame, path, features):
-    return weightless(lambda x: jnp.tanh(40 * x), features)
+@dataclass(frozen=True)
+class EveryOther(operations.Operation):
+    """Channels 0, 2, 4, …: an operation of its own, with a rule in each room that knows it."""
+
+    linear = True
+
+
+@networks.rule.register
+def _(operation: EveryOther, constants, values):
+    return values[0][..., ::2]
+
+
+@kernel_rule.register
+def _(operation: EveryOther, constants, states, behind):
+    return states[0]  # a mean over channels that are all alike
 
 
 @dataclass(frozen=True, repr=False)
 class Half(Layer):
-    """Every other channel; does not say that there are fewer behind it."""
+    """Every other channel."""
 
     linear = True
 
+    def signal_behind(self, signal):
+        return replace(signal, copies=Fraction(signal.copies) / 2)
+
     def lower(self, program, value):
-        return program.add(operations.Sum((value,), (1.0,)))
+        return program.add(EveryOther((value,)), self.signal_behind(program.signal(value)))
 
 
-@build.register(Half)
-def _(layer, frame, path, features):
-    return weightless(lambda x: x[..., ::2], (*features[:-1], features[-1] // 2))
+@dataclass(frozen=True, repr=False)
+class SilentHalf(Half):
+    """The same; does not say that there are fewer channels behind it."""
+
+    def signal_behind(self, signal):
+        return signal

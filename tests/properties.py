@@ -20,16 +20,15 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-import jax
 import numpy as np
 from scipy import stats
+from tests.compiled import forget_programs
 
 import largen as lg
 from largen.errors import NumericalFailure
 from largen.theories.kernel_limit import KernelLimit
 
 WORST = 4.0
-PROGRAMS_OF = 10  # cases that keep compiled programs: Linux limits the maps of a process
 WIDTH = {1: 4096, 2: 512, 3: 512}  # the larger of the two widths, by the number of hidden layers
 SMOOTH = ("tanh", "erf", "sin", "gelu")
 STEPS = 6
@@ -174,8 +173,7 @@ def main() -> None:
             counts = summary(found, wanted.seed, before + time.process_time() - began)
             if wanted.output:
                 wanted.output.write_text(json.dumps({**counts, "z": found}) + "\n")
-            if len(found) % PROGRAMS_OF == 0:
-                jax.clear_caches()
+            forget_programs()
     print(", ".join(f"{name}: {value}" for name, value in counts.items()))
 
 

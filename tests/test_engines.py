@@ -20,11 +20,11 @@ import pytest
 from joblib import parallel_config
 
 import largen as lg
+from examples.models import ResidualMLP
+from examples.tasks import digits_task
 from largen.errors import CannotWrite, DamagedFile, NoRule
 from largen.jobs import results_of
 from largen.sweeps import sweep
-from largen.sweeps.tasks import digits_task
-from largen.transfer.torch.models import ResidualMLP
 
 X = np.random.default_rng(4).normal(size=(60, 3))
 GRID = {"lrs": [2**-6, 2**-3], "base": (8, 2), "widths": [8, 16], "schemes": ["mup"], "seeds": 2}

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +16,20 @@ NAMES = [
     "features_that_learn",
     "images_by_kernels",
     "small_gpt",
+    "transfer_demo",
     "transformer_rates",
 ]
+SHARED = {"__init__", "tasks"}
 
 
 def example(name):
     """The module of an example, whose main is not run by importing it."""
-    place = spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
-    module = module_from_spec(place)
-    place.loader.exec_module(module)
-    return module
+    return import_module(f"examples.{name}")
 
 
 def test_every_example_is_tested_here():
-    assert sorted(path.stem for path in (ROOT / "examples").glob("*.py")) == NAMES
+    names = {path.stem for path in (ROOT / "examples").glob("*.py")} - SHARED
+    assert sorted(names) == NAMES
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,40 @@ def test_characters(tmp_path, monkeypatch, capsys):
     assert "the best constant answer" in out
     assert (tmp_path / "out" / "rates.png").stat().st_size > 10_000
     assert len(list((tmp_path / "out" / "cells").glob("*.npz"))) == 6
+
+
+def test_transfer_demo(tmp_path, monkeypatch, capsys):
+    """Its numbers are those of its sweeps, and only the wrong scheme's slopes grow."""
+    pytest.importorskip("torch")
+    demo = example("transfer_demo")
+    small = demo.Settings(
+        base=(16, 2), target=(32, 4), lrs=(2.0**-6, 2.0**-4), around=(0.5, 1.0), steps=20,
+        batch_size=32, check_widths=(16, 64), check_depths=(2, 8),
+    )  # fmt: skip
+    seen = []
+    found = demo.transfer_demo(small, lambda text, done: seen.append((text, done)))
+    assert found.lr == 2.0**-4  # the larger of two small rates
+    for scheme, (here, best, lr) in found.losses().items():
+        assert best <= here
+        loss = found.large.data["loss"].sel(scheme=scheme).squeeze()
+        assert float(loss.sel(lr=found.lr)) == here
+        assert float(loss.sel(lr=lr)) == best
+    assert found.plan.depth_ratio == 2.0
+    slopes = {scheme: layers["output"] for scheme, layers in found.slopes().items()}
+    assert slopes["standard"][0] > slopes["depth_mup"][0] + 0.3
+    assert slopes["standard"][1] > slopes["depth_mup"][1] + 0.3
+    done = [part for _, part in seen]
+    assert done == sorted(done)
+    assert np.isclose(done[-1], 0.9)
+
+    monkeypatch.setattr(demo, "FAST", small)
+    monkeypatch.setattr(demo, "transfer_demo", lambda *given: found)
+    monkeypatch.setattr(sys, "argv", ["", "--fast", "--output", str(tmp_path)])
+    demo.main()
+    out = capsys.readouterr().out
+    assert f"The best is {found.lr:g}" in out
+    assert "slope in depth" in out
+    assert (tmp_path / "large.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow

@@ -380,7 +380,7 @@ lg.stored_kernel(tempfile.mkdtemp(), lg.mlp(9, "tanh"), x)
 """,
     "sweep": """
 from largen.sweeps import Task, sweep
-from largen.transfer.torch.models import ResidualMLP
+from examples.models import ResidualMLP
 x = np.random.default_rng(0).normal(size=(256, 64)).astype("float32")
 task = Task(x, (x[:, 0] > 0).astype(int), steps=10**6)
 print("segment\\nsegment", flush=True)

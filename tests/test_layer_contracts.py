@@ -70,6 +70,7 @@ EXAMPLES = {
     lg.Dropout: rows(RELU, lg.Dropout(0.2), networks=False),
     lg.AvgPool: pooled(lg.AvgPool((2,))),
     lg.SumPool: pooled(lg.SumPool((2,), strides=1)),
+    lg.Upsample: pooled(lg.Upsample((2,))),
     lg.MaxPool: pooled(lg.MaxPool((2,)), kernels=False),
     lg.GlobalAvgPool: Example((CONV, RELU, lg.GlobalAvgPool()), (4, 2)),
     lg.GlobalSumPool: Example((CONV, RELU, lg.GlobalSumPool()), (4, 2)),

@@ -10,6 +10,7 @@ from tests.own_layers import (
     HiddenTanh,
     Mean,
     Scale,
+    SilentHalf,
     Standardise,
     Swish,
     Twice,
@@ -75,6 +76,7 @@ def test_kernels_are_those_of_networks_that_compute_the_same():
         lg.serial(DENSE, Standardise(1.0), TANH, DENSE): lg.serial(
             DENSE, lg.RMSNorm(eps=0), TANH, DENSE
         ),
+        lg.serial(DENSE, Half(), TANH, DENSE): lg.mlp(1, "tanh"),
     }
     for own, known in cases.items():
         same(lg.kernel(own, X), lg.kernel(known, X), 1e-10)
@@ -94,6 +96,7 @@ def test_kernels_are_those_of_networks_that_compute_the_same():
         (TANH, Standardise(1.5)),
         (TANH, Twice(lg.serial(DENSE, TANH))),
         (TANH, Mean(DENSE, DENSE), TANH),
+        (TANH, Half()),
     ],
     ids=lambda layers: type(layers[-1]).__name__,
 )
@@ -126,15 +129,14 @@ def test_what_rooms_cannot_know_is_refused_by_name():
             ask()
     for layer in (Scale(2.0), Standardise(1.0), Mean(DENSE, DENSE)):
         deep = lg.serial(DENSE, TANH, layer, DENSE, TANH, DENSE)
-        with pytest.raises(NoTheory, match=type(layer).__name__):
-            lg.solve(run(deep, lg.mean_field()))
-    for layer in (Standardise(1.0), Mean(DENSE, DENSE)):
-        with pytest.raises(NoRule, match=type(layer).__name__):
-            lg.classify(lg.ntk(), lg.serial(DENSE, layer, DENSE))
+        with pytest.raises((NoRule, NoTheory), match=type(layer).__name__):
+            lg.solve(run(deep, lg.mean_field()), theory="mean field, deep")
+    with pytest.raises(NoRule, match="Standardise"):
+        lg.classify(lg.ntk(), lg.serial(DENSE, Standardise(1.0), DENSE))
 
 
 def test_traits_are_enough_for_the_classification_the_mean_field_and_weight_decay():
-    for layer in (Scale(2.0), Swish(1.0)):
+    for layer in (Scale(2.0), Swish(1.0), Mean(DENSE, DENSE)):
         assert lg.classify(lg.mup(), lg.serial(DENSE, layer, DENSE)).kind == "maximal"
     limit = lg.solve(run(lg.serial(DENSE, Swish(1.0), DENSE), lg.mean_field()))
     known = lg.solve(run(lg.mlp(1, "silu"), lg.mean_field()))
@@ -155,9 +157,25 @@ def test_traits_are_enough_for_the_classification_the_mean_field_and_weight_deca
     )
 
 
+def test_the_mean_field_follows_operations_of_layers_that_it_has_not_met():
+    half, linear = lg.Dense(weight_std=0.5**0.5), lg.Activation("linear")
+    for layers, known in (
+        ((Scale(2.0), DENSE), (lg.Dense(weight_std=2.0),)),
+        ((Standardise(2.0), DENSE), (lg.RMSNorm(eps=0), lg.Dense(weight_std=2.0))),
+        ((linear, Mean(DENSE, DENSE), linear), (half,)),
+    ):
+        limit = lg.solve(run(lg.serial(DENSE, *layers, DENSE), lg.mean_field()))
+        assert limit.theory == lg.theories.AttentionMeanField.name
+        other = run(lg.serial(DENSE, *known, DENSE), lg.mean_field())
+        want = lg.solve(other, theory=lg.theories.AttentionMeanField()).f_train
+        np.testing.assert_allclose(limit.f_train, want, rtol=1e-9, atol=1e-12)
+
+
 def test_layers_that_change_the_shape_have_to_say_so():
-    with pytest.raises(InvalidInput, match="Half"):
-        lg.train(run(lg.serial(DENSE, Half(), DENSE)), width=8, seeds=1, key=0)
+    with pytest.raises(InvalidInput, match=r"SilentHalf.*signal_behind"):
+        lg.train(run(lg.serial(DENSE, SilentHalf(), DENSE)), width=8, seeds=1, key=0)
+    with pytest.raises(InvalidInput, match="take a multiple of 2"):
+        lg.train(run(lg.serial(DENSE, Half(), DENSE)), width=7, seeds=1, key=0)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Who waits for a long call sees how far it is: a bar, or lines where there is no terminal."""
 
+import re
 import sys
 from types import ModuleType
 
@@ -21,8 +22,8 @@ def test_lines_in_the_log_of_a_batch_job(capsys, monkeypatch):
         "networks: 50%",
         "networks: 75%",
     ]
-    assert "left" not in lines[0]
-    assert all("s left" in line for line in lines[1:])
+    assert not any("left" in line for line in lines[:2])  # the first step includes compilation
+    assert all("s left" in line for line in lines[2:])
 
 
 @pytest.mark.parametrize("choice", [None, False])
@@ -74,6 +75,29 @@ def test_long_calls_are_announced_from_their_first_steps(clock, capsys):
             report(step, 100)
             said += [(step, line) for line in capsys.readouterr().err.splitlines() if ";" in line]
     assert said == [(3, "mean field: about 4.0 min; half of it: 97 s")]
+
+
+@pytest.mark.parametrize("seconds", [lambda n: 2.0, lambda n: 0.5 + 0.05 * n])
+def test_remaining_times_hold_from_the_second_report(clock, capsys, seconds):
+    """Compilation takes 40 s before the first step, and 15 s again before the 30th.
+
+    Steps take equal times, or become slower: 5.5 s in the end for 0.5 s at the beginning.
+    """
+    ends = [0.0]
+    for step in range(1, 101):
+        ends.append(ends[-1] + seconds(step) + {1: 40.0, 30: 15.0}.get(step, 0.0))
+    with reporter(None, "mean field") as report:
+        for step, now in enumerate(ends):
+            clock.now = now
+            report(step, 100)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left" in line]
+    assert len(lines) > 4
+    units = {"s": 1.0, "min": 60.0, "h": 3600.0}
+    for line in lines:
+        share, left, unit = re.match(r".*: (\d+)% after .*about ([\d.]+) (\w+) left", line).groups()
+        true = ends[-1] - ends[int(share)]
+        slower = 1 if seconds(1) == seconds(100) else 2
+        assert 0.5 / slower < float(left) * units[unit] / true < 2, line
 
 
 def test_more_work_than_announced_is_announced_again(clock, capsys):

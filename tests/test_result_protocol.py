@@ -12,6 +12,7 @@ from tests.wrong_arguments.examples import X, examples, limit, net, networks
 
 import largen as lg
 from largen.errors import InvalidInput
+from largen.results.labels import long_name
 
 matplotlib.use("agg")
 
@@ -115,6 +116,24 @@ def test_every_result_keeps_the_protocol(name, tmp_path):
     assert result.plot(ax=right) is outer
     assert left in outer.axes
     outer.savefig(tmp_path / "outer.png")
+
+
+def test_a_variable_is_drawn_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    figure = limit().plot("f_train")
+    assert [ax.get_title() for ax in figure.axes] == ["f train"]
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidInput, match=r"'picture' is neither a variable .* picture\.png"):
+        limit().plot("picture")
+    with pytest.raises(InvalidInput, match="need a suffix"):
+        limit().plot(tmp_path / "picture")
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_ending_does_not_describe_what_is_none():
+    assert long_name("edge_weight_std") == "standard deviation of the weights on the edge of chaos"
+    assert long_name("edge_bias_std") == "standard deviation of the biases on the edge of chaos"
+    assert long_name("kernel_shift") == "change at finite width of: kernel"
 
 
 @pytest.mark.slow

@@ -168,9 +168,8 @@ def test_rtol_is_honoured_and_errors_are_errors(theory):
 @each_theory
 def test_what_it_does_not_cover_is_refused_in_words(theory):
     unknown = lg.serial(lg.Dense(), Unknown(), lg.Dense())
-    layer = lg.Run(unknown, lg.ntk(), lg.Dataset(X, Y), optimizer=lg.gd(0.1), steps=2)
     with pytest.raises((NoRule, NoTheory)) as refused:
-        theory.pose(layer)
+        theory.pose(lg.Run(unknown, lg.ntk(), lg.Dataset(X, Y), optimizer=lg.gd(0.1), steps=2))
     assert len(str(refused.value)) > 20
     explodes = lg.scaling("-5", 1)  # outputs grow with the width
     run = lg.Run(lg.mlp(1), explodes, lg.Dataset(X, Y), optimizer=lg.gd(0.1), steps=2)

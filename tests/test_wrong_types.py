@@ -68,7 +68,7 @@ CASES = {
     "lg.ntk().with_rates('input')": "rates: wanted factors by name",
     "lg.kernel(net, x, x[:, :2])": "x2",
     "lg.kernel(net, x * np.nan)": "NaN",
-    "lg.kernel(net, np.eye(3, dtype=int))": "floats",
+    "lg.kernel(net, np.eye(3) * 1j)": "floats",
     "lg.posterior(net, x, y, kind=['nngp'])": "kind: ['nngp'] is not known",
     "lg.fit_likelihood(net, x, y, fit_noise=1)": "fit_noise: wanted True or False",
     "lg.flow_posterior(net, x, y, time=1, weights='even')": "weights: wanted an array of numbers",

@@ -111,7 +111,7 @@ class Panel:
 
     def protocol(self, task: Task) -> Protocol:
         """Return the training protocol that all cells share."""
-        from largen.transfer.torch import models
+        from examples import models
 
         make: Callable[..., Any] = {"conv": models.ConvResNet, "vit": models.ViT}[self.model]
         return Protocol(

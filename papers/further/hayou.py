@@ -16,7 +16,8 @@ from papers.verdicts import WITHIN, equals, exceeds, mean_of, near
 X = np.array([[1.0, 0.0], [0.5, 0.75**0.5]])  # two inputs of correlation ½
 STEP = 1e-3  # to a third input, orthogonal to the first, for derivatives
 GROWTH = 0.5  # σ_w²/2 of a branch with σ_w = 1
-SCALES = {"plain": lg.ntk(), "stable": lg.depth_mup()}
+STABLE = lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, branch="1/2", name="stable")
+SCALES = {"plain": lg.ntk(), "stable": STABLE}
 QUANTITIES = ("variance", "gradient", "gap")
 
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         RMSNorm,
         SelfAttention,
         SumPool,
+        Upsample,
         mlp,
         repeat,
         residual_mlp,
@@ -181,8 +182,8 @@ if TYPE_CHECKING:
 _ROOMS = {
     "architectures": "Activation AvgPool Axes BatchNorm Concatenate Conv ConvTranspose Dense "
     "Dropout Flatten GlobalAvgPool GlobalSumPool Graph Layer LayerNorm LocallyConnected MaxPool "
-    "MultiHeadAttention Product QKVAttention RMSNorm Residual SelfAttention SumPool mlp repeat "
-    "residual_mlp serial token_inputs with_positions",
+    "MultiHeadAttention Product QKVAttention RMSNorm Residual SelfAttention SumPool Upsample mlp "
+    "repeat residual_mlp serial token_inputs with_positions",
     "criticality": "critical_initialization edge_of_chaos fixed_points jacobian_moments "
     "phase_diagram propagate",
     "expectations": "activation gaussian_moments",

@@ -1,5 +1,13 @@
 """Checks of array arguments, and the precision of results.
 
+Every public function and estimator takes the same data. float32 and float64 keep their precision.
+Integers, Booleans, half precision, lists, arrays of Python numbers, frames and series of pandas
+(nullable ones as well) and what else NumPy reads become float64, or in arrays of JAX its default
+precision. PyTorch tensors are read without their gradients: these would end at NumPy in any case,
+and since results are no tensors, nobody can take them for differentiable. Refused by name are
+missing values, NaN and infinity, complex numbers, text and dates, sparse matrices, masked arrays,
+more than 64 bits a number, and ragged lists. ``docs/start.md`` tells users the same.
+
 Importing largen does not change JAX's global configuration, in which 64-bit floats are off. NumPy
 float64 inputs must nevertheless give float64 results. Every public function therefore computes
 inside :func:`precision`, which enables 64-bit floats if an input has them, and returns its results
@@ -10,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Rational
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -31,6 +40,11 @@ def is_traced(*trees: Any) -> bool:
     return False
 
 
+def _inside_jit() -> bool:
+    """Whether a ``jit`` of the caller records operations, even those of known arrays."""
+    return is_traced(jax.lax.neg(np.float32(0)))
+
+
 def needs_x64(*trees: Any) -> bool:
     """Whether any array holds 64-bit floats."""
     return any(
@@ -41,15 +55,41 @@ def needs_x64(*trees: Any) -> bool:
 def precision(*trees: Any) -> AbstractContextManager:
     """Return a context in which JAX computes in the precision of these arrays.
 
-    For traced arrays the context changes nothing: the trace has fixed their precision.
+    For traced arrays, and inside a ``jit`` of the caller, the context changes nothing: the trace
+    has fixed the precision.
     """
-    if is_traced(*trees) or not needs_x64(*trees):
+    if is_traced(*trees) or not needs_x64(*trees) or _inside_jit():
         return nullcontext()
     return jax.enable_x64(True)
 
 
+def same_precision(trees: Any) -> Any:
+    """Return a tree with all arrays of floats as JAX arrays of one precision, the highest of them.
+
+    Inside :func:`precision`, so that all results have it, too: a derivative by a float32 parameter
+    is rounded to float32 whatever the samples are.
+    """
+    leaves, form = jax.tree.flatten(trees)
+    typed = [jax.numpy.issubdtype(getattr(leaf, "dtype", int), np.floating) for leaf in leaves]
+    dtype = jax.numpy.result_type(*(leaf for leaf, it in zip(leaves, typed, strict=True) if it))
+
+    def cast(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array):
+            return leaf.astype(dtype)
+        return jax.device_put(np.asarray(leaf, dtype))  # jnp.asarray would compile
+
+    return form.unflatten(
+        [cast(leaf) if it else leaf for leaf, it in zip(leaves, typed, strict=True)]
+    )
+
+
 def like(result: Any, *inputs: Any) -> Any:
-    """Return a tree of arrays as NumPy, unless one of the inputs was a JAX array."""
+    """Return a tree of arrays as NumPy, unless one of the inputs was a JAX array.
+
+    A result that a ``jit`` of the caller traces, from NumPy inputs, is returned unchanged.
+    """
+    if is_traced(result):
+        return result
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(inputs)):
         return result
     return jax.tree.map(np.asarray, result)
@@ -87,27 +127,22 @@ def as_array(name: str, value: Any) -> Any:
     Raises
     ------
     InvalidInput
-        If the value is not an array of numbers or Booleans: a ragged list, strings, dates or
-        objects. If it is a masked array, whose mask would be lost, or has more than 64 bits a
-        number.
+        If the value is not an array of numbers or Booleans: a ragged list, text, dates, objects
+        that are no numbers, or missing values. If it is a sparse matrix, or a masked array, whose
+        mask would be lost, or has more than 64 bits a number.
     """
     if isinstance(value, jax.Array):
         return _of_numbers(name, value)
-    if _has_mask(value):
-        raise InvalidInput(
-            f"{name}: is or holds a masked array, whose mask would be lost. Fill or drop what is "
-            f"masked, e.g. {name}.filled(0.0)."
-        )
     try:
         known(name, value)
-        array = np.asarray(value)
-        if array.dtype == object and all(isinstance(number, Rational) for number in array.flat):
-            if any(isinstance(n, int) and abs(n) > 2**53 for n in array.flat):
-                raise OverflowError  # float64 has gaps between such integers
-            array = array.astype(np.float64)
+        array = np.asarray(opened(name, value))
+        if array.dtype == object:
+            array = _of_objects(name, array)
+    except InvalidInput:
+        raise
     except (TypeError, ValueError, OverflowError, RuntimeError):
         rows = isinstance(value, Sequence) and any(isinstance(row, Sequence) for row in value)
-        wanted = "rows of one length" if rows else "an array of floats"
+        wanted = "rows of one length" if rows else "an array of numbers"
         raise InvalidInput(
             f"{name}: wanted {wanted}, got {shown(value)}, of type {type(value).__name__}."
         ) from None
@@ -115,11 +150,59 @@ def as_array(name: str, value: Any) -> Any:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _has_mask(value: Any) -> bool:
-    """Whether this is a masked array, or a list that holds one."""
-    return isinstance(value, np.ma.MaskedArray) or (
-        isinstance(value, (list, tuple)) and any(map(_has_mask, value))
-    )
+def opened(name: str, value: Any) -> Any:
+    """Return a value for NumPy to read, with tensors in it as arrays; refuse what would be lost."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidInput(
+            f"{name}: is or holds a masked array, whose mask would be lost. Fill or drop what is "
+            f"masked, e.g. {name}.filled(0.0)."
+        )
+    if isinstance(value, (list, tuple)):
+        return [opened(name, entry) for entry in value]
+    if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor of PyTorch
+        if str(value.layout) != "torch.strided":
+            raise InvalidInput(f"{name}: is a sparse tensor; give {name}.to_dense().")
+        if value.is_floating_point() and value.element_size() < 4:
+            value = value.double()  # NumPy has no bfloat16
+        return value.numpy(force=True)  # force: without gradients, in the memory of the CPU
+    if hasattr(value, "toarray") and hasattr(value, "nnz"):
+        raise InvalidInput(f"{name}: is a sparse matrix; give {name}.toarray().")
+    return value
+
+
+def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array of Python numbers, such as a frame of columns of several types, as numbers.
+
+    Raises
+    ------
+    InvalidInput
+        For missing values, and for what is no number; the latter with the ``TypeError`` or
+        ``ValueError`` of Python as its cause.
+    """
+    for place, entry in np.ndenumerate(array):
+        if isinstance(entry, (Real, Decimal, np.bool_)):
+            continue
+        where = f"the entry at {', '.join(map(str, place))}" if place else "it"
+        if entry is None or type(entry).__name__ in ("NAType", "NaTType"):
+            raise InvalidInput(
+                f"{name}: wanted an array of numbers, and {where} is missing ({entry}); drop or "
+                "impute what is missing."
+            )
+        try:
+            float(entry)
+            cause = None
+        except Exception as error:
+            cause = error
+        hint = f" Convert it, e.g. {name}.astype(float)." if isinstance(entry, str) else ""
+        raise InvalidInput(
+            f"{name}: wanted an array of numbers, and {where} is {shown(entry)}, of type "
+            f"{type(entry).__name__}.{hint}"
+        ) from cause
+    whole = all(isinstance(entry, (Integral, np.bool_)) for entry in array.flat)
+    new = array.astype(np.int64 if whole else np.float64)
+    if any(isinstance(entry, int) and abs(entry) > 2**53 for entry in array.flat):
+        raise OverflowError  # float64 has gaps between such integers
+    return new
 
 
 def _of_numbers(name: str, array: Any) -> Any:
@@ -128,34 +211,25 @@ def _of_numbers(name: str, array: Any) -> Any:
             f"{name}: wanted at most 64 bits a number, got dtype {array.dtype}. Round it, e.g. "
             f"{name}.astype(np.float64)."
         )
-    if not (jax.numpy.issubdtype(array.dtype, np.number) or array.dtype == bool):
-        raise InvalidInput(f"{name}: wanted an array of numbers, got dtype {array.dtype}.")
+    numbers = jax.numpy.issubdtype(array.dtype, np.number) and array.dtype.kind != "m"
+    if not (numbers or array.dtype == bool):
+        hint = f" Convert it, e.g. {name}.astype(float)." if array.dtype.kind in "US" else ""
+        raise InvalidInput(f"{name}: wanted an array of numbers, got dtype {array.dtype}.{hint}")
     return array
 
 
-def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -> Any:
-    """Check that an argument of a public function holds finite floats in the right number of axes.
+def floating(name: str, value: Any, ndim: int | tuple[int, ...] | None = None) -> Any:
+    """Return finite floats in the right number of axes, converted as the module's notes say.
 
-    Lists become float64 arrays; arrays keep their dtype, in native byte order. Of traced arrays
-    only the shape and dtype are checked, since their values are unknown.
+    Of traced arrays only the shape and dtype are checked, since their values are unknown.
 
     Raises
     ------
     InvalidInput
-        For a wrong number of axes, an empty axis, NaN or infinity, and for arrays of integers or
-        Booleans: pixels of 0..255 almost always need rescaling. Also as in :func:`as_array`.
+        For a wrong number of axes, an empty axis, NaN, infinity, or complex numbers. Also as in
+        :func:`as_array`.
     """
-    typed = isinstance(array, (np.ndarray, jax.Array))
-    array = as_array(name, array)
-    if not typed and array.dtype.kind in "iu":
-        array = convert(name, array, np.float64)
-    if array.dtype not in (np.float32, np.float64):
-        if jax.numpy.issubdtype(array.dtype, np.floating):
-            raise InvalidInput(f"{name}: wanted 32 or 64 bits a number, got dtype {array.dtype}.")
-        raise InvalidInput(
-            f"{name}: wanted floats, got dtype {array.dtype}. Convert it where you know its "
-            f"scale, e.g. `{name}.astype(float) / 255` for pixels."
-        )
+    array = as_floats(name, as_array(name, value))
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if allowed is not None and array.ndim not in allowed:
         wanted = " or ".join(map(str, allowed))
@@ -169,6 +243,30 @@ def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -
             f"{name}: {bad} of {array.size} entries are NaN or infinite; drop or impute them."
         )
     return array
+
+
+def as_floats(name: str, array: Any) -> Any:
+    """Return an array as float32 or float64 if it is one of them, and otherwise as float64.
+
+    Arrays of JAX become JAX's default precision instead, as they do in JAX itself.
+
+    Raises
+    ------
+    InvalidInput
+        For complex numbers, a single Boolean, and integers that would be rounded.
+    """
+    if array.dtype in (np.float32, np.float64):
+        return array
+    if jax.numpy.issubdtype(array.dtype, np.complexfloating):
+        raise InvalidInput(f"{name}: wanted floats, got dtype {array.dtype}.")
+    if array.dtype == bool and array.ndim == 0:
+        raise InvalidInput(f"{name}: wanted a number, got {bool(array)}.")
+    if not isinstance(array, jax.Array):
+        return convert(name, array, np.float64)
+    default = jax.numpy.result_type(float)
+    if not is_traced(array) and jax.numpy.issubdtype(array.dtype, np.integer):
+        convert(name, array, default)
+    return array.astype(default)
 
 
 def convert(name: str, array: Any, dtype: Any) -> np.ndarray:
@@ -209,18 +307,15 @@ def _rounded(integers: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def numbers(name: str, value: Any) -> np.ndarray:
-    """Return finite numbers, of integers or floats, as a NumPy array of float64.
+    """Return finite numbers as a NumPy array of float64, of any shape.
 
     Raises
     ------
     InvalidInput
-        For NaN, infinity, Booleans and tracers, and as in :func:`as_array`.
+        For NaN, infinity and tracers, and as in :func:`as_floats` and :func:`as_array`.
     """
     known(name, value)
-    array = as_array(name, value)
-    if array.dtype.kind not in "fiu":
-        raise InvalidInput(f"{name}: wanted numbers, got dtype {array.dtype}.")
-    array = np.asarray(array, dtype=np.float64)
+    array = np.asarray(as_floats(name, np.asarray(as_array(name, value))), np.float64)
     if not np.isfinite(array).all():
         bad = int(array.size - np.isfinite(array).sum())
         raise InvalidInput(f"{name}: {bad} of {array.size} numbers are NaN or infinite.")
@@ -277,6 +372,10 @@ def tree_of_floats(name: str, tree: Any) -> Any:
     leaves, form = jax.tree.flatten(tree)
     if not leaves:
         raise InvalidInput(f"{name}: wanted a tree of arrays, got {shown(tree)}.")
+    for leaf in leaves:  # an array of integers in a tree counts something: it is no parameter
+        dtype = getattr(leaf, "dtype", np.dtype(float))
+        if jax.numpy.issubdtype(dtype, np.integer) or jax.numpy.issubdtype(dtype, np.bool_):
+            raise InvalidInput(f"{name}: wanted floats, got an array of dtype {dtype}.")
     return form.unflatten([floating(name, leaf) for leaf in leaves])
 
 

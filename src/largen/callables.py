@@ -1,4 +1,4 @@
-"""User-defined functions: their arguments, their results, and the globals that they read.
+"""User-defined functions: their arguments and results, their source, and what it reads.
 
 A function that JAX compiles is first traced on shapes alone, so that its errors are raised at the
 call to which it was passed.
@@ -6,13 +6,12 @@ call to which it was passed.
 
 from __future__ import annotations
 
-import builtins
-import dis
+import ast
 import importlib
 import inspect
-import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ import numpy as np
 from largen.errors import InvalidInput
 from largen.text import shown
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FOR_VALUES = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 
 
@@ -99,42 +99,100 @@ def _start(error: Exception) -> str:
         return "no message"
 
 
-def globals_read(function: types.FunctionType) -> list[tuple[str, Any]]:
-    """Return the globals that a function reads; for modules, the attributes that it reads."""
-    found: dict[str, Any] = {}
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
-        held: Any = None
-        path = ""
-        for step in dis.get_instructions(code):
-            if step.opname == "EXTENDED_ARG":
-                continue
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                path = step.argval
-                held = function.__globals__.get(path, vars(builtins).get(path))
-            elif step.opname == "IMPORT_NAME":
-                path, held = step.argval, _import_quietly(step.argval)
-            elif isinstance(held, types.ModuleType) and step.opname in (
-                "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM",
-            ):  # fmt: skip
-                inner = getattr(held, step.argval, None)
-                if step.opname == "IMPORT_FROM":  # other names may be imported from the same module
-                    found[f"{path}.{step.argval}"] = inner
-                    continue
-                found.pop(path, None)
-                path, held = f"{path}.{step.argval}", inner
-            else:
-                held = None
-                continue
-            found[path] = held
-    return list(found.items())
+def source_of(function: types.FunctionType) -> str | None:
+    """Return the text that defines a function, without decorators; None if it is not known."""
+    known = _definition(function.__code__)
+    return None if known is None else ast.get_source_segment(*known)
 
 
-def _import_quietly(name: str) -> Any:
+def outer_variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of enclosing functions that a function reads."""
+    names, cells = function.__code__.co_freevars, function.__closure__ or ()
+    for name, cell in zip(names, cells, strict=True):
+        try:
+            yield f"the outer variable {name!r}", cell.cell_contents
+        except ValueError:  # not assigned yet
+            yield f"the outer variable {name!r}", None
+
+
+def read_from_outside(
+    function: types.FunctionType, installed: Callable[[str], bool]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the outer variables, globals and imports that a function with known source reads.
+
+    Of a module that is not installed, they are the attributes that the function reads.
+    """
+    code, known = function.__code__, _definition(function.__code__)
+    nodes = [] if known is None else list(ast.walk(known[1]))
+    yield from outer_variables(function)
+    written = {node.id for node in nodes if isinstance(node, ast.Name)}
+    for name in sorted(written & set(_names(code)) & set(function.__globals__)):
+        held = function.__globals__[name]
+        attributes = sorted(
+            node.attr
+            for node in nodes
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == name
+        )
+        if attributes and isinstance(held, types.ModuleType) and not installed(held.__name__):
+            yield from ((f"{name}.{a}", getattr(held, a, None)) for a in attributes)
+        else:
+            yield f"the global {name!r}", held
+    package = function.__globals__.get("__package__")
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, _imported(alias.name, None)) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = _imported("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                held = getattr(module, alias.name, None)
+                inside = f"{node.module}.{alias.name}"
+                yield inside, _imported(inside, package) if held is None else held
+
+
+@lru_cache(maxsize=16)
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+def _definition(code: types.CodeType) -> tuple[str, ast.AST] | None:
+    """Return the text of the file that defines a function, and the node of the definition."""
+    try:
+        source = "".join(inspect.findsource(code)[0])
+        tree, line, innermost = _parsed(source), code.co_firstlineno, None
+    except (OSError, SyntaxError, IndexError):
+        return None
+    if code.co_name != "<lambda>":
+        named = (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
+        there = [n for n in named if (n.name, _first_line(n)) == (code.co_name, line)]
+        return (source, there[-1]) if there else None
+    # Of several lambdas on a line, the innermost that contains all that is computed.
+    spans = [at for at in code.co_positions() if None not in at and at[3]]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) and node.lineno == line:
+            body: Any = node.body
+            start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+            if spans and all(start <= (at[0], at[2]) and (at[1], at[3]) <= end for at in spans):
+                innermost = node
+    return None if innermost is None else (source, innermost)
+
+
+def _first_line(node: Any) -> int:
+    return min([node.lineno, *(part.lineno for part in getattr(node, "decorator_list", ()))])
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Yield the globals and attributes that a function reads, and the functions within it."""
+    yield from code.co_names
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from _names(part)
+
+
+def _imported(name: str, package: str | None) -> Any:
     """Return a module that a function imports when called, if the import succeeds."""
     try:
-        return importlib.import_module(name)
-    except Exception:  # relative imports, and whatever a module raises
-        return sys.modules.get(name)
+        return importlib.import_module(name, package)
+    except Exception:  # whatever a module raises
+        return None

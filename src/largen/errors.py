@@ -35,9 +35,12 @@ class NoTheory(LargenError, NotImplementedError):
 class NoRule(LargenError, NotImplementedError):
     """A computation on networks (a kernel, a limit, …) has no rule for one of the layers."""
 
-    def __init__(self, reading: str, layer: object, known: Iterable[type] = ()):
+    def __init__(self, reading: str, layer: object, known: Iterable[type] = (), said: str = ""):
         self.layer = layer
-        self._given = reading, layer, tuple(known)
+        self._given = reading, layer, tuple(known), said
+        if said:
+            super().__init__(said)
+            return
         names = ", ".join(sorted(kind.__name__ for kind in self._given[2]))
         said = f"{reading} has no rule for the layer {layer!r}; it knows {names}."
         if not names:

@@ -1,10 +1,11 @@
-"""Digests that identify functions, models and settings in files across processes.
+"""Digests that identify functions, models and settings in files, across processes and Pythons.
 
 Names do not identify a function: two lambdas share one, and a function may be edited between two
-runs. Values are therefore identified by their contents. A function is identified by its code, its
-defaults, its closure and the globals that it reads; an object by its class and state; a class by
-its methods and bases; an array by its bytes; an object of an installed package by its name there
-and the package's version. Objects without such contents (an open file, a lock) are refused.
+runs. Values are therefore identified by their contents. A function is identified by its source
+text, its defaults, and what it reads from outside: outer variables, globals, and attributes of
+modules; a class by its bases, methods and attributes; an array by its bytes; any other object by
+what pickle would save of it; what an installed package defines by its name there and the package's
+version. What has no such contents (an open file, a lock, a function without source) is refused.
 
 Objects that code looks up by a name made at run time (``getattr(module, text)``, ``eval``) do not
 enter the digest.
@@ -12,6 +13,7 @@ enter the digest.
 
 from __future__ import annotations
 
+import copyreg
 import enum
 import hashlib
 import importlib.metadata
@@ -19,20 +21,28 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from functools import WRAPPER_ASSIGNMENTS, cache, cached_property, partial
+from collections.abc import Iterator
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from largen.callables import globals_read
+from largen.callables import outer_variables, read_from_outside, source_of
 from largen.errors import InvalidInput
 
 # Dependencies of largen, in which a name is taken to have the same meaning in every version.
 FOUNDATIONS = frozenset(
     {"largen", "numpy", "scipy", "jax", "jaxlib", "torch", "equinox", "optax", "sklearn"}
 )
+PLAIN: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+# Equal constants may be one object or several, depending on the compiler.
+SHARED_OR_NOT: tuple[type, ...] = (*PLAIN, tuple, frozenset, np.generic)
+COMPILED = ("functools", "jaxlib", "torch")
+DEFINED = (staticmethod, classmethod, property)
+# Attributes of a class that Python computes.
+COMPUTED = {"_abc_impl", "_is_protocol", "_is_runtime_protocol"}
+DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 class Unknown(Exception):
@@ -40,25 +50,12 @@ class Unknown(Exception):
 
 
 def identity(name: str, value: Any, instead: str) -> str:
-    """Return a digest of a value's contents, the same in every process.
-
-    Parameters
-    ----------
-    name
-        Name of the argument, for errors.
-    value
-        Numbers, texts, arrays, containers of them, functions, classes, modules and objects.
-    instead
-        Advice for values that cannot be identified, as a sentence without a full stop.
-
-    Raises
-    ------
-    InvalidInput
-        If some part of the value cannot be distinguished from others of its type.
+    """Return a digest of a value, the same in every process, or refuse with the advice ``instead``.
 
     Examples
     --------
-    >>> same = [identity("f", lambda x: c * x, "name it") for c in (1.0, 1.0, 2.0)]
+    >>> from functools import partial
+    >>> same = [identity("f", partial(pow, exp=n), "name it") for n in (1, 1, 2)]
     >>> same[0] == same[1], same[0] == same[2]
     (True, False)
     """
@@ -78,26 +75,20 @@ class _Digest:
         self._alive: list[Any] = []  # keeps values alive, so that ids stay unique
         self._path: list[str] = []
 
-    def of(self, value: Any) -> str:
-        """Return the digest of a value."""
-        found = hashlib.sha256()
+    def of(self, value: Any, where: str = "") -> str:
+        """Return the digest of a value, which is there within the whole."""
+        self._path.append(where)
+        parts = hashlib.sha256()
         for part in self._parts(value):
-            found.update(part if isinstance(part, bytes) else part.encode())
-            found.update(b"\0")
-        return found.hexdigest()
+            parts.update(part if isinstance(part, bytes) else part.encode())
+            parts.update(b"\0")
+        self._path.pop()
+        return parts.hexdigest()
 
     def _parts(self, value: Any) -> Iterator[str | bytes]:
         """Yield strings and bytes that together identify a value."""
-        if value is None or value is Ellipsis or isinstance(value, (bool, int, str)):
-            yield f"{type(value).__name__} {value!r}" if type(value) in PLAIN else repr(value)
-            if type(value) not in PLAIN:
-                yield self.of(type(value))
-            return
-        if isinstance(value, (float, complex)):
+        if type(value) in PLAIN:
             yield f"{type(value).__name__} {value!r}"
-            return
-        if isinstance(value, (bytes, bytearray)):
-            yield bytes(value)
             return
         if not isinstance(value, SHARED_OR_NOT):
             if id(value) in self._seen:
@@ -105,163 +96,135 @@ class _Digest:
                 return
             self._seen[id(value)] = len(self._seen)
             self._alive.append(value)
-        yield from self._composite(value)
-
-    def _composite(self, value: Any) -> Iterator[str | bytes]:
-        array = _array(value)
+        array, name = _array(value), _installed_name(value)
         if array is not None:
             yield f"array {array.shape} {array.dtype} {getattr(value, 'requires_grad', '')}"
             yield self.of(array.tolist()) if array.dtype.hasobject else array.tobytes()
-        elif isinstance(value, (list, tuple)) and type(value) in PLAIN:
-            yield type(value).__name__
-            yield from (self._inside(f"[{i}]", part) for i, part in enumerate(value))
-        elif isinstance(value, (set, frozenset)):
-            # Each element is digested separately: the order of a set differs between processes.
-            yield type(value).__name__
-            yield from sorted(_Digest().of(part) for part in value)
-        elif isinstance(value, (dict, types.MappingProxyType)) and _is_plain_mapping(value):
-            yield "mapping"
-            for key, part in value.items():
-                yield self.of(key)
-                yield self._inside(f"[{key!r}]", part)
+        elif name is not None:
+            yield f"name {name}"
+        elif type(value) in (list, tuple, set, frozenset, dict, types.MappingProxyType):
+            yield from self._container(value)
         elif isinstance(value, types.ModuleType):
-            yield from _module(value)
-        elif isinstance(value, types.CodeType):
-            yield from self._code(value)
-        elif isinstance(value, (property, staticmethod, classmethod, cached_property)):
+            yield f"module {value.__name__}"
+            file = Path(getattr(value, "__file__", None) or "")
+            yield file.read_bytes() if file.is_file() else ""
+        elif isinstance(value, types.FunctionType):
+            yield from self._function(value)
+        elif isinstance(value, type):
+            yield from self._class(value)
+        elif isinstance(value, (*DEFINED, cached_property, weakref.ref)):
             yield type(value).__name__
             for attribute in ("fget", "fset", "fdel", "__func__", "func"):
                 yield self.of(getattr(value, attribute, None))
-        elif isinstance(value, weakref.ref):
-            yield "weak reference"
-            yield self.of(value())
-        elif isinstance(value, enum.Enum):
-            yield self.of(type(value))
-            yield value.name
-        elif _installed_name(value) is not None:
-            yield f"name {_installed_name(value)}"
-        elif isinstance(value, types.FunctionType):
-            yield from self._function(value)
-        elif isinstance(value, types.MethodType):
-            yield "method"
-            yield self.of(value.__func__)
-            yield self._inside(".__self__", value.__self__)
-        elif isinstance(value, partial):
-            yield "partial"
-            for part in (value.func, value.args, value.keywords):
-                yield self.of(part)
-        elif isinstance(value, types.BuiltinMethodType):
-            yield f"builtin {value.__name__}"
-            yield self._inside(".__self__", value.__self__)
-        elif isinstance(value, type):
-            yield from self._class(value)
+            yield self.of(value() if isinstance(value, weakref.ref) else None)
         elif hasattr(value, "__wrapped__"):
-            yield from self._wrapper(value)
+            yield "wrapper"
+            yield self.of(type(value))
+            yield self.of(value.__wrapped__, ".__wrapped__")
+            # Compiled or cached results of a function do not change its identity.
+            if type(value).__module__.partition(".")[0] not in COMPILED:
+                yield from self._named(value, getattr(value, "__dict__", {}))
         else:
             yield from self._object(value)
 
-    def _inside(self, where: str, value: Any) -> str:
-        self._path.append(where)
-        found = self.of(value)
-        self._path.pop()
-        return found
-
-    def _code(self, code: types.CodeType) -> Iterator[str | bytes]:
-        yield code.co_code
-        yield code.co_exceptiontable
-        yield f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount}"
-        yield f"{code.co_flags} {code.co_names} {code.co_varnames} {code.co_freevars}"
-        yield from map(self.of, code.co_consts)
+    def _container(self, value: Any) -> Iterator[str]:
+        yield "mapping" if isinstance(value, types.MappingProxyType) else type(value).__name__
+        if isinstance(value, (list, tuple)):
+            yield from (self.of(part, f"[{i}]") for i, part in enumerate(value))
+        elif isinstance(value, (set, frozenset)):
+            # Each element is digested separately: the order of a set differs between processes.
+            yield from sorted(_Digest().of(part) for part in value)
+        else:
+            for key, part in value.items():
+                yield self.of(key)
+                yield self.of(part, f"[{key!r}]")
 
     def _function(self, function: types.FunctionType) -> Iterator[str | bytes]:
         yield "function"
-        yield self.of(function.__code__)
         yield self.of(function.__defaults__)
         yield self.of(function.__kwdefaults__)
-        for name, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
+        code, home = function.__code__, str(function.__globals__.get("__name__"))
+        package = _package(home)
+        if package is not None:  # made by a function of an installed package
+            words = (code.co_varnames, code.co_names) if code.co_name == "<lambda>" else ""
+            yield f"{home}.{code.co_qualname} {words} {package}"
+            for name, held in outer_variables(function):
+                yield self.of(held, name)
+            return
+        if "__name__" not in function.__globals__:  # made by a library, such as jaxtyping
+            yield f"{code.co_names} {code.co_varnames} {code.co_consts}"
+            yield code.co_code
+            return
+        text = source_of(function)
+        if text is None:
+            raise Unknown(
+                f"it holds {self._place()}a function {function.__qualname__!r}, whose source is "
+                "not known"
+            )
+        yield text
+        for name, held in read_from_outside(function, lambda top: _package(top) is not None):
             yield name
-            try:
-                held = cell.cell_contents
-            except ValueError:
-                yield "empty"
-            else:
-                yield self._inside(f"the outer variable {name!r}", held)
-        for name, held in globals_read(function):
-            yield name
-            yield self._inside(f"the global {name!r}", held)
+            yield self.of(held, name)
 
     def _class(self, kind: type) -> Iterator[str | bytes]:
         yield f"class {kind.__name__}"
         yield from map(self.of, kind.__bases__)
         if type(kind) is not type:
             yield self.of(type(kind))
-        for name, held in vars(kind).items():
-            # Methods such as __call__ count; __doc__ and other metadata of Python do not.
-            noted = name.startswith("__") and not isinstance(held, METHODS)
-            if not noted and name not in COMPUTED and not isinstance(held, DESCRIPTORS):
+        if issubclass(kind, enum.Enum):
+            yield self.of([(member.name, member.value) for member in kind])
+        held = dict(vars(kind))
+        yield repr(list(getattr(kind, "__dataclass_fields__", ())))
+        for name, part in held.items():
+            special = name.startswith("__") and not isinstance(part, (types.FunctionType, *DEFINED))
+            hidden = name in COMPUTED or (name.startswith("_") and issubclass(kind, enum.Enum))
+            if not (special or hidden or isinstance(part, DESCRIPTORS) or _is_made(part)):
                 yield name
-                yield self._inside(f".{name}", held)
-
-    def _wrapper(self, value: Any) -> Iterator[str | bytes]:
-        """Yield the parts of a wrapper: the wrapped function and its other fields (axes, …)."""
-        kind = type(value)
-        yield "wrapper"
-        yield self.of(kind)
-        yield self._inside(".__wrapped__", getattr(value, "__wrapped__"))  # noqa: B009
-        # Compiled or cached results of a function do not change its identity.
-        if kind.__module__.partition(".")[0] not in COMPILED:
-            for name, held in (_state(value) or {}).items():
-                if name not in (*WRAPPER_ASSIGNMENTS, "__wrapped__"):
-                    yield name
-                    yield self._inside(f".{name}", held)
+                yield self.of(part, f".{name}")
 
     def _object(self, value: Any) -> Iterator[str | bytes]:
+        """Yield what pickle would save of an object."""
         kind = type(value)
         yield "object"
-        yield self.of(kind)
-        if kind.__module__.partition(".")[0] in ("torch", "numpy", "jax", "jaxlib") and (
-            kind.__name__ in ("dtype", "device", "ufunc") or isinstance(value, np.dtype)
-        ):
-            yield repr(value)
-            return
-        state = _state(value)
-        if state is None:
-            where = f"at {' → '.join(self._path)} " if self._path else ""
+        try:
+            reduce = copyreg.dispatch_table.get(kind)
+            saved = value.__reduce_ex__(4) if reduce is None else reduce(value)
+        except Exception:  # locks and open files raise various errors
             raise Unknown(
-                f"it holds {where}a {kind.__module__}.{kind.__qualname__}, whose instances cannot "
-                "be told apart"
-            )
-        saved_names = getattr(kind, "saved_names", {}) if _is_ours(kind) else {}
+                f"it holds {self._place()}a {kind.__module__}.{kind.__qualname__}, whose "
+                "instances cannot be told apart"
+            ) from None
+        if isinstance(saved, str):
+            yield f"{kind.__module__}.{kind.__qualname__} {saved}"
+            return
+        for part in saved:
+            if isinstance(part, dict):
+                yield from self._named(value, part)
+            else:
+                yield self.of(list(part) if isinstance(part, Iterator) else part)
+
+    def _named(self, value: Any, state: dict[str, Any]) -> Iterator[str | bytes]:
+        """Yield the attributes of an object, except those computed from other attributes."""
         for name, held in state.items():
-            if "_hooks" in name and isinstance(held, Mapping):  # keyed by order of registration
-                held = list(held.values())
-            yield saved_names.get(name, name)
-            yield self._inside(f".{name}", held)
+            computed = isinstance(getattr(type(value), str(name), None), cached_property)
+            if not (computed or str(name).startswith("__")):  # metadata, such as __doc__
+                # Hooks of torch have the numbers of their registration as keys.
+                hooks = str(name).endswith("_hooks") and isinstance(held, dict)
+                yield str(name)
+                yield self.of(list(held.values()) if hooks else held, f".{name}")
+
+    def _place(self) -> str:
+        path = [where for where in self._path if where]
+        return f"at {' → '.join(path)} " if path else ""
 
 
-# Equal constants may be one object or several, depending on the compiler.
-SHARED_OR_NOT = (tuple, frozenset, types.CodeType, np.generic)
-PLAIN = (bool, int, str, type(None), type(Ellipsis), list, tuple)
-METHODS = (types.FunctionType, staticmethod, classmethod)
-COMPILED = ("functools", "jaxlib", "torch")
-COMPUTED = {"_abc_impl", "__annotate__", "__annotate_func__"}
-DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
-# Modules whose objects have a state outside of Python, or one that differs in every process.
-UNTOLD = ("_io", "_thread", "threading", "socket", "sqlite3", "asyncio", "contextvars")
-
-
-def _is_ours(kind: type) -> bool:
-    """Return whether a class is part of largen; only its classes define ``saved_names``."""
-    return kind.__module__.partition(".")[0] == "largen"
-
-
-def _is_plain_mapping(value: Any) -> bool:
-    return isinstance(value, types.MappingProxyType) or type(value).__module__ in (
-        "builtins",
-        "collections",
-    )
+def _is_made(part: Any) -> bool:
+    """Whether Python made an attribute from the fields of a dataclass or a named tuple."""
+    method = getattr(part, "__func__", part)
+    if not isinstance(method, types.FunctionType):
+        return type(part).__name__ == "_tuplegetter"
+    top = str(method.__globals__.get("__name__")).partition(".")[0]
+    return method.__code__.co_filename == "<string>" or top in sys.stdlib_module_names
 
 
 def _array(value: Any) -> np.ndarray | None:
@@ -280,23 +243,12 @@ def _array(value: Any) -> np.ndarray | None:
     return None
 
 
-def _module(module: types.ModuleType) -> Iterator[str | bytes]:
-    """Yield the source of a user's module, which identifies it."""
-    package = _package(module.__name__)
-    if package is not None:
-        yield f"module {module.__name__} {package}"
-        return
-    yield f"module {module.__name__}"
-    file = getattr(module, "__file__", None)
-    if file is not None and Path(file).is_file():
-        yield Path(file).read_bytes()
-
-
 def _installed_name(value: Any) -> str | None:
     """Return the full name of an object of an installed package; None for any other."""
+    if isinstance(value, types.ModuleType):
+        package = _package(value.__name__)
+        return None if package is None else f"{value.__name__} {package}"
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if name is None and isinstance(value, np.ufunc):
-        module, name = "numpy", value.__name__
     if isinstance(value, types.BuiltinFunctionType) and isinstance(
         value.__self__, types.ModuleType
     ):
@@ -336,55 +288,3 @@ def _package(module: str) -> str | None:
     for distribution in importlib.metadata.packages_distributions().get(top, ()):
         return importlib.metadata.version(distribution)
     return str(getattr(loaded, "__version__", ""))
-
-
-def _state(value: Any) -> dict[str, Any] | None:
-    """Return an object's state; None if it is inaccessible."""
-    kind = type(value)
-    if kind.__module__.partition(".")[0] in UNTOLD or isinstance(value, types.GeneratorType):
-        return None
-    slots = [
-        name
-        for base in kind.__mro__
-        for name in _names(base.__dict__.get("__slots__", ()))
-        if name not in ("__dict__", "__weakref__") and hasattr(value, name)
-    ]
-    if hasattr(value, "__dict__") or slots:
-        own = {name: getattr(value, name) for name in slots} | _attributes(value)
-        # The state of a container's subclass includes its items.
-        for container, read in CONTAINERS.items():
-            if isinstance(value, container):
-                own["items of the container"] = read(value)
-        return own
-    if isinstance(value, (dict, Mapping)):
-        return {"items of the container": list(value.items())}
-    try:
-        reduced = value.__reduce_ex__(4)
-    except Exception:  # types that cannot be taken apart raise various errors
-        return None
-    if isinstance(reduced, str):
-        return {"name": reduced}
-    parts: dict[str, Any] = {"made by": reduced[0], "from": reduced[1]}
-    for i, part in enumerate(reduced[2:]):
-        parts[str(i)] = list(part) if isinstance(part, Iterator) else part
-    return parts
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """Return an object's attributes, except those computed from other attributes."""
-    return {
-        name: held
-        for name, held in getattr(value, "__dict__", {}).items()
-        if not isinstance(getattr(type(value), name, None), cached_property)
-    }
-
-
-def _names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-CONTAINERS: dict[type, Callable[[Any], Any]] = {
-    dict: lambda value: list(value.items()),
-    list: list,
-    tuple: tuple,
-}

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from largen.callables import takes
@@ -19,7 +21,7 @@ PATIENCE = 2.0  # seconds before a bar is drawn
 IN_NOTEBOOKS, IN_CELLS = "ipykernel", "ipywidgets"  # what runs cells, and what draws bars in them
 SILENCE = 30.0  # seconds between lines where there is no bar
 LONG = 30.0  # seconds; of longer calls the duration is said beforehand
-FEWEST = 3  # reports from which a duration is foretold; the first one includes compilation
+FEWEST = 3  # number of reports needed to announce the duration of a call
 
 
 def check_progress(progress: Any) -> None:
@@ -56,15 +58,17 @@ def duration(seconds: float) -> str:
 
 
 class Forecast:
-    """The duration of a call, foretold from the time of its first steps.
+    """Estimated duration of a call, from the time that its steps have taken so far.
 
-    The speed is that since the first report of any progress, before which programs are compiled. If
-    the call turns out to need more work than it had announced, this is foretold anew.
+    The time before the first report of progress is that of compilation, which is not repeated. The
+    time of further steps is the median over the second half of the steps so far: it follows steps
+    that become slower, and a step that waits for another compilation does not change it. If the
+    call needs more work than it had announced, the estimate is made again.
 
     Parameters
     ----------
     cheaper
-        A function of the foretold seconds that returns what would be quicker, or an empty text.
+        Called with the estimated seconds; returns a suggestion for a faster call, or "".
     """
 
     def __init__(self, cheaper: Cheaper | None = None):
@@ -89,14 +93,22 @@ class Forecast:
             self._marks.append((now, done))
         if self._said or len(self._marks) < FEWEST or done >= total:
             return None
-        (first, before), (last, after) = self._marks[0], self._marks[-1]
-        left = (total - after) * (last - first) / (after - before)
-        if left < LONG / 2 or now - self._begin + left < LONG:
+        left = self.left()
+        if left is None or left < LONG / 2 or now - self._begin + left < LONG:
             return None
         self._said = True
         hint = self._cheaper(left) if self._cheaper else ""
         said = f"about {duration(now - self._begin + left)}"
         return f"{said}; {hint}" if hint else said
+
+    def left(self) -> float | None:
+        """Return the seconds that remain; None before the second report of progress."""
+        recent = self._marks[max(len(self._marks) // 2 - 1, 0) :]
+        steps = pairwise(recent)
+        rates = [(last - first) / (after - before) for (first, before), (last, after) in steps]
+        if not rates:
+            return None
+        return (self._total - self._marks[-1][1]) * median(rates)
 
 
 @contextmanager
@@ -179,8 +191,9 @@ def lines(what: str, cheaper: Cheaper | None = None) -> Report:
         now = time.monotonic()
         if now - last < SILENCE or done >= total:
             return
-        last, share = now, done / total
-        left = f", about {(now - begin) * (1 / share - 1):.0f} s left" if share else ""
-        print(f"{what}: {share:.0%} after {now - begin:.0f} s{left}", file=sys.stderr, flush=True)
+        last, left = now, forecast.left()
+        rest = "" if left is None else f", about {duration(left)} left"
+        shown = f"{what}: {done / total:.0%} after {duration(now - begin)}{rest}"
+        print(shown, file=sys.stderr, flush=True)
 
     return report

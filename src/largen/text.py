@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from reprlib import Repr
 from typing import Any
 
-_SHORT = Repr()
+
+class _Short(Repr):
+    """Short descriptions, in which NumPy's numbers look like Python's."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        plain = x.item() if type(x).__module__ == "numpy" and getattr(x, "shape", None) == () else x
+        return super().repr1(plain, level)
+
+
+_SHORT = _Short()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxlong, _SHORT.maxother = 3, 60, 40, 80
 
 
@@ -27,8 +36,8 @@ def shown(value: Any) -> str:
     >>> shown([1.5] * 1000), shown(range), shown(10**400)[:12]
     ('[1.5, 1.5, 1.5, 1.5, 1.5, 1.5, ...]', "<class 'range'>", '100000000000')
     >>> import numpy as np
-    >>> shown(np.zeros((300, 2)))
-    'an array of shape (300, 2), dtype float64'
+    >>> shown(np.zeros((300, 2))), shown(np.float64(1.5))
+    ('an array of shape (300, 2), dtype float64', '1.5')
     """
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and shape and dtype is not None:

@@ -1,7 +1,4 @@
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +8,6 @@ from typer.testing import CliRunner
 import largen
 from largen.cli.app import app
 from largen.experiments.quickstart import Settings
-
-ROOT = Path(__file__).parents[2]
 
 
 def invoke(*words):
@@ -44,8 +39,6 @@ def test_folder_that_cannot_be_made_is_named(tmp_path):
     ("words", "place"),
     [
         (["quickstart", "--fast"], "largen.cli.quickstart.quickstart"),
-        (["figure", "004-1", "--fast", "--data", "digits"], "papers.command.produce"),
-        (["transfer", "demo", "--fast"], "largen.sweeps.transfer_demo.transfer_demo"),
     ],
 )
 def test_an_interrupt_ends_in_one_line(words, place, tmp_path, monkeypatch):
@@ -78,32 +71,3 @@ def test_quickstart_measures_both_limits(tmp_path, monkeypatch):
         assert tree[case]["limit"]["f_test"].dims == ("step", "test_sample")
     assert (tmp_path / "quickstart.png").stat().st_size > 50_000
     assert "quickstart.png" in result.stdout.replace("\n", "")
-
-
-def test_figures_are_listed_and_what_is_missing_is_said(tmp_path, monkeypatch):
-    listed = invoke("figure").stdout
-    assert "004-1" in listed
-    assert "RMSProp" in listed
-    monkeypatch.setenv("LARGEN_DATA", str(tmp_path))
-    missing = invoke("figure", "004-1")
-    assert missing.exit_code == 2
-    assert "no images of cifar10" in missing.stdout
-    unknown = invoke("figure", "004-8", "--data", "digits")
-    assert unknown.exit_code == 2
-    assert "004-8" in unknown.stdout
-
-
-def test_figures_have_a_command_of_their_own():
-    helped = invoke("figure", "--help").stdout
-    assert "--data" in helped
-    words = [sys.executable, "-m", "papers"]
-    listed = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert listed.split() == invoke("figure").stdout.split()
-
-
-def test_outside_a_clone_it_is_said_where_figures_are(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(largen, "__file__", str(tmp_path / "lib" / "largen" / "__init__.py"))
-    result = invoke("figure", "004-1", "--fast")
-    assert result.exit_code == 2
-    assert "python -m papers 004-1 --fast" in result.stdout

@@ -20,6 +20,7 @@ from largen.expectations import (
     with_kinks,
 )
 from largen.expectations.accuracy import relative_error
+from largen.expectations.singularities import singular_places
 from largen.kernels.accuracy import inaccuracy
 from largen.kernels.nngp_ntk import prepare
 
@@ -115,6 +116,13 @@ def test_jumps():
     with jax.enable_x64(True):
         want = split(lambda u: np.asarray(phi(u)), (1.0,), q[0], q[1], cross / np.sqrt(q[0] * q[1]))
     assert abs(nngp[0, 1] - want) < 1e-10
+
+
+def test_no_kink_is_missed_between_nodes():
+    for place in np.random.default_rng(0).normal(size=100).round(2):
+        jump = singular_places(lambda x, c=place: (1.0 * (x > c), 0 * x), 16)
+        kink = singular_places(lambda x, c=place: (np.maximum(x, c), 1.0 * (x > c)), 16)
+        assert jump == kink == pytest.approx((place,), abs=1e-9)
 
 
 @pytest.mark.slow

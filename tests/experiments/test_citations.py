@@ -1,5 +1,6 @@
-"""Entries of a bibliography: they follow from the docstrings of what a result was computed with."""
+"""Entries of a bibliography: those that the theories and the makers of a result name."""
 
+import inspect
 import re
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.bibliography import PAPERS
+from largen.bibliography import references
 from largen.errors import InvalidInput
+from largen.runs import Theory
 
 DATA = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
 
@@ -35,26 +37,60 @@ def test_networks_are_not_cited_by_a_theory():
     assert "golikov2020towards" not in keys(nets)
 
 
-def test_each_paper_once_and_every_key_once():
-    twice = keys(lg.fixed_points, lg.fixed_points, lg.fixed_points("tanh", weight_std=1.5))
-    assert len(twice) == len(set(twice)) > 2
-    assert len({paper.key for paper in PAPERS}) == len(PAPERS)
+def test_the_deep_mean_field_is_cited_by_its_field_theory():
+    assert "2205.09653" in lg.cite(lg.theories.DeepMeanField)
+    assert "1806.07572" in lg.cite(lg.theories.KernelLimit)
+    assert "2309.16620" in lg.cite(lg.theories.InfiniteDepth)
+    assert "2405.15712" in lg.cite(lg.theories.AttentionMeanField)
+    assert "1804.06561" in lg.cite(lg.theories.MeanField)
 
 
-def test_braces_of_every_entry_are_balanced():
-    for paper in PAPERS:
-        assert paper.bibtex().count("{") == paper.bibtex().count("}")
-        assert re.fullmatch(r"(19|20)\d\d", paper.fields["year"])
+def test_a_result_is_cited_as_the_function_that_makes_it():
+    points = lg.fixed_points("tanh", weight_std=1.5)
+    assert keys(points) == keys(lg.fixed_points) == keys(points, lg.fixed_points)
+    assert len(keys(points)) > 2
+    assert "yang2022tensor" in keys(lg.mup(gamma=2.0))
 
 
-def test_a_theory_of_the_users_own_is_cited_by_its_docstring():
+def test_entries_are_sorted_and_their_braces_are_balanced():
+    years = [int(re.findall(r"year += \{(\d{4})\}", e)[0]) for e in references().values()]
+    assert list(zip(years, references(), strict=True)) == sorted(
+        zip(years, references(), strict=True)
+    )
+    for key, entry in references().items():
+        assert entry.startswith("@")
+        assert f"{{{key}," in entry
+        assert entry.count("{") == entry.count("}")
+
+
+def of_theories(kind=Theory):
+    return [one for sub in kind.__subclasses__() for one in (sub, *of_theories(sub))]
+
+
+def test_every_key_has_an_entry_and_every_theory_of_largen_names_one():
+    named = [getattr(lg, name) for name in lg.__all__]
+    theories = [kind for kind in of_theories() if kind.__module__.startswith("largen.")]
+    assert len(theories) == 6
+    assert all(kind.papers for kind in theories)
+    described = [one for one in named if inspect.isroutine(one) or inspect.isclass(one)]
+    assert len(keys(*described, *theories)) > 20  # a key without an entry would be refused
+
+
+def test_a_theory_of_the_users_own_names_keys_or_has_an_entry():
+    entry = "@misc{me, title = {Mine}}"
+
     @dataclass(frozen=True, kw_only=True)
     class Catapulted(lg.Theory):
-        """The phases of Lewkowycz et al. 2020."""
+        """The phases of networks with large steps."""
 
         name: ClassVar[str] = "catapulted"
+        papers: ClassVar[tuple[str, ...]] = ("lewkowycz2020large", entry)
 
     assert keys(Catapulted)[1:] == ["lewkowycz2020large"]
+    assert lg.cite(Catapulted).endswith(entry)
+    Catapulted.papers = ("nobody",)
+    with pytest.raises(InvalidInput, match="papers: 'nobody' is neither a key"):
+        lg.cite(Catapulted)
 
 
 @pytest.mark.parametrize("wrong", [3, "solve", np.eye(2), np.linalg.solve])

@@ -204,9 +204,8 @@ def test_activations_in_every_place_can_be_exchanged():
 
     def net(phi):
         branches = lg.Product(phi, lg.serial(lg.Dense(), phi))
-        return lg.serial(
-            lg.Dense(), phi, lg.repeat(lg.Residual(branches, phi), 2), lg.Concatenate(phi, phi)
-        )
+        blocks = lg.repeat(lg.Residual(branches, lg.serial(lg.Dense(), phi)), 2)
+        return lg.serial(phi, lg.Dense(), blocks, lg.Concatenate(phi, phi))
 
     exchanged = with_activations(program_of(net(tanh)), {tanh.function: relu.function})
     assert exchanged == program_of(net(relu))

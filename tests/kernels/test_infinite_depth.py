@@ -296,8 +296,11 @@ def test_tiles_are_symmetric_and_positive():
 def test_posteriors_and_estimators():
     x = samples(12, 3)
     y, net = np.sin(x[:, 0]), lg.residual_mlp(math.inf, "relu", bias_std=0.2)
-    found = lg.NNGPRegressor(net=net, param=lg.depth_mup(), noise=1e-2).fit(x, y).predict(x[:3])
-    k = lg.nngp(net, x, param=lg.depth_mup())
+    lazy = lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, branch="1/2")
+    model = lg.NNGPRegressor(net=net, param=lazy, noise=1e-2, normalize_y=False)
+    found = model.fit(x, y).predict(x[:3])
+    k = lg.nngp(net, x, param=lazy)
+    np.testing.assert_allclose(k, lg.nngp(net, x, param=lg.depth_mup()), rtol=1e-12)
     wanted = k[:3] @ np.linalg.solve(k + 1e-2 * np.eye(12), y)
     np.testing.assert_allclose(found, wanted, rtol=1e-8)
 

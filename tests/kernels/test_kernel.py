@@ -251,7 +251,7 @@ def test_jax_arrays_in_jax_arrays_out():
     [
         ((np.array([[1.0, np.nan]]),), "x1: 1 of 2 entries are NaN"),
         ((np.ones(3),), r"x1: wanted samples, .* got shape \(3,\)"),
-        ((np.ones((2, 3), int),), "x1: wanted floats, got dtype int64"),
+        ((np.ones((2, 3), complex),), "x1: wanted floats, got dtype complex128"),
         ((np.ones((0, 3)),), "x1: is empty"),
         ((np.ones((2, 3)), np.ones((2, 4))), "x2: its samples have the shape"),
         ((np.ones((2, 3)), np.full((2, 3), np.inf)), "x2: 6 of 6 entries"),

@@ -8,6 +8,7 @@ import largen as lg
 from largen.errors import InvalidInput
 from largen.expectations import with_kinks
 from largen.kernels import tiles
+from largen.programs import program_of
 
 X = np.random.default_rng(12).standard_normal((11, 6, 2))
 RELU = lg.Activation("relu")
@@ -29,12 +30,14 @@ def test_sizes_follow_from_the_budget_and_need_not_divide(monkeypatch):
 
 
 def test_largest_tiles():
-    tanh, pairs = lg.mlp(2, "tanh"), 8 * tiles.ARRAYS * 36
+    tanh, pairs = program_of(lg.mlp(2, "tanh"), 3), 8 * tiles.ARRAYS * 36
+    net = program_of(NET, X.shape[1:])
     assert tiles.tile_size(tanh, 5000) == 500
     assert tiles.tile_size(tanh, 5000, (), tiles.fitting(tanh, 1, 2.0**24)) < 300
-    assert tiles.fitting(NET, 6, pairs * (9**2 + 9)) == 9
-    assert tiles.fitting(NET, 6, pairs * (9**2 + 9) - 1) == 8
-    pieces = lg.mlp(2, with_kinks(jnp.tanh, range(8)))  # XLA's own count at 8 kinks: 193 arrays
+    assert tiles.fitting(net, 6, pairs * (9**2 + 9)) == 9
+    assert tiles.fitting(net, 6, pairs * (9**2 + 9) - 1) == 8
+    kinks = with_kinks(jnp.tanh, range(8))  # XLA's own count at 8 kinks: 193 arrays
+    pieces = program_of(lg.mlp(2, kinks), 3)
     assert 193 < 1e6 / (8 * tiles.fitting(pieces, 1, 1e6) ** 2) < 300
 
 

@@ -3,7 +3,7 @@ import pytest
 from tests.kernels.joint_reference import Joint, averages, windows
 
 import largen as lg
-from largen.errors import NoTheory
+from largen.errors import InvalidInput, NoTheory
 from largen.kernels.accuracy import inaccuracy
 from largen.kernels.nngp_ntk import prepare
 
@@ -141,3 +141,59 @@ def test_sums_over_positions_make_large_variances():
         net = lg.serial(lg.Conv((3,)), tanh, top, lg.Dense(weight_std=2.0), tanh, lg.Dense())
         lowered, _ = prepare(net, lg.ntk(), (60, 2))
         assert (inaccuracy(lowered, (x,), None) is not None) == wrong
+
+
+def test_upsampling_repeats_positions():
+    x, relu = RNG.standard_normal((4, 5, 3)), lg.Activation("relu")
+    behind = (
+        lg.Conv((3,), bias_std=0.2),
+        relu,
+        lg.Conv((2,)),
+        relu,
+        lg.GlobalAvgPool(),
+        lg.Dense(),
+    )
+    got = lg.kernel(lg.serial(lg.Upsample((3,)), *behind), x)
+    want = lg.kernel(lg.serial(*behind), np.repeat(x, 3, axis=1))
+    for one, two in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-13)
+    with pytest.raises(InvalidInput, match="2 spatial axes"):
+        lg.kernel(lg.serial(lg.Upsample((2, 2)), *behind), x)
+
+
+def test_padding_in_numbers_is_that_of_zeros_added_by_hand():
+    x = RNG.standard_normal((4, 5, 3))
+    behind = lg.Activation("relu"), lg.Flatten(), lg.Dense()
+    conv = lg.Conv((3,), padding=((2, 1),), strides=2, bias_std=0.1)
+    by_hand = lg.Conv((3,), padding="VALID", strides=2, bias_std=0.1)
+    padded = np.pad(x, ((0, 0), (2, 1), (0, 0)))
+    got, want = (
+        lg.kernel(lg.serial(conv, *behind), x),
+        lg.kernel(lg.serial(by_hand, *behind), padded),
+    )
+    for one, two in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-13)
+    assert lg.Conv((3, 3), padding=1).padding == ((1, 1), (1, 1))
+    networks = [
+        lg.finite_network(lg.serial(first, *behind), lg.ntk(), width=4, inputs=inputs.shape[1:])
+        for first, inputs in ((conv, x), (by_hand, padded))
+    ]
+    params = networks[0].init(0, np.float64)
+    one, two = (f.apply(params, x) for f, x in zip(networks, (x, padded), strict=True))
+    np.testing.assert_allclose(one, two, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: lg.AvgPool((2,), padding=2), "without a position"),
+        (lambda: lg.ConvTranspose((2,), padding=1), "ConvTranspose takes one of"),
+        (lambda: lg.Conv((3,), padding=-1), "≥ 0"),
+        (lambda: lg.Conv((3, 3), padding=(1,)), "has 1 entries"),
+        (lambda: lg.Conv((3,), padding=((1, 2, 3),)), "before, after"),
+        (lambda: lg.Upsample(0), "≥ 1"),
+    ],
+)
+def test_wrong_paddings_and_factors(make, words):
+    with pytest.raises(InvalidInput, match=words):
+        make()

@@ -8,9 +8,9 @@ from scipy.sparse.linalg import cg
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
-from largen.networks import any_function
-from largen.networks.any_function import _by_jacobian, _cheapest, _operations, by_products
 from largen.networks.network import finite_network
+from largen.networks.tangents import tiles
+from largen.networks.tangents.products import by_products
 
 RNG = np.random.default_rng(0)
 X1, X2 = RNG.normal(size=(5, 3)), RNG.normal(size=(4, 3))
@@ -76,17 +76,6 @@ def test_output_kernel():
     np.testing.assert_allclose(lg.output_kernel(by_hand, PARAMS, X1), f @ f.T / 2, rtol=1e-12)
 
 
-def test_auto_takes_the_cheaper():
-    """The one that XLA counts fewer operations for, here Jacobians."""
-    arguments = PARAMS, jax.tree.map(lambda _: 1.0, PARAMS), X1, X2
-    with jax.enable_x64(True):
-        both = [m.lower(by_hand, *arguments).compile() for m in (_by_jacobian, by_products)]
-        chosen = _operations(_cheapest(by_hand, *arguments))
-    fewer, more = sorted(map(_operations, both))
-    assert abs(chosen / fewer - 1) < 1e-3
-    assert more > 1.1 * fewer
-
-
 def test_expansions():
     """Exact for polynomials of their degree, and with an error of the next order for others."""
     at = jax.tree.map(lambda p: p + 0.1, PARAMS)
@@ -108,6 +97,48 @@ def test_expansions():
             expanded = lg.taylor_expand(by_hand, PARAMS, 2)(near, X1)
             off.append(np.abs(expanded - by_hand(near, X1)).max())
         assert 6.5 < off[0] / off[1] < 9.5  # third order
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("of", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_expansions_inside_transformations(dtype, of):
+    """Double precision stays so, and inside jit, grad, vmap and jvp x may be any array."""
+    params = jax.tree.map(lambda p: p.astype(dtype), PARAMS)
+    at = jax.tree.map(lambda p: 1.1 * p, params)
+    toward = jax.tree.map(np.ones_like, at)
+    with jax.enable_x64(True):
+        want = np.asarray(
+            lg.linearize(by_hand, PARAMS)(jax.tree.map(lambda p: 1.1 * p, PARAMS), X1)
+        )
+        slope = jax.jvp(
+            lambda p: lg.linearize(by_hand, PARAMS)(p, X1), (PARAMS,),
+            (jax.tree.map(np.ones_like, PARAMS),),
+        )[1]  # fmt: skip
+    for x in (of(X1.astype(dtype)), X1):
+        line = lg.linearize(model, params)
+        whole = line(at, x)
+        assert whole.dtype == (np.float64 if np.float64 in (dtype, x.dtype) else np.float32)
+        assert isinstance(whole, np.ndarray) == isinstance(x, np.ndarray)
+        np.testing.assert_allclose(
+            whole, want, rtol=1e-11 if dtype == np.float64 == x.dtype else 1e-5
+        )
+        for double in (False, dtype == np.float64):
+            with jax.enable_x64(double):
+                found = {
+                    "jit": jax.jit(lambda p, line=line, x=x: line(p, x))(at),
+                    "both traced": jax.jit(line)(at, x),
+                    "vmap": jax.vmap(lambda p, line=line, x=x: line(p, x))(
+                        jax.tree.map(lambda p: p[None], at)
+                    )[0],
+                }
+                for value in found.values():
+                    np.testing.assert_allclose(value, want, rtol=3e-5, atol=1e-6)
+                    assert value.dtype == (np.float64 if double else np.float32)
+                grad = jax.grad(lambda p, line=line, x=x: line(p, x).sum())(at)
+                along = jax.jvp(lambda p, line=line, x=x: line(p, x), (at,), (toward,))[1]
+                np.testing.assert_allclose(along, slope, rtol=3e-5, atol=1e-5)
+                total = sum(jnp.sum(g) for g in jax.tree.leaves(grad))
+                np.testing.assert_allclose(total, slope.sum(), rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -193,8 +224,7 @@ def test_large_sets_are_computed_in_tiles(method, outputs, monkeypatch):
     params = {"a": rng.standard_normal((4, 6)), "b": rng.standard_normal((6, outputs or 1))}
     x1, x2 = rng.standard_normal((11, 4)), rng.standard_normal((7, 4))
     wanted = [lg.tangent_kernel(model, params, x1, x, method=method) for x in (x2, None)]
-    monkeypatch.setattr(any_function, "MOST_AT_ONCE", 1.0)
-    monkeypatch.setattr(any_function, "FEWEST_AT_ONCE", 4)
+    monkeypatch.setattr(tiles, "_side", lambda plan: 4)
     found = [lg.tangent_kernel(model, params, x1, x, method=method) for x in (x2, None)]
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype

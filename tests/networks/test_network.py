@@ -124,7 +124,7 @@ def test_layers_that_cannot_be():
     class Unheard(lg.Layer):
         pass
 
-    with pytest.raises(NoRule, match="Dense"):
+    with pytest.raises(NoRule, match="Unheard"):
         lg.finite_network(lg.serial(lg.Dense(), Unheard(), lg.Dense()), lg.ntk(), width=4, inputs=3)
     changes_shape = lg.serial(lg.Dense(), lg.Activation("relu"), lg.Residual(lg.Dense()))
     with pytest.raises(InvalidInput, match="residual branch"):

@@ -198,12 +198,12 @@ def test_tangent_kernel_is_the_product_of_jacobians(name):
 
 
 def test_both_ways_of_summing_over_positions_agree(monkeypatch):
-    from largen.networks.affine import tangent_of
+    from largen.networks.rules.affine import tangent_of
 
     shapes = [(n, 6, *rest) for n, rest in ((2, (1, 5)), (2, (3, 4)), (3, (1, 5)), (3, (3, 4)))]
     a1, g1, a2, g2 = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in shapes)
     many = [jnp.concatenate([t] * 20) for t in (a1, g1, a2, g2)]
-    pairs, matrices = tangent_of(a1[:1], g1[:1], a2[:1], g2[:1], True), tangent_of(*many, True)
+    pairs, matrices = tangent_of(a1[:1], g1[:1], a2[:1], g2[:1]), tangent_of(*many)
     np.testing.assert_allclose(matrices[:1, :1], pairs, rtol=1e-5)
 
 

@@ -211,6 +211,29 @@ def test_a_layer_that_stands_still_is_named():
     assert [layer.moves for layer in report.layers[:2]] == [False, True]
 
 
+BRANCHED = [
+    lg.Concatenate(lg.Dense(), lg.serial(lg.Dense(), lg.Activation("relu"))),
+    lg.Residual(lg.serial(lg.Dense(), lg.Activation("relu")), shortcut=lg.Dense()),
+]
+
+
+@pytest.mark.parametrize("block", BRANCHED, ids=lambda block: type(block).__name__)
+@pytest.mark.parametrize(
+    "param",
+    [lg.ntk(), lg.mup(), lg.standard(), lg.scaling(-1, 0), lg.scaling("-3/4", "1/2")],
+    ids=str,
+)
+def test_a_sum_has_the_order_of_its_largest_term(block, param):
+    # Both terms have the order of one affine map, so that the network has those of a chain.
+    net = lg.serial(lg.Dense(), lg.Activation("relu"), block, lg.Dense())
+    found, chain = lg.classify(param, net), lg.classify(param, 2)
+    for name in ("kind", "outputs", "moved", "stable_rate"):
+        assert getattr(found, name) == getattr(chain, name)
+    first, *both, last = found.layers
+    assert [replace(layer, name="2") for layer in both] == 2 * [chain.layers[1]]
+    assert (first, replace(last, name="4")) == (chain.layers[0], chain.layers[2])
+
+
 @pytest.mark.parametrize("net", [0, -1, 2.0, "three", None, True])
 def test_missing_layers_are_refused(net):
     with pytest.raises(InvalidInput, match="net"):

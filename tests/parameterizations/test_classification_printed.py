@@ -12,9 +12,9 @@ import pytest
 
 import largen as lg
 from largen.experiments.exponents.quantities import decomposition
-from largen.parameterizations.classification.chain import chain
 from largen.parameterizations.classification.one_hidden_layer import increments
-from largen.parameterizations.classification.recursion import Moved, signals
+from largen.parameterizations.classification.recursion import Moved, orders_of
+from largen.parameterizations.classification.scaled_program import scaled_program
 
 HALF = F(1, 2)
 LETTERS = ("w", "v1", "v2", "a")
@@ -93,12 +93,12 @@ def test_powers_of_the_rate():
 def backward_sum(moved):
     """q_Σ of App. G for H = 2: the order of ∂f/∂h of the first layer over σ³, with increments."""
     param, net = lg.scaling(-1, 1), lg.mlp(3, "relu")
-    steps = chain(net, param.table(net), False)
+    network = scaled_program(net, param.table(net), False)
     state = tuple(
         Moved(None if letter not in moved else step.weight.initial + moved[letter])
-        for letter, step in zip(LETTERS, steps, strict=True)
+        for letter, step in zip(LETTERS, network.maps, strict=True)
     )
-    return signals(steps, state)[0].backward + 3
+    return orders_of(network, state)[0].backward + 3
 
 
 def test_sums_of_appendix_g():

@@ -19,11 +19,11 @@ def test_cholesky_by_panels(size, monkeypatch):
     monkeypatch.setattr(factor, "check", lambda: looks.append(1))
     root = RNG.standard_normal((size, size + 3))
     matrix = root @ root.T
-    found = factor._cholesky(matrix)
+    found = factor.cholesky_factor(matrix)
     np.testing.assert_allclose(found, np.linalg.cholesky(matrix), rtol=1e-9, atol=1e-12)
     assert len(looks) > 2  # for an interrupt
     with pytest.raises(np.linalg.LinAlgError):
-        factor._cholesky(matrix - 100 * np.eye(size))
+        factor.cholesky_factor(matrix - 100 * np.eye(size))
 
 
 @pytest.mark.parametrize("kind", ["nngp", "ntk", "ntk-gp"])

@@ -1,5 +1,7 @@
 """Predictions from matrices: those of the networks, of coupled outputs, and from files."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.linalg import expm
@@ -167,3 +169,78 @@ def test_bad_matrices_of_test_samples():
             lg.flow_posterior_from_kernel(THETA, Y, time=time)
     with pytest.raises(NumericalFailure, match="kernel of 60 training inputs is singular"):
         lg.posterior_from_kernel(np.tile(K, (2, 2)), np.tile(Y, (2, 1)))
+
+
+INDEFINITE = np.array([[1.0, 2.0], [2.0, 1.0]])  # eigenvalues 3 and -1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda k: lg.posterior_from_kernel(k, np.ones(2)),
+        lambda k: lg.posterior_from_kernel(k, np.ones(2), noise="auto"),
+        lambda k: lg.posterior_from_kernel(k, np.ones(2), noise=0.9),
+        lambda k: lg.posterior_from_kernel(np.eye(2), np.ones(2), kind="ntk", prior=k),
+        lambda k: lg.flow_posterior_from_kernel(k, np.ones(2), time=1.0),
+        lambda k: lg.flow_posterior_from_kernel(np.eye(2), np.ones(2), time=1.0, prior=k),
+        lg.critical_learning_rate,
+        lg.optimal_learning_rate,
+        lg.time_scales,
+        lambda k: lg.NNGPRegressor(kernel="precomputed").fit(k, np.ones(2)),
+        lambda k: lg.time_scales(np.einsum("ij,kl->ijkl", k, np.eye(3))),
+    ],
+)
+def test_a_kernel_has_no_negative_eigenvalues(call):
+    with pytest.raises(
+        InvalidInput, match=r"wanted a positive semidefinite kernel, got .* -1 to 3"
+    ):
+        call(INDEFINITE)
+    with pytest.raises(InvalidInput, match="negative eigenvalue"):
+        lg.solve_kernel(INDEFINITE, np.array([1.0, -1.0]), noise=0.1)
+
+
+def test_rounding_in_single_precision_is_no_negative_eigenvalue():
+    """Of a kernel of low rank, half of whose eigenvalues are rounding."""
+    rows = np.random.default_rng(0).standard_normal((60, 20))
+    kernel = (rows @ rows.T).astype(np.float32).astype(float)
+    values = np.linalg.eigvalsh(kernel)
+    assert values[0] < -1e-7
+    times = lg.time_scales(kernel).times
+    assert times[0] == pytest.approx(60 / values[-1])
+    assert lg.flow_posterior_from_kernel(kernel, rows[:, 0], time=1.0).status == "ok"
+    one_sided = kernel + np.triu(kernel, 1) * 1e-7
+    assert lg.critical_learning_rate(one_sided) == pytest.approx(2 * times[0], rel=1e-6)
+    lg.posterior_from_kernel(kernel, rows[:, 0], noise=1e-3)
+
+
+def _kernels_that_need_noise():
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((12, 5))
+    low = rows @ rows.T
+    yield "indefinite", INDEFINITE, {}
+    yield "indefinite with some noise", INDEFINITE, {"noise": 0.97}
+    yield "weights", low, {"weights": np.linspace(0.0, 30.0, 12)}
+    yield "indefinite with weights", INDEFINITE, {"weights": np.array([0.3, 7.0])}
+    yield "low rank", low, {}
+    yield "low rank, single precision", low.astype(np.float32).astype(float), {}
+    yield "some noise", low, {"noise": 1e-13 * np.trace(low)}
+    yield "noises", low, {"noise": np.linspace(0, 1e-12, 12)}
+    yield "estimate", low / 5 + 0.01 * (lambda e: e + e.T)(rng.standard_normal((12, 12))), {}
+    yield "zero", np.zeros((3, 3)), {}
+    yield "large", 1e12 * low, {}
+    yield "small", 1e-12 * low, {}
+
+
+@pytest.mark.parametrize(("name", "kernel", "options"), list(_kernels_that_need_noise()))
+@pytest.mark.parametrize("kind", ["gp", "ntk"])
+def test_the_noise_that_a_message_names_is_enough(name, kernel, options, kind):
+    y = np.ones(len(kernel))
+    with pytest.raises(
+        (InvalidInput, NumericalFailure), match=r"(is enough|any will do)"
+    ) as refused:
+        lg.posterior_from_kernel(kernel, y, kind=kind, **options)
+    words = str(refused.value)
+    noise = 1e-3 if "any will do" in words else float(re.search(r"(\S+) is enough", words)[1])
+    given = lg.posterior_from_kernel(kernel, y, kind=kind, **{**options, "noise": noise})
+    assert given.status == "ok"
+    assert given.condition < 1e12

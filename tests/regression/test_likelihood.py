@@ -24,6 +24,7 @@ DEEP = lg.serial(
     lg.Activation("relu"),
     lg.Dense(weight_std=1.1, bias_std=0.1),
 )
+BRANCHES = lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, branch="1/2")
 NAMES = ["0.bias_std", "0.weight_std", "2.weight_std"]
 NAMES += ["3.0.0.1.bias_std", "3.0.0.1.weight_std", "5.bias_std", "5.weight_std"]
 
@@ -36,7 +37,7 @@ def test_value_equals_plain_numpy():
     assert lg.log_likelihood(net, X, Y, noise=0.05).value == pytest.approx(wanted, rel=1e-12)
 
 
-@pytest.mark.parametrize("param", [pytest.param(None, marks=pytest.mark.slow), lg.depth_mup()])
+@pytest.mark.parametrize("param", [pytest.param(None, marks=pytest.mark.slow), BRANCHES])
 def test_slopes_equal_finite_differences(param):
     value, gradient = lg.log_likelihood(DEEP, X, Y, noise=0.05, param=param)
     given = lg.posterior(DEEP, X, Y, noise=0.05, param=param)

@@ -6,7 +6,7 @@ from scipy.linalg import expm
 from scipy.stats import multivariate_normal
 
 import largen as lg
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NumericalFailure
 from largen.regression import noise as choice
 
 RNG = np.random.default_rng(11)
@@ -101,3 +101,23 @@ def test_weights_count_as_copies(kind, noise):
     copies = np.repeat(np.arange(30), weight)
     two = lg.posterior(NET, X[copies], Y[copies], kind=kind, noise=noise)
     np.testing.assert_allclose(one.predict(X).mean, two.predict(X).mean, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["nngp", "ntk", "ntk-gp"])
+@pytest.mark.parametrize("y", [np.zeros(3), np.ones(3), 1e-5 * np.arange(3.0), 1e5 * np.ones(3)])
+def test_a_network_that_sees_nothing_gives_the_prior(kind, y):
+    """Inputs that are all zero, without biases: all is noise, and the kernel is zero."""
+    net, x = lg.mlp(1, "relu"), np.zeros((3, 2))
+    given = lg.posterior(net, x, y, kind=kind, noise="auto")
+    assert given.status == "ok"
+    mean, variance, _ = given.predict(np.eye(2))
+    rounding = 1e-15 * np.abs(y).sum() / given.noise  # of the kernel, times the weights
+    np.testing.assert_allclose(mean, 0, atol=rounding)
+    np.testing.assert_allclose(
+        variance, lg.posterior(net, x, y, kind=kind, noise=1.0).predict(np.eye(2)).variance
+    )
+    if kind != "ntk" and y.any():
+        assert given.noise == pytest.approx(np.mean(y**2), rel=1e-3)  # the likeliest
+    with pytest.raises(NumericalFailure, match="any will do"):
+        lg.posterior(net, x, y, kind=kind)

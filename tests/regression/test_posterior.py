@@ -166,7 +166,7 @@ BAD = [
     ({"x": X[:0], "y": Y[:0]}, "x: is empty"),
     ({"x": X * np.nan}, "x: .* NaN"),
     ({"x": X[0]}, r"x: wanted samples.*x\[None, :\]"),
-    ({"x": (X * 50).astype(int)}, "x: wanted floats"),
+    ({"x": X * 1j}, "x: wanted floats"),
     ({"y": Y[:5]}, "y: has 5 rows, x has 30"),
     ({"y": np.where(Y > 1, np.nan, Y) * np.inf}, "y: .* NaN or infinite"),
     ({"y": np.full(30, "a")}, "y: wanted"),
@@ -201,3 +201,18 @@ def test_bad_test_input():
         _ = lg.posterior(NET, X, Y, kind="ntk").log_likelihood
     with pytest.raises(InvalidInput, match="x: is traced"):
         jax.jit(lambda x: lg.posterior(NET, x, Y[:, 0]).predict(X_TEST).mean)(X)
+
+
+@pytest.mark.parametrize(
+    ("phi", "rows", "words"),
+    [
+        ("tanh", lambda x: np.concatenate([x, -x]), "0 and 3, 1 and 4, 2 and 5 of x are opposite"),
+        ("erf", lambda x: np.concatenate([x, 0 * x[:1]]), "kernel of row 3 of x is zero"),
+        ("relu", lambda x: np.concatenate([x, 2 * x[1:2]]), "1 and 3 of x are multiples"),
+        ("tanh", lambda x: np.concatenate([x, x[:1] + 1e-9]), "some are too close"),
+    ],
+)
+def test_rows_that_a_network_without_biases_cannot_tell_apart(phi, rows, words):
+    x = rows(np.random.default_rng(0).standard_normal((3, 4)))
+    with pytest.raises(NumericalFailure, match=words):
+        lg.posterior(lg.mlp(1, phi), x, np.arange(len(x), dtype=float))

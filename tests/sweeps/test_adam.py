@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from examples.models import ResidualMLP
+from examples.tasks import teacher_task
 from largen.sweeps import sweep
-from largen.sweeps.tasks import teacher_task
 from largen.transfer.schedules import warmup_cosine
-from largen.transfer.torch.models import ResidualMLP
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ grids are coarse where networks are deep.
 import numpy as np
 import pytest
 
+from examples.models import ResidualMLP
+from examples.tasks import digits_task
 from largen.sweeps import sweep
-from largen.sweeps.tasks import digits_task
-from largen.transfer.torch.models import ResidualMLP
 
 pytestmark = pytest.mark.slow
 

@@ -15,12 +15,12 @@ import xarray
 from joblib import parallel_config, register_parallel_backend
 from joblib.parallel import SequentialBackend
 
+from examples.models import ResidualMLP
+from examples.tasks import digits_task, teacher_task
 from largen.errors import InvalidInput
 from largen.sweeps import Sweep, Task, sweep
 from largen.sweeps.cells import Protocol
 from largen.sweeps.store import Store
-from largen.sweeps.tasks import digits_task, teacher_task
-from largen.transfer.torch.models import ResidualMLP
 
 TASK = digits_task(steps=12, batch_size=16)
 GRID = {"lrs": [2**-6, 2**-3, 4.0], "base": (8, 2), "widths": [8, 16], "depths": [2, 4]}

@@ -14,10 +14,8 @@ pytestmark = pytest.mark.slow  # the table takes half a minute
 DIVERGED = ("result.start", "result.size", "result.change", "result.losses", "result.each",
             "result.data.loss", "result.data.margin_error")  # fmt: skip
 # Records and tables, whose makers are other names.
-MADE = {"Audit", "Audited", "Change", "CoordinateCheck", "Diagnosis", "ForwardMultiplier",
+MADE = {"Change", "CoordinateCheck", "Diagnosis", "ForwardMultiplier",
         "JaxPlan", "LayerSlopes", "Plan", "ROLES", "ScaledWeight", "TorchPlan"}  # fmt: skip
-# Its models are those of transformers and timm, which need not be installed.
-OTHERS_MODELS = {"audit_stock"}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +28,7 @@ def test_every_public_name_has_an_example_that_works(found):
         part for row in found if not row[1] and row[3] == "result" for part in row[0].split(".")
     }
     rooms = (largen.transfer, largen.transfer.jax, largen.transfer.torch, largen.sweeps)
-    assert not {name for room in rooms for name in room.__all__} - working - MADE - OTHERS_MODELS
+    assert not {name for room in rooms for name in room.__all__} - working - MADE
     assert not [row for row in found if not row[1] and row[3] != "result"]
 
 

@@ -2,14 +2,15 @@
 
 What the calls write is in a temporary folder: some of the wrong paths are names of files.
 
-``python -m tests.wrong_arguments table``, ``... transfer``, ``... pairs SEED COUNT`` or
-``... everything [NAME]``.
+``python -m tests.wrong_arguments table``, ``... transfer``, ``... pairs SEED COUNT``,
+``... everything [NAME]`` or ``... effects [NAME …]``.
 """
 
 import json
 import os
 import resource
 import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -30,6 +31,13 @@ def main(what: str, *options: str) -> None:
     os.chdir(FOLDER)
     jax.config.update("jax_disable_most_optimizations", True)  # as in other tests: conftest.py
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    if what == "effects":
+        from tests.wrong_arguments import effects
+
+        warnings.simplefilter("ignore")
+        for *row, came in effects.everything(options):
+            print(json.dumps(row) + "\t" + json.dumps(came), flush=True)
+        return
     match what:
         case "pairs":
             rows = pairs(int(options[0]), int(options[1]))

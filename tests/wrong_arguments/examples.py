@@ -230,6 +230,7 @@ def examples() -> dict[str, Example]:
         ),
         "SelfAttention": Example(lg.SelfAttention),
         "SumPool": Example(lg.SumPool, {"window": (2, 2)}),
+        "Upsample": Example(lg.Upsample, {"factor": (2, 2)}),
         "Theory": Example(solved_by, {"theory": Known(limit=limit())}),
         "theories.register": Example(registered, {"theory": Known}),
         "theories.KernelLimit": Example(lg.theories.KernelLimit),

@@ -53,16 +53,21 @@ def outcome(call: Callable[[], Any]) -> str:
     except BaseException as error:
         if in_users_code(error):
             return "own error"
-        where = traceback.extract_tb(error.__traceback__)
-        ours = [
-            f"{f.filename.rsplit('/src/')[-1]}:{f.lineno}"
-            for f in where
-            if "/src/largen/" in f.filename
-        ]
-        return f"FAULT: {type(error).__name__}: {str(error)[:200]!r} in {ours[-3:]}"
+        return raw(error)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return f"FAULT: {problem}" if problem else "result"
+
+
+def raw(error: BaseException) -> str:
+    """Return the fault that an error from elsewhere is, with where it passed through largen."""
+    where = traceback.extract_tb(error.__traceback__)
+    ours = [
+        f"{f.filename.rsplit('/src/')[-1]}:{f.lineno}"
+        for f in where
+        if "/src/largen/" in f.filename
+    ]
+    return f"FAULT: {type(error).__name__}: {str(error)[:200]!r} in {ours[-3:]}"
 
 
 def in_users_code(error: BaseException) -> bool:

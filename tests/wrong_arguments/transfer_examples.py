@@ -13,9 +13,9 @@ from torch import nn
 
 import largen.transfer.jax as in_jax
 import largen.transfer.torch as in_torch
+from examples.tasks import digits_task, teacher_task
 from largen import transfer
 from largen.sweeps import Sweep, Task, sweep
-from largen.sweeps.tasks import digits_task, teacher_task
 from largen.transfer.jax import replicas as jax_replicas
 from largen.transfer.replicas import Replica
 from largen.transfer.torch import replicas as torch_replicas
@@ -122,10 +122,6 @@ def examples() -> dict[str, Example]:
             in_torch.coordinate_check,
             {"make_model": Net, "batches": [BATCH], "loss": loss, **check, **scaled},
         ),
-        "torch.audit": Example(
-            in_torch.audit,
-            {"make_model": Net, "base": SIZES["base"], "growth": (1, 2), "steps": 1, "seeds": 2},
-        ),
         "torch.diagnose": Example(
             in_torch.diagnose,
             {
@@ -138,6 +134,9 @@ def examples() -> dict[str, Example]:
         "torch.check_scheduler": Example(
             in_torch.check_scheduler,
             {"scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer(), lambda t: 1.0)},
+        ),
+        "torch.tangent_kernel": Example(
+            in_torch.tangent_kernel, {"model": nn.Linear(3, 2), "x1": X, "x2": X[:1]}
         ),
         "torch.TorchPlan.build": Example(plan().build, {"seed": 0}),
         "torch.TorchPlan.initialise": Example(plan().initialise, {"model": Net(**SIZES["target"])}),

@@ -6,7 +6,7 @@ from largen.architectures.branches import Concatenate, Product
 from largen.architectures.graph import Graph
 from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.identity import fingerprint
-from largen.architectures.infinite_depth import endless_stack
+from largen.architectures.infinite_depth import endless_stack, of_any_depth, of_depth
 from largen.architectures.layers import (
     Activation,
     Dense,
@@ -17,6 +17,14 @@ from largen.architectures.layers import (
     serial,
 )
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
+from largen.architectures.pooling import (
+    AvgPool,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    MaxPool,
+    SumPool,
+)
 from largen.architectures.qkv import QKVAttention
 from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.standard import mlp, residual_mlp
@@ -29,26 +37,12 @@ from largen.architectures.traits import (
     Sequence,
     kinds_of_layers,
     parts_of,
+    tree_of,
 )
-from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
-from largen.architectures.weights import (
-    Role,
-    WeightSite,
-    check_one_output,
-    output_positions,
-    weight_sites,
-)
-from largen.architectures.windows import (
-    AvgPool,
-    Conv,
-    ConvTranspose,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    LocallyConnected,
-    MaxPool,
-    SumPool,
-)
+from largen.architectures.upsampling import Upsample
+from largen.architectures.walks import depth, layers_of, map_layers
+from largen.architectures.weights import check_one_output, output_positions, weight_sites
+from largen.architectures.windows import Conv, ConvTranspose, LocallyConnected
 from largen.programs.signals import Signal, signal_of
 
 __all__ = [
@@ -79,16 +73,13 @@ __all__ = [
     "RMSNorm",
     "Repeat",
     "Residual",
-    "Role",
     "SelfAttention",
     "Sequence",
     "Serial",
     "Signal",
     "SumPool",
-    "WeightSite",
-    "carry",
+    "Upsample",
     "check_one_output",
-    "copies_of",
     "depth",
     "endless_stack",
     "fingerprint",
@@ -96,6 +87,8 @@ __all__ = [
     "layers_of",
     "map_layers",
     "mlp",
+    "of_any_depth",
+    "of_depth",
     "output_positions",
     "parts_of",
     "repeat",
@@ -103,6 +96,7 @@ __all__ = [
     "serial",
     "signal_of",
     "token_inputs",
+    "tree_of",
     "weight_sites",
     "with_positions",
 ]

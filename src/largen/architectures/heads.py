@@ -7,6 +7,7 @@ from typing import Any
 from zlib import crc32
 
 from largen.architectures.queries_keys_values import QueriesKeysValues
+from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.programs.builder import Builder
 from largen.programs.operations import Attend
@@ -15,6 +16,7 @@ from largen.scalars import LARGEST_SEED, flag, integer, real
 MECHANISMS = ("softmax", "identity")
 
 
+@cites("hron2020infinite")
 @dataclass(frozen=True, repr=False, init=False)
 class MultiHeadAttention(QueriesKeysValues):
     """Dot-product attention with many heads and logits c q·k/√d, as in transformers.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import groupby
 
-from largen.architectures.layers import Repeat, Residual, Serial, is_endless
+from largen.architectures.layers import Repeat, Residual, Serial, is_endless, serial
 from largen.architectures.traits import Layer, parts_of
+from largen.architectures.walks import depth, map_layers
 from largen.errors import NoTheory
 
 
@@ -39,6 +42,63 @@ def endless_stack(net: Layer) -> Repeat | None:
             "L^(−α) = 0; leave it out."
         )
     return found[0] if found else None
+
+
+def of_depth(net: Layer, times: int) -> Layer:
+    """Return a network whose stack of infinitely many blocks ends after some repetitions.
+
+    Examples
+    --------
+    >>> import math, largen as lg
+    >>> of_depth(lg.residual_mlp(math.inf, "relu"), 3) == lg.residual_mlp(3, "relu")
+    True
+    """
+
+    def ended(layer: Layer, path: tuple[int, ...]) -> Layer:
+        endless = isinstance(layer, Repeat) and layer.times == math.inf
+        return replace(layer, times=times) if endless else layer
+
+    return map_layers(net, ended)
+
+
+def of_any_depth(net: Layer) -> Layer:
+    """Return a network with infinitely many copies in place of each number of residual blocks.
+
+    Blocks in a row count as repetitions, so that networks of all depths give the same one.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> of_any_depth(lg.residual_mlp(1)) == of_any_depth(lg.residual_mlp(8))
+    True
+    """
+    return map_layers(net, _endless)
+
+
+def _endless(layer: Layer, path: tuple[int, ...]) -> Layer:
+    """Return a repetition with infinitely many copies instead of a finite number.
+
+    A single repetition is written without ``repeat``: it is a residual block, or several in a row.
+    """
+    if isinstance(layer, Repeat) and depth(layer) > 0:
+        return replace(layer, times=math.inf)
+    if isinstance(layer, Serial) and not path:
+        parts: list[Layer] = []
+        for alike, group in groupby(layer.parts, lambda part: isinstance(part, Residual)):
+            blocks = tuple(group)
+            parts += [Repeat(_period(blocks), math.inf)] if alike else blocks
+        return Serial(tuple(parts))
+    return layer
+
+
+def _period(blocks: tuple[Layer, ...]) -> Layer:
+    """Return the shortest sequence of blocks of which these are copies."""
+    size = next(
+        size
+        for size in range(1, len(blocks) + 1)
+        if len(blocks) % size == 0 and blocks == blocks[:size] * (len(blocks) // size)
+    )
+    return blocks[0] if size == 1 else serial(*blocks[:size])
 
 
 def _has_residual(layer: Layer) -> bool:

@@ -155,6 +155,10 @@ class Residual(Parallel):
         branch, skip = parts
         return type(self)(branch, None if skip == IDENTITY else skip)
 
+    def tree(self, trees: tuple[Any, ...]) -> Any:
+        """Return the parameters of the branch, or with a shortcut the pair (branch, shortcut)."""
+        return trees[0] if self.shortcut is None else trees
+
     @property
     def keeps_shape(self) -> bool:
         """Whether branch and shortcut keep the spatial axes and the features per unit of width."""

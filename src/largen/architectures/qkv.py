@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from largen.architectures.queries_keys_values import QueriesKeysValues
+from largen.bibliography import cites
 from largen.programs.builder import Builder
 from largen.programs.operations import Attend
 from largen.scalars import flag, integer, real
 
 
+@cites("yang2022tensor", "bordelon2024transformer")
 @dataclass(frozen=True, repr=False, init=False)
 class QKVAttention(QueriesKeysValues):
     """Dot-product attention with a fixed number of heads and logits c q·k/d, as in μP.

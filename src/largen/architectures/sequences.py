@@ -14,12 +14,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.arrays import as_array, known, like, precision, samples
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.scalars import integer, real
 
 ROUNDING = 1e-14  # relative size below which an eigenvalue is a rounding error
 
 
+@cites("bahri2022les")
 def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
     """Return tokens as inputs √V·e_token, for which ``Dense(weight_std=σ)`` is an embedding table.
 
@@ -69,6 +71,7 @@ def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
     return np.sqrt(size) * np.eye(size)[found]
 
 
+@cites("hron2020infinite")
 def with_positions(x: ArrayLike, std: float = 1.0, length_scale: float | None = None) -> Any:
     """Return inputs with features of their positions: a trainable positional encoding.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from largen.architectures.layers import Activation, Dense, Residual, repeat, serial
 from largen.architectures.traits import Layer
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.scalars import integer, sequence
 from largen.text import shown
@@ -16,6 +17,7 @@ from largen.text import shown
 MOST_LAYERS = 10_000  # that are written out; repeat(...) takes more
 
 
+@cites("pehlevan2023lecture")
 def mlp(
     hidden_layers: int,
     activation: str | Callable[[Any], Any] = "relu",
@@ -68,6 +70,7 @@ def mlp(
     return serial(*hidden, dense)
 
 
+@cites("bordelon2023depthwise")
 def residual_mlp(
     blocks: float,
     activation: str | Callable[[Any], Any] = "relu",

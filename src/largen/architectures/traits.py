@@ -8,7 +8,7 @@ own: :class:`Affine`, :class:`Elementwise`, :class:`Sequence`, :class:`Parallel`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import Field, dataclass, field, fields
 from fractions import Fraction
@@ -263,7 +263,7 @@ class Container(Layer):
     """Base of the layers that consist of layers; not for use by itself.
 
     Its parts are the fields that hold a layer or a tuple of layers, in their order. Positions
-    among them make up paths, such as those of :class:`largen.architectures.WeightSite`.
+    among them make up paths, such as those of :class:`largen.programs.Weight`.
     """
 
     @property
@@ -279,6 +279,10 @@ class Container(Layer):
             layers = tuple(next(found) for _ in group)
             object.__setattr__(new, name, layers[0] if alone else layers)  # records are frozen
         return new
+
+    def tree(self, trees: tuple[Any, ...]) -> Any:
+        """Return the tree of the container's parameters, given those of its parts: their tuple."""
+        return trees
 
     def _groups(self) -> dict[str, tuple[Layer, ...]]:
         """Return the fields that contain layers, each as a tuple of layers."""
@@ -313,7 +317,12 @@ class Sequence(Container):
 
     def residual_depth(self) -> float:
         """Return the sum over the parts, times the number of copies."""
-        return self.times * sum(part.residual_depth() for part in self.parts)
+        found = sum(part.residual_depth() for part in self.parts)
+        return self.times * found if found else 0  # of an infinite number as well
+
+    def tree(self, trees: tuple[Any, ...]) -> Any:
+        """Return the tuple of the parts' parameters; for copies of a single part, those of it."""
+        return trees[0] if self.times > 1 and len(trees) == 1 else trees
 
     @property
     def keeps_shape(self) -> bool:
@@ -373,6 +382,26 @@ def parts_of(layer: Layer) -> tuple[Layer, ...]:
     (serial(Activation('relu'), Dense()), serial())
     """
     return layer.parts if isinstance(layer, Container) else ()
+
+
+def tree_of(
+    layer: Layer, leaf: Callable[[tuple[int, ...]], Any], path: tuple[int, ...] = ()
+) -> Any:
+    """Return a tree shaped as a network's parameters.
+
+    Parameters
+    ----------
+    layer
+        The network.
+    leaf
+        Returns the tree of a layer that contains no others, given its path.
+    path
+        The path of the network itself.
+    """
+    if not isinstance(layer, Container):
+        return leaf(path)
+    parts = enumerate(layer.parts)
+    return layer.tree(tuple(tree_of(part, leaf, (*path, i)) for i, part in parts))
 
 
 def kinds_of_layers(base: type[Layer] = Layer) -> Iterator[type[Layer]]:

@@ -1,116 +1,20 @@
-"""The traversal of a network that all theories and computations share.
+"""Walks over the layers of a network: to change them, to list them, and to count blocks.
 
-A signal enters a network, passes layers in sequence, and is split and joined by parallel parts. A
-state that belongs to the signal (a shape, a list of weights, the terms of a recursion) is carried
-along the same way, by :func:`carry`.
+What a network computes is read from its program, :func:`largen.programs.program_of`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from typing import TypeVar
 
 from largen.architectures.traits import Container, Layer, Parallel, Sequence
-from largen.errors import NoRule, NoTheory
-
-Path = tuple[int, ...]
-State = TypeVar("State")
-
-
-def carry(
-    net: Layer,
-    state: State,
-    *,
-    leaf: Callable[[Layer, Path, State], State],
-    join: Callable[[Parallel, Path, State, tuple[Callable[[State], State], ...]], State],
-    again: Callable[[Sequence, Path, State, Callable[[State], State]], State] | None = None,
-    path: Path = (),
-) -> State:
-    """Return the state behind a network, carried through its layers in the order of the signal.
-
-    Parameters
-    ----------
-    net
-        The network.
-    state
-        The state before the network.
-    leaf
-        ``leaf(layer, path, state)`` returns the state behind a layer that contains no others.
-    join
-        ``join(layer, path, state, ways)`` returns the state behind parallel parts; ``ways`` carry
-        a state through each of them.
-    again
-        ``again(layer, path, state, once)`` returns the state behind the copies of a repetition;
-        ``once`` carries it through one of them. Without it, copies are passed one after the other.
-    path
-        The path of the network itself, if it is part of a larger one.
-
-    Raises
-    ------
-    NoRule
-        For a container that is neither a sequence nor parallel, such as a graph.
-    NoTheory
-        For infinitely many copies, if ``again`` is None.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> names = carry(
-    ...     lg.mlp(1, "relu"), (),
-    ...     leaf=lambda layer, path, found: (*found, type(layer).__name__),
-    ...     join=lambda layer, path, found, ways: ways[0](found),
-    ... )
-    >>> names
-    ('Dense', 'Activation', 'Dense')
-    """
-
-    def through(layer: Layer, path: Path, state: State) -> State:
-        def part(position: int, inner: Layer) -> Callable[[State], State]:
-            return lambda state: through(inner, (*path, position), state)
-
-        if isinstance(layer, Sequence):
-            parts = [part(*each) for each in enumerate(layer.parts)]
-
-            def once(state: State) -> State:
-                for step in parts:
-                    state = step(state)
-                return state
-
-            if layer.times > 1 and again is not None:
-                return again(layer, path, state, once)
-            for _ in range(copies_of(layer)):
-                state = once(state)
-            return state
-        if isinstance(layer, Parallel):
-            return join(layer, path, state, tuple(part(*p) for p in enumerate(layer.parts)))
-        if isinstance(layer, Container):
-            raise NoRule("this computation", layer, [Sequence, Parallel])
-        return leaf(layer, path, state)
-
-    return through(net, path, state)
-
-
-def copies_of(layer: Sequence) -> int:
-    """Return the number of copies of a repetition, for computations that need a finite number.
-
-    Raises
-    ------
-    NoTheory
-        If there are infinitely many.
-    """
-    if layer.times == math.inf:
-        raise NoTheory(
-            f"{layer!r}: wanted a finite number of blocks, got infinitely many. Kernels and mean "
-            "fields have the limit of infinite depth: lg.kernel, lg.theories.InfiniteDepth."
-        )
-    return int(layer.times)
+from largen.programs.program import Path
 
 
 def map_layers(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) -> Layer:
     """Return a network with every layer replaced by ``change(layer, path)``, parts first.
 
-    Paths are those of :class:`largen.architectures.WeightSite`.
+    Paths are those of :class:`largen.programs.Weight`.
 
     Examples
     --------

@@ -14,65 +14,17 @@ output    width       outputs     the last affine map
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Literal
-
-from largen.architectures.traits import Affine, Layer, parts_of
+from largen.architectures.traits import Layer
 from largen.errors import InvalidInput, instance_of
 from largen.programs.builder import program_of
-from largen.programs.program import Path, Program, Weight, name_of, weights_of
-from largen.programs.signals import signal_of
-
-Role = Literal["input", "hidden", "output"]
-
-
-@dataclass(frozen=True)
-class WeightSite:
-    """A place in an architecture that holds weights.
-
-    Attributes
-    ----------
-    path
-        The indices of parts from the root to the layer: positions in ``serial``, 0 for the body of
-        a ``Repeat``, 0 for the branch of a ``Residual`` and 1 for its shortcut, and the position of
-        a branch.
-    layer
-        The layer that holds the weights.
-    role
-        Which sides of the weight grow with the width: input, hidden or output.
-    in_branch
-        Whether the layer is inside a residual branch, where the powers of depth apply.
-    copies
-        The number of copies that surrounding ``Repeat`` layers make of it; may be ``math.inf``.
-    patch
-        The number of features that each of its outputs sums over, per channel of the data or per
-        unit of width: the size of a convolution's window, the number of positions behind
-        ``Flatten``, the width ratio of the map before.
-    """
-
-    path: Path
-    layer: Affine
-    role: Role
-    in_branch: bool
-    copies: float
-    patch: Fraction = Fraction(1)
-
-    @property
-    def width_ratio(self) -> Fraction:
-        """The number of the layer's output features per unit of width."""
-        return self.layer.width_ratio
-
-    @property
-    def name(self) -> str:
-        """The path as text, such as ``"1.0.1"``."""
-        return name_of(self.path)
+from largen.programs.operations import Affine
+from largen.programs.program import Program, Weight, weights_of
 
 
 def weight_sites(
     architecture: Layer, inputs: int | tuple[int, ...] | None = None
-) -> tuple[WeightSite, ...]:
-    """Return every place in a network that has weights, from input to output.
+) -> tuple[Weight, ...]:
+    """Return the weights of a network, from input to output.
 
     Parameters
     ----------
@@ -90,42 +42,29 @@ def weight_sites(
         separate read-in or read-out. If its read-out has a ratio of widths, or weights that are
         used elsewhere, a layer does not fit
         its input, or outputs have more than one spatial axis.
+    NoRule
+        If a layer does not say which operations it is.
 
     Examples
     --------
     >>> import largen as lg
-    >>> [site.role for site in weight_sites(lg.mlp(2, "tanh"))]
+    >>> [weight.role for weight in weight_sites(lg.mlp(2, "tanh"))]
     ['input', 'hidden', 'output']
     """
-    instance_of("net", architecture, Layer, "a network such as lg.mlp(2)")
-    program = program_of(architecture, inputs)
-    sites = [_site(architecture, weight) for weight in program.weights]
-    if sites:
-        _check_own_place(sites[0], "first", "before")
-    if len(sites) < 2:
+    net = instance_of("net", architecture, Layer, "a network such as lg.mlp(2)")
+    program = program_of(net, inputs)
+    weights = program.weights
+    for weight in weights[:1]:
+        _check_own_place(weight, "first", "before")
+    if len(weights) < 2:
         raise InvalidInput(
-            f"net: wanted at least two affine maps, a read-in and a read-out, got {architecture!r}."
+            f"net: wanted at least two affine maps, a read-in and a read-out, got {net!r}."
         )
-    _check_own_place(sites[-1], "last", "behind")
-    if not _ends_with(program, len(sites) - 1):
-        raise InvalidInput(
-            f"net: its last affine map, {sites[-1].layer!r}, is in one of several branches, so "
-            "that there is no read-out; put a Dense() behind them."
-        )
-    if sum(weights_of(operation).count(len(sites) - 1) for operation in program.operations) > 1:
-        raise InvalidInput(
-            f"net: its read-out, {sites[-1].layer!r}, has the weights of another node, of whose "
-            "outputs there are as many as the width; give it weights of its own."
-        )
-    if sites[-1].width_ratio != 1:
-        raise InvalidInput(
-            f"net: its read-out, {sites[-1].layer!r}, makes as many outputs as the data have; a "
-            "width_ratio is for hidden layers."
-        )
+    _check_own_place(weights[-1], "last", "behind")
+    _check_read_out(program)
     if len(behind := program.signals[-1].space or ()) > 1:
         raise _outputs_in_space(behind)
-    sites[-1] = replace(sites[-1], role="output")
-    return tuple(sites)
+    return weights
 
 
 def output_positions(net: Layer, inputs: int | tuple[int, ...]) -> int | None:
@@ -138,7 +77,7 @@ def output_positions(net: Layer, inputs: int | tuple[int, ...]) -> int | None:
     >>> output_positions(each, (5, 3)), output_positions(lg.mlp(1), 3)
     (5, None)
     """
-    space = net.signal_behind(signal_of(inputs)).space
+    space = program_of(net, inputs).signals[-1].space
     return space[0] if space else None
 
 
@@ -150,7 +89,7 @@ def check_one_output(net: Layer, inputs: int | tuple[int, ...]) -> None:
     InvalidInput
         If each of its positions has an output.
     """
-    if space := net.signal_behind(signal_of(inputs)).space:
+    if space := program_of(net, inputs).signals[-1].space:
         raise _outputs_in_space(space)
 
 
@@ -161,28 +100,30 @@ def _outputs_in_space(space: tuple[int, ...]) -> InvalidInput:
     )
 
 
-def _check_own_place(site: WeightSite, end: str, where: str) -> None:
-    if site.in_branch or site.copies > 1:
+def _check_own_place(weight: Weight, end: str, where: str) -> None:
+    if weight.in_branch or weight.copies > 1:
         raise InvalidInput(
             f"net: its {end} affine map is inside a residual branch or a repetition; put a "
             f"Dense() of its own {where} it."
         )
 
 
-def _ends_with(program: Program, weight: int) -> bool:
-    """Whether the output is a function of the affine map with a weight alone."""
-    place = program.output
-    while len(reads := program.operations[place].reads) == 1:
-        if weight in weights_of(program.operations[place]):
-            return True
-        (place,) = reads
-    return False
-
-
-def _site(net: Layer, weight: Weight) -> WeightSite:
-    layer = net
-    for position in weight.path:
-        layer = parts_of(layer)[position]
-    assert isinstance(layer, Affine)
-    role = "input" if weight.from_data else "hidden"
-    return WeightSite(weight.path, layer, role, weight.in_branch, weight.copies, weight.patch)
+def _check_read_out(program: Program) -> None:
+    """Check that the last affine map, which is in no repetition, makes the outputs alone."""
+    last = max(n for n, each in enumerate(program.operations) if isinstance(each, Affine))
+    if last not in program.cuts:
+        raise InvalidInput(
+            f"net: its last affine map, {program.sources[last]}, is in one of several branches, so "
+            "that there is no read-out; put a Dense() behind them."
+        )
+    used = [weight for operation in program.operations for weight in weights_of(operation)]
+    if used.count(weights_of(program.operations[last])[0]) > 1:
+        raise InvalidInput(
+            f"net: its read-out, {program.sources[last]}, has the weights of another node, of "
+            "whose outputs there are as many as the width; give it weights of its own."
+        )
+    if program.weights[-1].width_ratio != 1:
+        raise InvalidInput(
+            f"net: its read-out, {program.sources[last]}, makes as many outputs as the data have; "
+            "a width_ratio is for hidden layers."
+        )

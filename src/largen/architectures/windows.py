@@ -1,4 +1,4 @@
-"""Layers that slide a window over positions: convolutions and pooling, as records.
+"""Layers that slide a window over positions, as records: convolutions, and what pools share.
 
 Samples are arrays (*space, channels), such as (height, width, channels), with any number of
 spatial axes; a window has one length for each of them.
@@ -10,15 +10,13 @@ from dataclasses import Field, dataclass, field, replace
 from fractions import Fraction
 from math import prod
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from largen.architectures.traits import Affine, Layer
 from largen.errors import InvalidInput, one_of
-from largen.programs import operations
 from largen.programs.builder import Builder
-from largen.programs.signals import Signal
 from largen.programs.windows import Window, transposed_axis, window_axis
 from largen.scalars import integer, sequence
 from largen.text import shown
@@ -47,7 +45,7 @@ class Windowed(Layer):
             )
         object.__setattr__(self, "window", lengths("window", self.window))
         object.__setattr__(self, "strides", self._per_axis("strides", self.strides))
-        one_of("padding", self.padding, PADDINGS)
+        object.__setattr__(self, "padding", self._padding())
 
     def _of_a_number(self) -> str:
         """Return a hint about a number that was given instead of a window, or an empty text."""
@@ -67,11 +65,27 @@ class Windowed(Layer):
             return (1,) * len(self.window)
         return super()._default(one)
 
-    @property
-    def _around_each(self) -> bool:
-        """Whether there is one window for each position: ``SAME`` or ``CIRCULAR``, strides of 1."""
-        around = self.padding != "VALID" or set(self.window) == {1}
-        return set(self.strides) == {1} and around
+    def _padding(self) -> str | tuple[tuple[int, int], ...]:
+        """Return the padding after a check: a name, or two numbers for each axis."""
+        if isinstance(self.padding, str) or self.padding is None:
+            return one_of("padding", self.padding, PADDINGS)
+        wanted = "a name, a number, or (before, after) for each axis"
+        if isinstance(self.padding, Integral):
+            ends = (integer("padding", self.padding, at_least=0),) * 2
+            return (ends,) * len(self.window)
+        axes = sequence("padding", self.padding, wanted)
+        if len(axes) != len(self.window):
+            raise InvalidInput(
+                f"padding: has {len(axes)} entries, the window {self.window} has "
+                f"{len(self.window)} axes; wanted {wanted}."
+            )
+        found = []
+        for axis in axes:
+            ends = (axis, axis) if isinstance(axis, Integral) else sequence("padding", axis, wanted)
+            if len(ends) != 2:
+                raise InvalidInput(f"padding: wanted {wanted}, got {shown(self.padding)}.")
+            found.append(tuple(integer("padding", end, at_least=0) for end in ends))
+        return tuple(found)
 
     @property
     def geometry(self) -> Window:
@@ -84,8 +98,9 @@ class Windowed(Layer):
             return None
         self._check_axes(space)
         behind = []
-        for axis in zip(space, self.window, self.strides, dilation_of(self), strict=True):
-            found = window_axis(*axis, self.padding)
+        geometry = self.window, self.strides, dilation_of(self), self.geometry.paddings()
+        for axis in zip(space, *geometry, strict=True):
+            found = window_axis(*axis)
             if found.positions < 1:
                 raise InvalidInput(
                     f"net: the window of {self!r} is larger than its input, whose spatial axes "
@@ -122,7 +137,7 @@ class _WindowedWeights(Affine, _Dilated):
     @property
     def keeps_shape(self) -> bool:
         """Whether the layer has one output for each position of its input."""
-        return self._around_each
+        return self.geometry.around_each
 
     def space_behind(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """Return the number of windows along each axis."""
@@ -158,7 +173,8 @@ class Conv(_WindowedWeights):
         s, one number, or one for each axis.
     padding
         ``"SAME"`` (zeros outside), ``"VALID"`` (positions inside only) or ``"CIRCULAR"``
-        (periodic).
+        (periodic); or the number of zeros at both ends of all axes, or of each axis, or pairs
+        (before, behind) for each axis, as in PyTorch with ``padding=1``.
     dilation
         d, one number, or one for each axis.
     weight_std
@@ -215,6 +231,13 @@ class ConvTranspose(_WindowedWeights):
     ConvTranspose((2, 2), strides=(2, 2), padding='VALID')
     """
 
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.padding, str):
+            raise InvalidInput(
+                f"padding: ConvTranspose takes one of {', '.join(PADDINGS)}, got {self.padding}."
+            )
+
     @property
     def geometry(self) -> Window:
         """The geometry of the window's taps."""
@@ -245,171 +268,6 @@ class LocallyConnected(_WindowedWeights):
     def lower(self, program: Builder, value: int) -> int:
         """Append the affine map of the patches under the window, with a weight at each position."""
         return self.lower_map(program, value, window=self.geometry, tied=False)
-
-
-@dataclass(frozen=True, repr=False)
-class Pool(Windowed):
-    """Base of pooling layers; strides are the window's lengths unless given."""
-
-    strides: Any = field(default=None, kw_only=True)
-    padding: Any = field(default="VALID", kw_only=True)
-
-    def __post_init__(self):
-        if self.strides is None:
-            object.__setattr__(self, "strides", self.window)
-        super().__post_init__()
-
-    def _default(self, one: Field) -> Any:
-        return self.window if one.name == "strides" else super()._default(one)
-
-    @property
-    def keeps_shape(self) -> bool:
-        """Whether the layer has one output for each position of its input."""
-        return self._around_each
-
-    def signal_behind(self, signal: Signal) -> Signal:
-        """Return a signal of as many features at the windows' positions."""
-        return replace(signal, space=self._places(signal.space), sample=None)
-
-    def _lowered(self, operation: operations.Operation, program: Builder) -> int:
-        (value,) = operation.reads
-        return program.add(operation, self.signal_behind(program.signal(value)))
-
-
-@dataclass(frozen=True, repr=False)
-class AvgPool(Pool):
-    """Average over each window; with ``"SAME"``, over its positions inside the sample.
-
-    Parameters
-    ----------
-    window
-        The length of the window along each spatial axis.
-    strides
-        One number, or one for each axis; the window's lengths by default.
-    padding
-        As in :class:`Conv`; ``"VALID"`` by default.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> lg.AvgPool((2, 2))
-    AvgPool((2, 2))
-    """
-
-    linear = True
-
-    def lower(self, program: Builder, value: int) -> int:
-        """Append the average."""
-        return self._lowered(operations.Pool((value,), self.geometry), program)
-
-
-@dataclass(frozen=True, repr=False)
-class SumPool(Pool):
-    """Sum over each window. Parameters are those of :class:`AvgPool`.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> lg.SumPool((2, 2), strides=1)
-    SumPool((2, 2), strides=(1, 1))
-    """
-
-    linear = True
-
-    def lower(self, program: Builder, value: int) -> int:
-        """Append the sum."""
-        return self._lowered(operations.Pool((value,), self.geometry, total=True), program)
-
-
-@dataclass(frozen=True, repr=False)
-class MaxPool(Pool):
-    """Largest entry of each window. Parameters are those of :class:`AvgPool`.
-
-    It is implemented for finite networks. Its kernel is the expectation of a maximum of many
-    correlated Gaussians, which has no closed form.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> lg.MaxPool((2, 2))
-    MaxPool((2, 2))
-    """
-
-    homogeneous = True
-
-    def lower(self, program: Builder, value: int) -> int:
-        """Append the maximum."""
-        return self._lowered(operations.Maximum((value,), self.geometry), program)
-
-
-@dataclass(frozen=True, repr=False)
-class _GlobalPool(Layer):
-    linear = True
-
-    _total: ClassVar[bool] = False
-
-    def lower(self, program: Builder, value: int) -> int:
-        """Append the average or the sum over all positions."""
-        behind = self.signal_behind(program.signal(value))
-        return program.add(operations.Pool((value,), None, self._total), behind)
-
-    def signal_behind(self, signal: Signal) -> Signal:
-        """Return a signal without positions."""
-        if signal.space == ():
-            raise InvalidInput(
-                f"net: {self!r} averages or adds over positions, and its input has none."
-            )
-        return replace(signal, space=(), sample=None)
-
-
-@dataclass(frozen=True, repr=False)
-class GlobalAvgPool(_GlobalPool):
-    """Average over all positions.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> lg.serial(lg.Conv((3, 3)), lg.GlobalAvgPool(), lg.Dense())
-    serial(Conv((3, 3)), GlobalAvgPool(), Dense())
-    """
-
-
-@dataclass(frozen=True, repr=False)
-class GlobalSumPool(_GlobalPool):
-    """Sum over all positions.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> lg.GlobalSumPool()
-    GlobalSumPool()
-    """
-
-    _total = True
-
-
-@dataclass(frozen=True, repr=False)
-class Flatten(Layer):
-    """Reshape of all positions and channels to one axis of features.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> lg.serial(lg.Conv((3, 3)), lg.Activation("relu"), lg.Flatten(), lg.Dense())
-    serial(Conv((3, 3)), Activation('relu'), Flatten(), Dense())
-    """
-
-    linear = True
-
-    def signal_behind(self, signal: Signal) -> Signal:
-        """Return a signal without positions, with one feature for each position and channel."""
-        copies = signal.copies * prod(signal.space or ())
-        return replace(signal, space=(), copies=copies, sample=None)
-
-    def lower(self, program: Builder, value: int) -> int:
-        """Append the reshape."""
-        behind = self.signal_behind(program.signal(value))
-        return program.add(operations.Flatten((value,)), behind)
 
 
 def dilation_of(layer: Windowed) -> tuple[int, ...]:

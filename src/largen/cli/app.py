@@ -1,4 +1,4 @@
-"""The command line: ``largen quickstart``, ``largen figure``, ``largen transfer``."""
+"""The command line: ``largen quickstart``, ``largen info``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 import largen
-from largen.cli import transfer
 from largen.cli.work import Commands
 
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray", "torch")
@@ -22,8 +21,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-app.add_typer(transfer.app, name="transfer")
 
 
 def _version(wanted: bool) -> bool:
@@ -78,15 +75,3 @@ def quickstart(
     from largen.cli.quickstart import run_quickstart
 
     run_quickstart(output, fast, console)
-
-
-@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
-def figure(
-    words: Annotated[
-        list[str] | None, typer.Argument(help="What `python -m papers` takes, --help included.")
-    ] = None,
-) -> None:
-    """Reproduce a figure of a paper: data, picture, and tests of the paper's claims."""
-    from largen.cli.figure import run_figure
-
-    run_figure(words or [], console)

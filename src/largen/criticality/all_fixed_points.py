@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import brentq
 
+from largen.bibliography import cites
 from largen.criticality.maps import (
     LARGEST,
     TINY,
@@ -83,6 +84,7 @@ class FixedPoint:
         return self.chi_parallel < 0
 
 
+@cites("poole2016exponential", "schoenholz2017deep", "bahri2022les")
 @dataclass(frozen=True, repr=False)
 class FixedPoints(Result):
     """All fixed points of the variance for given constants; made by :func:`fixed_points`.

@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.arrays import floating, numbers
+from largen.bibliography import cites
 from largen.criticality.maps import (
     checked_activation,
     expectations,
@@ -80,6 +81,7 @@ class CriticalPoint:
         return np.asarray(self.variance - 2 / (self.curvature * layers))
 
 
+@cites("poole2016exponential", "schoenholz2017deep", "roberts2022principles")
 @dataclass(frozen=True, repr=False)
 class EdgeOfChaos(Result):
     """The line χ_⊥ = 1 of an activation, parameterised by K*; made by :func:`edge_of_chaos`.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from largen.bibliography import cites
 from largen.criticality.all_fixed_points import depth_scale
 from largen.criticality.edge import CriticalPoint, edge_of_chaos
 from largen.criticality.maps import checked_activation, expectations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 NETWORKS = ("plain", "residual", "layer_norm", "rms_norm")
 
 
+@cites("poole2016exponential", "schoenholz2017deep", "roberts2022principles")
 @dataclass(frozen=True, repr=False)
 class Initialization(Result):
     """Recommended constants; made by :func:`critical_initialization`.

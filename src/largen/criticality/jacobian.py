@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from largen.bibliography import cites
 from largen.criticality.maps import checked_activation, checked_constants, expectations
 from largen.errors import NumericalFailure, one_of
 from largen.results import in_notebooks, plot_result, save_result, with_labels
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+@cites("pennington2017resurrecting")
 class JacobianMoments(NamedTuple):
     """Moments of the squared singular values of J = D_L W_L ⋯ D_1 W_1, after 1 to L layers.
 

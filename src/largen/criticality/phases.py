@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from scipy.interpolate import CubicHermiteSpline
 
 from largen.arrays import floating, numbers
+from largen.bibliography import cites
 from largen.criticality.drawn import DrawnNetworks, draw
 from largen.criticality.edge import edge_of_chaos
 from largen.criticality.maps import LARGEST, checked_activation, on_grid
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _LAYERS = 4000  # after which the variance has converged or counts as unbounded
 
 
+@cites("poole2016exponential", "schoenholz2017deep")
 @dataclass(frozen=True, repr=False)
 class PhaseDiagram(Result):
     """Stationary quantities over a grid of σ_w and σ_b; made by :func:`phase_diagram`.

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import shape_of
+from largen.bibliography import cites
 from largen.errors import NumericalFailure
 from largen.kernels.checks import checked_inputs
 from largen.kernels.inputs import samples_of, state_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+@cites("poole2016exponential", "schoenholz2017deep")
 @dataclass(frozen=True, repr=False)
 class Propagation(Result):
     """A signal's statistics after every layer except activations; made by :func:`propagate`.

@@ -17,9 +17,10 @@ import numpy as np
 
 from largen.expectations.activations import ActivationFunction
 from largen.expectations.angular import reach_for
-from largen.expectations.angular_error import angular_error
+from largen.expectations.angular_pair import angular_error
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.hermite_series import basis, tolerance
+from largen.expectations.kept_tables import kept
 from largen.expectations.panels import graded_nodes
 from largen.expectations.quadrature import half_nodes
 
@@ -97,6 +98,9 @@ def relative_error(
             return RelativeError(rounding, rounding)
         return RelativeError(*(rounding + bound for bound in _pieces_error(phi.closed_form, q)))
     if by_angle(phi):
+        known = kept(phi)
+        if known is not None and known.covers(np.sqrt(np.min(q)), np.sqrt(np.max(q))):
+            return RelativeError(*(bound + rounding for bound in known.errors))
         with jax.enable_x64(True):
             bounds = angular_error(phi, jax.numpy.asarray(q), jax.numpy.asarray(q))
         return RelativeError(*(np.where(np.isnan(b), np.inf, b) + rounding for b in bounds))

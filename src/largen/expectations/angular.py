@@ -21,7 +21,6 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -29,12 +28,10 @@ from jaxtyping import Float
 
 from largen.expectations.activations import ActivationFunction
 from largen.expectations.closed_form import safe_sqrt
-from largen.expectations.homogeneous import angle_of
 from largen.expectations.panels import graded_nodes, graded_unit
-from largen.expectations.quadrature import gaussian_mean
-from largen.expectations.tiles import Tile, over_tiles
 
-_FACTOR = 8.0  # ratio of successive reaches for which quadrature rules are made
+_USUAL = 8.0  # reach of functions for which none is given
+_ORDER_ALONE = 24  # nodes in each panel of integrals over one Gaussian
 
 
 class Resolution(NamedTuple):
@@ -58,32 +55,30 @@ class Resolution(NamedTuple):
 
 def reach_of(phi: ActivationFunction) -> float:
     """Return the largest standard deviation for which integrals of φ are computed."""
-    return _FACTOR if phi.reach is None else phi.reach
+    return _USUAL if phi.reach is None else phi.reach
 
 
 def reach_for(std: float) -> float:
     """Return the reach that covers a standard deviation."""
-    return _FACTOR ** max(1.0, np.ceil(np.log(max(std, 1.0)) / np.log(_FACTOR)))
+    return _USUAL * 2.0 ** max(0.0, np.ceil(np.log2(max(std / _USUAL, 1.0))))
 
 
 def resolution(reach: float) -> Resolution:
     """Return the resolution for standard deviations up to ``reach``."""
-    if reach <= _FACTOR:
-        return Resolution(reach, order=10, stds=20, angles=48)
+    if reach <= _USUAL:
+        return Resolution(reach, order=12, stds=20, angles=64)
     return Resolution(reach, order=12, stds=32, angles=96)
 
 
 class Table(NamedTuple):
-    """Chebyshev coefficients of h, S and D, and the variables of the polynomials.
+    """Coefficients of h, S and D in functions of s₁ and of s₂, and in Chebyshev polynomials of θ.
 
     Attributes
     ----------
     collinear
-        h, (degree in s₁, degree in s₂).
+        h, (function of s₁, function of s₂).
     secant, slope
-        S and D, (degree in θ, degree in s₁, degree in s₂).
-    centre, half
-        Centre and half width of the range of the variable asinh s.
+        S and D, (degree in θ, function of s₁, function of s₂).
     sharpness
         κ in the variable asinh(κ sin θ/2) − asinh(κ cos θ/2), which stretches θ near 0 and π.
     """
@@ -91,13 +86,18 @@ class Table(NamedTuple):
     collinear: Float[Array, "i j"]
     secant: Float[Array, "k i j"]
     slope: Float[Array, "k i j"]
-    centre: Float[Array, ""]
-    half: Float[Array, ""]
     sharpness: Float[Array, ""]
 
 
+class Span(NamedTuple):
+    """Centre and half width of a range of asinh s, in which Chebyshev polynomials are taken."""
+
+    centre: Float[Array, ""]
+    half: Float[Array, ""]
+
+
 @lru_cache
-def _chebyshev(count: int) -> tuple[np.ndarray, np.ndarray]:
+def chebyshev(count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return Chebyshev nodes in [−1, 1] and the matrix from values at them to coefficients."""
     angles = np.pi * (np.arange(count) + 0.5) / count
     matrix = 2 / count * np.cos(np.arange(count)[:, None] * angles)
@@ -105,7 +105,7 @@ def _chebyshev(count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.cos(angles), matrix
 
 
-def _polynomials(count: int, x: Array) -> Array:
+def polynomials(count: int, x: Array) -> Array:
     """Return T_0 … T_{count−1} at x, along a new first axis."""
 
     def step(last_two, _):
@@ -160,35 +160,34 @@ def derivative_moments(
     return (total + total.T) / 2
 
 
-def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) -> Table:
-    """Return the table for standard deviations between ``low`` and ``high``."""
+def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) -> tuple[Table, Span]:
+    """Return the table for standard deviations between ``low`` and ``high``, and their range."""
     dtype = high.dtype
     ends = jnp.arcsinh(low), jnp.arcsinh(high)
     centre = (ends[0] + ends[1]) / 2
     # The range is kept wide enough that the differences in h do not cancel.
     half = jnp.maximum((ends[1] - ends[0]) / 2, jnp.maximum(0.05 * centre, 1e-3))
     centre = jnp.maximum(centre, half)
-    sharpness = 3 * jnp.sinh(centre + half)
-    places, to_stds = (x.astype(dtype) for x in _chebyshev(fine.stds))
-    s = jnp.sinh(centre + half * places)
-    spots, to_angles = (x.astype(dtype) for x in _chebyshev(fine.angles))
-    theta = _angles_at(sharpness, jnp.asarray(spots))
-    slopes = lax.map(partial(derivative_moments, phi, fine, s), theta)
-    averages = _averages(fine, sharpness, theta, jnp.asarray(to_angles))
-    by_angle = jnp.einsum("km,mij->kij", to_angles, slopes)
-    secants = jnp.einsum("mk,kij->mij", averages, by_angle)
+    places, to_stds = (x.astype(dtype) for x in chebyshev(fine.stds))
+    at_nodes = tabulate(phi, fine, jnp.sinh(centre + half * places), 3 * jnp.sinh(centre + half))
 
     def coefficients(values: Array) -> Array:
         return jnp.asarray(to_stds @ values @ to_stds.T)
 
-    return Table(
-        coefficients(_collinear(phi, fine, s)),
-        coefficients(jnp.einsum("km,mij->kij", to_angles, secants)),
-        coefficients(by_angle),
-        centre,
-        half,
-        sharpness,
-    )
+    parts = [*map(coefficients, at_nodes[:3]), at_nodes.sharpness]
+    return Table(*parts), Span(centre, half)
+
+
+def tabulate(phi: ActivationFunction, fine: Resolution, s: Array, sharpness: Array) -> Table:
+    """Return the table of values at given standard deviations, polynomials in the angle only."""
+    dtype = s.dtype
+    spots, to_angles = (x.astype(dtype) for x in chebyshev(fine.angles))
+    theta = _angles_at(sharpness, jnp.asarray(spots))
+    slopes = lax.map(partial(derivative_moments, phi, fine, s), theta)
+    averages = _averages(fine, sharpness, theta, jnp.asarray(to_angles))
+    by_angle = jnp.einsum("km,mij->kij", to_angles, slopes)
+    secants = jnp.einsum("km,mij->kij", to_angles @ averages, by_angle)
+    return Table(collinear(phi, fine, s), secants, by_angle, sharpness)
 
 
 def _averages(fine: Resolution, sharpness: Array, theta: Array, to_angles: Array) -> Array:
@@ -196,13 +195,13 @@ def _averages(fine: Resolution, sharpness: Array, theta: Array, to_angles: Array
     nodes, weights = (x.astype(theta.dtype) for x in graded_unit(fine.reach, fine.order))
     t = theta[:, None] * nodes
     density = theta[:, None] * jnp.sin(t) / (2 * jnp.sin(theta[:, None] / 2) ** 2) * weights
-    polynomials = _polynomials(len(to_angles), _stretch(sharpness, t))
-    return jnp.einsum("kmx,mx->mk", polynomials, density)
+    there = polynomials(len(to_angles), _stretch(sharpness, t))
+    return jnp.einsum("kmx,mx->mk", there, density)
 
 
-def _collinear(phi: ActivationFunction, fine: Resolution, s: Array) -> Array:
+def collinear(phi: ActivationFunction, fine: Resolution, s: Array) -> Array:
     """Return h at all pairs of standard deviations."""
-    z, weights = (x.astype(s.dtype) for x in graded_nodes(fine.reach, fine.order))
+    z, weights = (x.astype(s.dtype) for x in graded_nodes(fine.reach, _ORDER_ALONE))
     same = np.eye(len(s), dtype=bool)
     apart = jnp.where(same, 1, s[:, None] - s[None, :])
     total = jnp.zeros_like(apart)
@@ -222,9 +221,15 @@ class Entries(NamedTuple):
     slope: Array
 
 
-def std_basis(table: Table, s: Array) -> Array:
+def range_of(q1: Array, q2: Array) -> tuple[Array, Array]:
+    """Return the smallest and the largest standard deviation, with derivatives stopped."""
+    both = lax.stop_gradient(safe_sqrt(jnp.concatenate([q1.ravel(), q2.ravel()])))
+    return jnp.min(both, initial=jnp.inf), jnp.max(both, initial=0)
+
+
+def std_basis(count: int, span: Span, s: Array) -> Array:
     """Return the polynomials in s at given standard deviations, along a new first axis."""
-    return _polynomials(len(table.collinear), (jnp.arcsinh(s) - table.centre) / table.half)
+    return polynomials(count, (jnp.arcsinh(s) - span.centre) / span.half)
 
 
 def look_up(table: Table, first: Array, second: Array, theta: Array) -> Entries:
@@ -251,75 +256,3 @@ def look_up(table: Table, first: Array, second: Array, theta: Array) -> Entries:
     sums, _ = lax.scan(add, start, (table.secant, table.slope), reverse=True)
     # Σ c_k T_k = b_0 − x b_1.
     return Entries(in_stds(table.collinear), *(one - place * two for one, two in sums))
-
-
-def evaluate(
-    phi: ActivationFunction, table: Table, q1: Array, q2: Array, gap: Array
-) -> tuple[Array, Array]:
-    """Return gap' and E[φ'φ'] of pairs from a table, tile by tile."""
-    shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
-    if 0 in shape:
-        return jnp.zeros(shape, gap.dtype), jnp.zeros(shape, gap.dtype)
-    q1, q2, gap = (x.reshape((1,) * (len(shape) - x.ndim) + x.shape) for x in (q1, q2, gap))
-    bases = [std_basis(table, safe_sqrt(q)) for q in (q1, q2)]
-
-    def pairs_of(tile: Tile):
-        v1, v2, apart = tile.of(q1), tile.of(q2), tile.of(gap)
-        positive = (v1 > 0) & (v2 > 0)
-        safe1, safe2, safe_gap = (
-            jnp.where(positive, x, 1) for x in jnp.broadcast_arrays(v1, v2, apart)
-        )
-        theta = angle_of(safe1, safe2, safe_gap)
-        found = look_up(table, tile.of(bases[0]), tile.of(bases[1]), theta)
-        s1, s2 = safe_sqrt(v1), safe_sqrt(v2)
-        step = jnp.where(positive, (v1 - v2) / jnp.where(positive, s1 + s2, 1), s1 - s2)
-        # s₁s₂ (1 − cos θ) = gap − (s₁ − s₂)²/2
-        grown = step**2 * (found.collinear - found.secant / 2) + apart * found.secant
-        return grown, found.slope
-
-    grown, slope = over_tiles(pairs_of, shape)
-    alone = phi.derivative(jnp.zeros((), gap.dtype))
-    return grown, _at_zero_variance(phi, alone, q1, q2, slope)
-
-
-def _at_zero_variance(phi, alone, q1, q2, slope):
-    """Return D, or φ'(0)E[φ'] where a variance is 0, with φ'(0) as in a finite network."""
-    fine = reach_of(phi)
-    means = [
-        jnp.where(q > 0, gaussian_mean(phi.derivative, q, reach=fine), alone) for q in (q1, q2)
-    ]
-    return jnp.where((q1 > 0) & (q2 > 0), slope, means[0] * means[1])
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def angular_pair(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-    """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] from tables in s₁, s₂ and θ."""
-    return _tabulate(phi, q1, q2, gap)
-
-
-def _tabulate(phi, q1, q2, gap):
-    low, high = range_of(q1, q2)
-    table = build(phi, resolution(reach_of(phi)), low, high)
-    return evaluate(phi, table, q1, q2, gap)
-
-
-def range_of(q1: Array, q2: Array) -> tuple[Array, Array]:
-    """Return the smallest and the largest standard deviation, with derivatives stopped."""
-    both = lax.stop_gradient(safe_sqrt(jnp.concatenate([q1.ravel(), q2.ravel()])))
-    return jnp.min(both, initial=jnp.inf), jnp.max(both, initial=0)
-
-
-@angular_pair.defjvp
-def _angular_pair_jvp(phi, primals, tangents):
-    # The derivatives of both results in each variable are computed first, so that reverse-mode
-    # differentiation stores no intermediates of the loops over tiles and angles.
-    shape = jnp.broadcast_shapes(*(x.shape for x in primals))
-
-    def rates(direction):
-        seeds = tuple(jnp.full_like(x, d) for x, d in zip(primals, direction, strict=True))
-        return jax.jvp(partial(_tabulate, phi), primals, seeds)[1]
-
-    along = jax.vmap(rates)(jnp.eye(3, dtype=primals[0].dtype))
-    spread = jnp.stack([jnp.broadcast_to(tangent, shape) for tangent in tangents])
-    grown, slope = (jnp.sum(rate * spread, axis=0) for rate in along)
-    return angular_pair(phi, *primals), (grown, slope)

@@ -4,48 +4,37 @@ from __future__ import annotations
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Float
 
 from largen.expectations.activations import ActivationFunction
 from largen.expectations.angular import (
     Resolution,
-    build,
+    Table,
     derivative_moments,
     look_up,
-    range_of,
     reach_of,
-    resolution,
-    std_basis,
 )
 from largen.expectations.panels import graded_nodes
 
-_PROBES = 6
 _SAFETY = 4.0
-_LEAST = 1e-3  # smallest standard deviation in units of the largest one
+LEAST = 1e-3  # smallest standard deviation in units of the largest one
 
 
-@partial(jax.jit, static_argnums=0)
-def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array, Array]:
-    """Return bounds on the errors of ``angular_pair`` relative to E[φ²] and E[φ'²].
+def errors_at(
+    phi: ActivationFunction, table: Table, basis: Float[Array, "i s"], s: Float[Array, " s"]
+) -> tuple[Float[Array, "some s s"], Float[Array, "more s s"]]:
+    """Return bounds on the errors of pairs from a table, relative to E[φ²] and E[φ'²].
 
-    At six standard deviations between the smallest and the largest, the table is compared with
-    finer integrals that do not use it. Where u and v are parallel, opposite or independent, both
-    results are integrals over one Gaussian; the gap is computed from φ itself, which detects jumps
-    of φ that φ' does not show. At three intermediate angles E[φ'φ'] is compared with a finer rule
-    in the plane.
+    All pairs of some standard deviations, at which the table's functions are given, are compared
+    with finer integrals that do not use the table. Where u and v are parallel, opposite or
+    independent, both results are integrals over one Gaussian; the gap is computed from φ itself,
+    which detects jumps of φ that φ' does not show. At three intermediate angles E[φ'φ'] is compared
+    with a finer rule in the plane.
     """
     reach = reach_of(phi)
-    low, high = range_of(q1, q2)
-    table = build(phi, resolution(reach), low, high)
-    # The points are irregularly spaced, so that they do not coincide with the nodes.
-    places = jnp.asarray(np.linspace(0, 1, _PROBES) ** 1.3, high.dtype)
-    s = jnp.sinh(jnp.arcsinh(low) * (1 - places) + jnp.arcsinh(high) * places)
-    # A variance of 0 has a formula of its own and does not use the table.
-    s = jnp.maximum(s, _LEAST * jnp.sinh(table.centre + table.half))
-    basis = std_basis(table, s)
     independent, parallel, opposite = np.pi / 2, 0.0, np.pi
     # Angles at which D varies sharply for large standard deviations; for small ones they exceed π.
     sharp = jnp.stack([0.6 / table.sharpness, table.sharpness**-0.5])
@@ -54,7 +43,7 @@ def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array,
     everywhere = jnp.concatenate([special, angles])[:, None, None]
 
     def tabulate(theta):
-        return look_up(table, basis[:, :, None], basis[:, None, :], jnp.full((_PROBES,) * 2, theta))
+        return look_up(table, basis[:, :, None], basis[:, None, :], jnp.full((len(s),) * 2, theta))
 
     found = lax.map(tabulate, everywhere[:, 0, 0])
     gaps = (s[:, None] - s) ** 2 * found.collinear
@@ -69,9 +58,9 @@ def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array,
         mean = (plus + minus) / 2 @ weights
         return jnp.stack([same, jnp.outer(mean, mean), across])
 
-    def worst(got, want, scale):
+    def bound(got, want, scale):
         off = jnp.abs(got - want) / jnp.where(scale > 0, scale, 1)
-        return _SAFETY * jnp.max(jnp.where(jnp.isnan(off), jnp.inf, off)) + rounding
+        return _SAFETY * jnp.where(jnp.isnan(off), jnp.inf, off) + rounding
 
     rounding = 64 * jnp.finfo(s.dtype).eps
     values, slopes = moments(phi), moments(phi.derivative)
@@ -79,8 +68,8 @@ def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array,
     finer = Resolution(4 * reach, 16, 0, 0)
     between = lax.map(partial(derivative_moments, phi, finer, s), angles)
     return (
-        worst((own[:, None] + own) / 2 - gaps[:3], values, _scale(values[0])),
-        worst(found.slope, jnp.concatenate([slopes, between]), _scale(slopes[0])),
+        bound((own[:, None] + own) / 2 - gaps[:3], values, _scale(values[0])),
+        bound(found.slope, jnp.concatenate([slopes, between]), _scale(slopes[0])),
     )
 
 

@@ -5,16 +5,17 @@ The odd and the even part contribute separately under a centred Gaussian, so tha
     E[φ(u)φ(v)] = a² q12 + b² E|u||v|,   E|u||v| = (2/π) √(q1 q2) (sin θ + (π/2 − θ) cos θ),
 
 with θ the angle between u and v (Cho & Saul 2009, arc-cosine kernel of order one, for relu).
-In terms of the gap there is no cancellation:
+In terms of gaps there is no cancellation. For opposite u and v this needs the gap of |u| and |v|,
+which follows from the gap g and the angle θ' ≤ π/2 of the nearer of the pairs (u, v) and (u, −v):
 
-    gap' = (a² + b²) gap − (2 b²/π) √(q1 q2) (sin θ − θ cos θ),
+    gap' = a² gap + b² (g − (2/π) √(q1 q2) (sin θ' − θ' cos θ')),
     E[φ'(u)φ'(v)] = a² + b² (1 − 2θ/π).
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -127,6 +128,8 @@ _SHORT_FOLDING = (
     2.6666666666668384,
 )
 
+_ROUNDINGS = 4  # of a gap, up to which u and v count as parallel
+
 
 @lru_cache
 def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
@@ -146,7 +149,7 @@ def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
         gap_out, derivative = (a2 + b2) * gap, jnp.full_like(gap, a2 + b2)
         if b2:
             theta = angle_of(q1, q2, gap)
-            gap_out = gap_out - 2 * b2 / np.pi * _folding(q1, q2, gap)
+            gap_out = a2 * gap + b2 * _gap_of_sizes(q1, q2, gap)
             derivative = derivative - 2 * b2 / np.pi * theta
             alone: Any = 0
             if slope_at_zero:
@@ -166,19 +169,41 @@ def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
     )
 
 
-def _half_sine(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-    """Return sin(θ'/2) and whether θ is obtuse, with θ' = θ, or π − θ where it is.
+class _Nearer(NamedTuple):
+    """The pair (u, v), or (u, −v) where that is nearer, at the angle θ' = θ or π − θ.
 
-    2 sin²(θ'/2) is half the mean squared distance of u/√q1 and ±v/√q2. Where a variance is 0 the
-    angle is undefined, and the result is arbitrary.
+    Attributes
+    ----------
+    gap
+        Its gap.
+    half_sine
+        sin(θ'/2); arbitrary where a variance is 0.
+    obtuse
+        Whether it is (u, −v).
     """
-    tiny = jnp.finfo(gap.dtype).tiny
+
+    gap: Array
+    half_sine: Array
+    obtuse: Array
+
+
+def _nearer(q1: Array, q2: Array, gap: Array) -> _Nearer:
+    """Return the nearer of the pairs (u, v) and (u, −v).
+
+    2 sin²(θ'/2) is half the mean squared distance of u/√q1 and ±v/√q2. For parallel and opposite u
+    and v it is a difference of equal numbers, whose rounding error δ would become an angle √δ;
+    angles of that size are 0.
+    """
+    tiny, rounding = jnp.finfo(gap.dtype).tiny, _ROUNDINGS * jnp.finfo(gap.dtype).eps
     # XLA evaluates the roots once for each variance, and all other operations for every pair.
     inverse1, inverse2 = (1 / jnp.sqrt(jnp.maximum(2 * q, tiny)) for q in (q1, q2))
     uneven = _uneven(q1 - q2, jnp.sqrt(q1) + jnp.sqrt(q2) + tiny)
     opposite = q1 + q2 - gap
-    nearer = jnp.maximum(jnp.minimum(gap, opposite) - uneven, 0)
-    return jnp.sqrt(jnp.minimum(nearer * inverse1 * inverse2, 0.5)), gap > opposite
+    nearer = jnp.minimum(gap, opposite)
+    lost = rounding * (jnp.abs(q1 - q2) + gap)  # gap is q1 + q2 where opposite is 0
+    parallel = nearer - uneven <= lost
+    h = jnp.where(parallel, 0, jnp.minimum((nearer - uneven) * inverse1 * inverse2, 0.5))
+    return _Nearer(jnp.where(parallel, uneven, nearer), jnp.sqrt(h), gap > opposite)
 
 
 @jax.custom_jvp
@@ -197,7 +222,7 @@ def angle_and_folding(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     half_sine, obtuse = jnp.sqrt(square), h > 0.5
     theta = 2 * half_sine * horner(_SHORT_ARCSINE, square)
     folded = half_sine * square * horner(_SHORT_FOLDING, square)
-    # For θ = π − θ' as in _folding.
+    # sin θ − θ cos θ = sin θ' − θ' cos θ' + π cos θ' for θ = π − θ'.
     theta = jnp.where(obtuse, np.pi - theta, theta)
     folded = folded + jnp.where(obtuse, np.pi * (1 - 2 * square), 0)
     return theta, r1 * r2 * folded
@@ -205,10 +230,9 @@ def angle_and_folding(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
 
 @angle_and_folding.defjvp
 def _angle_and_folding_jvp(primals, tangents):
-    (theta, d_theta), (folded, d_folded) = (
-        jax.jvp(function, primals, tangents) for function in (angle_of, _folding)
-    )
-    return (theta, folded), (d_theta, d_folded)
+    theta, d_theta = jax.jvp(angle_of, primals, tangents)
+    folded = angle_and_folding(*primals)[1]
+    return (theta, folded), (d_theta, _folding_rate(primals, tangents))
 
 
 def _uneven(difference: Array, roots: Array) -> Array:
@@ -227,7 +251,7 @@ def _root_of_determinant(q1: Array, q2: Array, gap: Array) -> Array:
 @jax.custom_jvp
 def angle_of(q1: Array, q2: Array, gap: Array) -> Array:
     """Return the angle θ in [0, π] between u and v, to relative precision near 0."""
-    half_sine, obtuse = _half_sine(q1, q2, gap)
+    _, half_sine, obtuse = _nearer(q1, q2, gap)
     theta = 2 * half_sine * series(_ARCSINE, half_sine * half_sine)
     return jnp.where(obtuse, np.pi - theta, theta).astype(theta.dtype)
 
@@ -246,23 +270,29 @@ def _angle_jvp(primals, tangents):
 
 
 @jax.custom_jvp
-def _folding(q1: Array, q2: Array, gap: Array) -> Array:
-    """Return √(q1 q2) (sin θ − θ cos θ), to relative precision near θ = 0, where it is θ³/3."""
-    half_sine, obtuse = _half_sine(q1, q2, gap)
+def _gap_of_sizes(q1: Array, q2: Array, gap: Array) -> Array:
+    """Return the gap of |u| and |v|.
+
+    It is that of the nearer pair less (2/π) √(q1 q2) (sin θ' − θ' cos θ'), to relative precision
+    near θ' = 0.
+    """
+    nearer, half_sine, _ = _nearer(q1, q2, gap)
     square = half_sine * half_sine
     folded = half_sine * square * series(_FOLDING, square)
-    # sin θ − θ cos θ = sin θ' − θ' cos θ' + π cos θ' for θ = π − θ'.
-    folded = folded + jnp.where(obtuse, np.pi * (1 - 2 * square), 0).astype(square.dtype)
-    return jnp.sqrt(q1) * jnp.sqrt(q2) * folded
+    return nearer - 2 / np.pi * jnp.sqrt(q1) * jnp.sqrt(q2) * folded
 
 
-@_folding.defjvp
-def _folding_jvp(primals, tangents):
+@_gap_of_sizes.defjvp
+def _gap_of_sizes_jvp(primals, tangents):
+    return _gap_of_sizes(*primals), tangents[2] - 2 / np.pi * _folding_rate(primals, tangents)
+
+
+def _folding_rate(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> Array:
+    """Return the derivative of F = √(q1 q2) (sin θ − θ cos θ)."""
     # With F = √det − θ q12: dF = θ (dgap − (dq1 + dq2)/2) + √det (dq1/q1 + dq2/q2)/2.
     q1, q2, gap = primals
     dq1, dq2, dgap = tangents
     root, theta = _root_of_determinant(q1, q2, gap), angle_of(q1, q2, gap)
-    tangent = (
+    return (
         theta * dgap + (divide(root, q1) - theta) / 2 * dq1 + (divide(root, q2) - theta) / 2 * dq2
     )
-    return _folding(q1, q2, gap), tangent

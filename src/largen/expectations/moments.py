@@ -21,8 +21,8 @@ from largen.expectations.accuracy import (
     with_suitable_method,
 )
 from largen.expectations.activations import ActivationFunction, Elementwise, activation
-from largen.expectations.angular import angular_pair, reach_of
-from largen.expectations.angular_error import angular_error
+from largen.expectations.angular import reach_of
+from largen.expectations.angular_pair import angular_error, angular_pair
 from largen.expectations.closed_form import divide
 from largen.expectations.quadrature import gaussian_mean, gaussian_mean_error
 from largen.expectations.series_error import series_error

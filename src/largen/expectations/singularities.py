@@ -53,8 +53,10 @@ def singular_places(
 
 def _not_smooth(sample, intervals, size):
     """Return on which intervals φ or φ' is not a polynomial, and the maxima of |φ| and |φ'|."""
-    nodes = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-    high = np.cos(np.outer(np.arange(_NODES - 3, _NODES), np.arccos(nodes))) * 2 / _NODES
+    # Both ends are nodes: a jump between an end and the first node inside would not be seen.
+    angles = np.pi * np.arange(_NODES) / (_NODES - 1)
+    nodes = np.cos(angles)
+    high = np.linalg.inv(np.cos(np.outer(angles, np.arange(_NODES))))[-3:]
     middle, half = intervals.mean(axis=1)[:, None], np.diff(intervals, axis=1) / 2
     x = middle + half * nodes
     padded = np.zeros((-(-len(x) // _AT_ONCE) * _AT_ONCE, _NODES))

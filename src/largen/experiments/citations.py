@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import inspect
-import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import largen
-from largen.bibliography import Paper, papers_in
+from largen.bibliography import references
 from largen.errors import InvalidInput
+from largen.parameterizations import Parameterization, schemes
 from largen.runs import Theory, Trajectory
 from largen.text import shown
 
-SOFTWARE = Paper(
-    "largen",
-    "largen",
-    "",
-    "software",
-    {
-        "author": "{The largen developers}",
-        "title": "{largen: large-N limits of neural networks}",
-        "year": "2026",
-        "version": largen.__version__,
-    },
-)
+SOFTWARE = f"""@software{{largen,
+  author  = {{{{The largen developers}}}},
+  title   = {{{{largen: large-N limits of neural networks}}}},
+  year    = {{2026}},
+  version = {{{largen.__version__}}}
+}}"""
 
 
 def cite(*results: Any) -> str:
     """Return the BibTeX entries of largen and of the papers whose theory led to some results.
 
-    The papers are those that the documentation cites: for a trajectory, at its theory and its
-    parameterization; for any other result, at its class and at the public functions that return
-    it; for a function or a class, at itself; and at the modules of these.
+    A trajectory is based on the papers of its theory and of its parameterization; every other
+    result on those of its class, and a function on those of its result if it names no others. Their
+    keys are the attribute ``papers`` of a class or a function, as of :class:`largen.Theory`.
 
     Parameters
     ----------
@@ -50,7 +43,7 @@ def cite(*results: Any) -> str:
     ------
     InvalidInput
         If an argument is neither a result nor a function or class of largen, or of a subclass of
-        :class:`largen.Theory`.
+        :class:`largen.Theory`; if ``papers`` of such a subclass has an unknown key.
 
     Examples
     --------
@@ -63,53 +56,52 @@ def cite(*results: Any) -> str:
     >>> "golikov2020towards" in entries
     True
     """
-    text = "\n\n".join(part for result in results for part in _documentation(result))
-    return "\n\n".join(paper.bibtex() for paper in (SOFTWARE, *papers_in(text)))
+    papers = {paper for result in results for paper in _papers(result)}
+    known = [entry for key, entry in references().items() if key in papers]
+    given = sorted(paper for paper in papers if paper.lstrip().startswith("@"))
+    if unknown := sorted(papers - {*references(), *given}):
+        raise InvalidInput(
+            f"papers: {unknown[0]!r} is neither a key of largen.bibliography.references() nor a "
+            "BibTeX entry."
+        )
+    return "\n\n".join([SOFTWARE, *known, *given])
 
 
-def _documentation(result: Any) -> Iterator[str]:
-    """Return the docstrings that say which theory a result, a function or a class is based on."""
+def _papers(result: Any) -> Iterator[str]:
+    """Return the keys of the papers on which a result, a function or a class is based."""
     if isinstance(result, Trajectory):
-        yield from map(_docstring, _makers(result))
+        name = result.theory
+        yield from getattr(largen.train if name == "finite" else _theory(name), "papers", ())
+        yield from _of_scheme(result.to_xarray().attrs["parameterization"])
         return
     described = result if inspect.isroutine(result) or inspect.isclass(result) else type(result)
-    own_theory = inspect.isclass(described) and issubclass(described, Theory)
-    if not (own_theory or str(described.__module__).partition(".")[0] == "largen"):
+    a_theory = inspect.isclass(described) and issubclass(described, Theory)
+    if not (a_theory or str(described.__module__).partition(".")[0] == "largen"):
         raise InvalidInput(
             "results: wanted results, functions or classes of largen, such as a Trajectory or "
             f"lg.posterior, got {shown(result)}."
         )
-    yield _docstring(described)
-    yield _docstring(sys.modules[described.__module__])
-    if described is not result:
-        yield from map(_docstring, _returning(described.__name__))
+    if isinstance(result, Parameterization):
+        yield from _of_scheme(result.name)
+    yield from getattr(described, "papers", getattr(_made_by(described), "papers", ()))
 
 
-def _makers(trajectory: Trajectory) -> Iterator[Any]:
-    """Return the theory of a trajectory and the function that makes its parameterization."""
-    yield largen.train if trajectory.theory == "finite" else _theory(trajectory.theory)
-    scheme = re.match(r"\w+", trajectory.to_xarray().attrs["parameterization"])
-    if scheme and scheme.group() in largen.__all__:
-        yield getattr(largen, scheme.group())
+def _made_by(described: Any) -> Any:
+    """Return the class that a function returns, where its annotation is a name of its module."""
+    function = inspect.unwrap(described)
+    name = getattr(function, "__annotations__", {}).get("return")
+    return getattr(function, "__globals__", {}).get(name)
 
 
-def _theory(name: str) -> Any:
+def _of_scheme(parameterization: str) -> tuple[str, ...]:
+    """Return the papers of the function that makes a parameterization, by how it is printed."""
+    name = parameterization.partition("(")[0].partition(" ")[0]
+    return getattr(getattr(schemes, name, None), "papers", ())
+
+
+def _theory(name: str) -> type[Theory] | None:
     """Return the class of a theory, registered or not, and None if it is not imported."""
     kinds = [Theory]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())
     return next((kind for kind in kinds if getattr(kind, "name", None) == name), None)
-
-
-def _returning(name: str) -> Iterator[Any]:
-    """Return the public functions whose result is of a class."""
-    for public in sorted(set(largen.__all__) - {"cite"}):
-        found = getattr(largen, public)
-        if inspect.isfunction(found):
-            annotation = str(inspect.signature(found).return_annotation)
-            if re.search(rf"\b{re.escape(name)}\b", annotation):
-                yield found
-
-
-def _docstring(described: Any) -> str:
-    return inspect.getdoc(described) or ""

@@ -255,9 +255,10 @@ def _by_width(
         for name, values in columns.items()
     }
     sample = limit.to_xarray()[f"f_{on}"].dims
-    shift = mean_shift(nets, predictions, on)
-    for name, values in zip(("mean_shift", "mean_shift_error"), shift, strict=True):
-        variables[name] = (sample, values)
+    about = "width times the shift of the mean output"
+    for name, values in zip(("", "_error"), mean_shift(nets, predictions, on), strict=True):
+        words = {"long_name": f"standard error of: {about}" if name else about}
+        variables[f"mean_shift{name}"] = (sample, values, words)
     coordinates = {"width": widths, "step": limit.step, "time": ("step", limit.time)}
     return xarray.Dataset(variables, coordinates, _attributes(limit, on, error))
 

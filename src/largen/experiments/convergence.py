@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from largen.arrays import tree_of_floats
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.networks import apply, empirical_ntk
 from largen.parameterizations.optimizers import GradientDescent, GradientFlow
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _SINGULAR = 1e-12  # of the largest eigenvalue
 
 
+@cites("hanin2026primer")
 class ConvergenceBound(NamedTuple):
     """An upper bound on the training loss; made by :func:`convergence_bound`.
 

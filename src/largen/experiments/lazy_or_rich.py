@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
 from largen.experiments.distances import chosen_samples, distances_of, prediction_for
 from largen.networks import train
@@ -30,6 +31,7 @@ from largen.theories import KernelLimit, solve
 LAZY, RICH = 0.1, 0.5  # relative movements of the NTK below and above which networks are called so
 
 
+@cites("chizat2019lazy", "pehlevan2023lecture")
 class Regime(NamedTuple):
     """The regime of networks of one width; made by :func:`regime`.
 

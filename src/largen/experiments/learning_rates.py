@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax.typing import ArrayLike
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
 from largen.experiments.distances import chosen_samples
 from largen.files import save_figure
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 GOOD = 1.1  # times the smallest loss
 
 
+@cites("bordelon2023depthwise")
 @dataclass(frozen=True, repr=False)
 class LearningRateCurve(Result):
     """Losses after training against the learning rate; made by :func:`learning_rate_curve`.

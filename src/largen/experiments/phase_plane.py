@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.parameterizations import ScalingClass, scaling_class
 from largen.parameterizations.classification.plane import NAMED
@@ -30,6 +31,7 @@ Point = tuple[Fraction, Fraction]
 DIRECTIONS = ((0, 1), (1, 0), (1, -1), (1, -2), (1, -3), (2, -1), (2, -3), (1, 1))
 
 
+@cites("golikov2020towards")
 @dataclass(frozen=True)
 class ScalingMap(Result):
     """The classes of a plane of scalings; made by :func:`scaling_map`.

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from largen.arrays import precision
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, OutOfMemory, instance_of, one_of
 from largen.finite_width.training.closed_form import check as check_closed
 from largen.finite_width.training.closed_form import tensors, to_first_order
@@ -41,6 +42,7 @@ METHODS = ("expansion", "closed")
 WORDS = ("constant kernel", "first order", "second order")
 
 
+@cites("bahri2022les")
 @dataclass(frozen=True, repr=False)
 class PredictedTraining(Result):
     """A network's training as predicted by its expansion; made by :func:`predict_training`.

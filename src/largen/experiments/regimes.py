@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
 from largen.networks import FiniteNetwork, observe
 from largen.networks.ensembles import MOST_SEEDS
@@ -28,6 +29,7 @@ QUANTITIES = {
 }
 
 
+@cites("pehlevan2023lecture", "hanin2026primer")
 class Regimes(Result):
     """Movement against γ at several widths; made by :func:`gamma_regimes`."""
 

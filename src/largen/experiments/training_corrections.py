@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import NoTheory, OutOfMemory, instance_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import GradientFlow, temperature_of
+from largen.programs import Normalise, written_out
+from largen.programs.refusals import first
 from largen.progress import Report, reporter
 from largen.results import Result, with_labels
+from largen.results.labels import long_name
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
 from largen.text import aligned
-from largen.theories.chains.normalized import NormalizedActivation
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.estimation.by_layers import (
     Coefficient,
@@ -44,6 +47,7 @@ MOST_REPLICATES = 10**5
 LARGE_NEXT_ORDER = 0.2
 
 
+@cites("bordelon2023dynamics")
 @dataclass(frozen=True, repr=False)
 class WidthCorrectionsInTraining(Result):
     """The order 1/N of training; made by :func:`width_corrections_in_training`.
@@ -197,7 +201,8 @@ def width_corrections_in_training(
     InvalidInput
         If an argument is invalid.
     NoTheory
-        For gradient flow, Langevin noise, and runs that have no mean-field limit of this kind.
+        For gradient flow, Langevin noise, and runs that have no mean-field limit of this kind;
+        and if all outputs are 0, such as at inputs 0 without biases.
     NumericalFailure
         If a network diverges.
     OutOfMemory
@@ -253,12 +258,12 @@ def _problem(run: Run) -> Problem:
             "neurons; measure networks: lg.train(run, width=…, seeds=…)."
         )
     problem = posed_by(run).problem
-    for phi in problem.phi:
-        if isinstance(phi, NormalizedActivation):
-            raise NoTheory(
-                f"{WHAT}: {phi.norm!r} takes averages over a layer's neurons, which are not "
-                "weighted here; measure networks: lg.train(run, width=…, seeds=…)."
-            )
+    if problem.normalized:
+        raise NoTheory(
+            f"{WHAT}: {first(written_out(run.program), Normalise)} takes averages over a layer's "
+            "neurons, which are not weighted here; measure networks: lg.train(run, width=…, "
+            "seeds=…)."
+        )
     # Beyond these numbers, columns and directions would share their random numbers.
     steps, columns = len(run.times) - 1, problem.columns * problem.outputs
     if steps > MOST_DIRECTIONS or columns > MOST_COLUMNS:
@@ -287,7 +292,10 @@ def _shares(summed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = summed.mean(0)
     total = mean.sum()
     if not total:
-        return np.full_like(mean, np.nan), np.full_like(mean, np.nan)
+        raise NoTheory(
+            f"{WHAT}: all outputs of all networks are 0, and do not fluctuate: inputs vanish, and "
+            "there are no biases."
+        )
     shares = mean / total
     influence = (summed - shares * summed.sum(1, keepdims=True)) / total
     return shares, influence.std(0, ddof=1) / len(summed) ** 0.5
@@ -318,7 +326,8 @@ def _dataset(
             (f"{what}_of_layers", found.groups, ("group",)),
             (f"{what}_of_layers_error", found.groups_error, ("group",)),
         ):
-            variables[f"{name}_{part}"] = ((*lead, *axes[name]), array.astype(dtype))
+            about = {"long_name": f"width times the {part.replace('_', ' ')}: {long_name(name)}"}
+            variables[f"{name}_{part}"] = ((*lead, *axes[name]), array.astype(dtype), about)
 
     for what, coefficients in (("shift", found.shift), ("variance", found.variance)):
         for name, one in coefficients.items():

@@ -205,22 +205,21 @@ def save_text(path: str | PathLike[str], text: str) -> None:
 
 
 def save_figure(path: str | PathLike[str], figure: Any, *, name: str = "path") -> None:
-    """Write a matplotlib figure in the format that the path's suffix names, PNG if it has none.
+    """Write a matplotlib figure in the format that the path's suffix names.
 
     Raises
     ------
     InvalidInput
-        For a format that matplotlib does not know; as :func:`largen.files.write_whole`.
+        For a path without suffix, or a format that matplotlib does not know; as
+        :func:`largen.files.write_whole`.
     CannotWrite
         As :func:`largen.files.write_whole` does.
     """
     place = as_path(name, path)
-    kind = place.suffix[1:].lower() or "png"
+    kind = place.suffix[1:].lower()
     known = sorted(figure.canvas.get_supported_filetypes())
     if kind not in known:
-        raise InvalidInput(
-            f"{name}: pictures are not written as {place.suffix!r}; known: {', '.join(known)}."
-        )
-    place = place if place.suffix else place.with_name(f"{place.name}.png")
+        written = f"are not written as {place.suffix!r}" if kind else f"need a suffix, got {path!r}"
+        raise InvalidInput(f"{name}: pictures {written}; known: {', '.join(known)}.")
     with write_whole(place, name=name) as file:
         figure.savefig(file, format=kind, bbox_inches="tight")

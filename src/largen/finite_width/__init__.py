@@ -1,6 +1,6 @@
 """Networks of finite width: their kernels at initialisation, and training at the next order."""
 
-from largen.finite_width.corrections import Expectation, WidthCorrections, width_corrections
+from largen.finite_width.corrections import WidthCorrections, width_corrections
 from largen.finite_width.fluctuations import WidthFluctuations, width_fluctuations
 from largen.finite_width.homogeneous import (
     HomogeneousJacobian,
@@ -11,6 +11,7 @@ from largen.finite_width.homogeneous import (
     homogeneous_moments,
 )
 from largen.finite_width.linear_networks import LinearOutput, linear_output
+from largen.finite_width.observables import Expectation
 from largen.finite_width.one_step import LayerRates, layer_learning_rates
 from largen.finite_width.predictions import WidthPosterior, width_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde

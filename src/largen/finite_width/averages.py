@@ -56,8 +56,13 @@ def pairs_of(inputs: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(inputs) for j in range(i, inputs)]
 
 
-def fourth_averages(phi: ActivationFunction, kernel: np.ndarray) -> Fourth:
-    """Return the averages: exact for φ of degree one, else from a grid for any four inputs."""
+def fourth_averages(
+    phi: ActivationFunction, kernel: np.ndarray, report: Callable[[int], object] = bool
+) -> Fourth:
+    """Return the averages: exact for φ of degree one, else from a grid for any four inputs.
+
+    ``report`` is called with the number of quadruples that are done.
+    """
     slopes = slopes_of(phi) if kinks_of(phi) else None
     if slopes is not None:
         return _exact_fourth(HomogeneousAverages(slopes, kernel))
@@ -66,7 +71,7 @@ def fourth_averages(phi: ActivationFunction, kernel: np.ndarray) -> Fourth:
     M = len(index)
     square = np.zeros((3, M, M))
     found = Fourth(square[0], square[1], square[2], np.zeros((P,) * 4))
-    for chosen in combinations(range(P), min(P, 4)):
+    for done, chosen in enumerate(combinations(range(P), min(P, 4)), 1):
         inputs = list(chosen)
         n = len(inputs)
         grid = grid_for(phi, kernel[np.ix_(inputs, inputs)])
@@ -75,7 +80,7 @@ def fourth_averages(phi: ActivationFunction, kernel: np.ndarray) -> Fourth:
         one, other = (np.array(each) for each in zip(*own, strict=True))
         row, column = (each.ravel() for each in np.indices((n, n)))
         total = np.zeros((2 * m + n * n,) * 2)
-        for points, weights in _in_parts(grid):
+        for points, weights in in_parts(grid):
             value, slope = (f.T for f in values(phi, points))
             # s = φφ, t = φ'φ' and φ'_α φ_γ, with all products of two of them from one product.
             features = np.concatenate(
@@ -87,6 +92,7 @@ def fourth_averages(phi: ActivationFunction, kernel: np.ndarray) -> Fourth:
         found.mixed[into] = total[:m, m : 2 * m]
         found.slopes[into] = total[m : 2 * m, m : 2 * m]
         found.crossed[np.ix_(*[inputs] * 4)] = total[2 * m :, 2 * m :].reshape((n,) * 4)
+        report(done)
     return found
 
 
@@ -101,10 +107,10 @@ def third_averages(phi: ActivationFunction, kernel: np.ndarray) -> Third:
     one, other = (np.array(each) for each in zip(*pairs, strict=True))
     upper = np.triu_indices(M)
     mean, total = np.zeros(M), np.zeros((2 * M, len(upper[0])))
-    for points, weights in _in_parts(grid):
+    for points, weights in in_parts(grid):
         value = values(phi, points)[0].T
         mean += (value[one] * value[other]) @ weights
-    for points, weights in _in_parts(grid):
+    for points, weights in in_parts(grid):
         value = values(phi, points)[0].T
         # About the mean, so that nothing cancels: Cov(s_b, s_c) changes as E[s̃_b s̃_c] at fixed
         # mean.
@@ -160,11 +166,11 @@ def covariance_along(
     grid = grid_for(phi, joint)
     mean = np.zeros(len(pairs))
     one, other = (np.array(each) for each in zip(*pairs, strict=True))
-    for points, weights in _in_parts(grid):
+    for points, weights in in_parts(grid):
         value = values(phi, points)[0].T
         mean += (value[one] * value[other]) @ weights
     total = np.zeros((1 + len(late), len(early) * len(late)))
-    for points, weights in _in_parts(grid):
+    for points, weights in in_parts(grid):
         value = values(phi, points)[0].T
         centred = value[one] * value[other] - mean[:, None]
         products = (centred[early][:, None] * centred[late]).reshape(-1, len(weights))
@@ -176,7 +182,7 @@ def covariance_along(
     return whole[0], whole[1:]
 
 
-def _in_parts(grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def in_parts(grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield points and weights in parts whose features fit into a processor's cache."""
     for first in range(0, len(grid.weights), _AT_ONCE):
         part = slice(first, first + _AT_ONCE)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure
-from largen.expectations import activation
-from largen.finite_width.averages import pairs_of, scores_of
-from largen.finite_width.chain import chain_of, check_alive, checked_inputs
-from largen.finite_width.grids import Grid, grid_for
+from largen.finite_width.averages import pairs_of
+from largen.finite_width.checks import check_alive, checked_inputs
 from largen.finite_width.next_order import SMALL, variance_at_next_order
-from largen.finite_width.pairs import hermite
+from largen.finite_width.observables import Expectation, average, singular
 from largen.finite_width.recursion import Cumulants, start, through
 from largen.finite_width.residual import kernel_through
-from largen.finite_width.streams import Stream, has_branches, stream_of
+from largen.finite_width.sized_network import SizedNetwork, sized_network
 from largen.parameterizations import Parameterization
+from largen.progress import Report, check_progress, reporter
 from largen.results import Result, with_labels
 
 if TYPE_CHECKING:
@@ -28,21 +29,9 @@ if TYPE_CHECKING:
 
 MOST_INPUTS = 8  # inputs at most: averages are taken over all quadruples of them
 MOST_IN_STREAMS = 2  # with residual branches
-_SINGULAR = 1e-9  # of the smallest eigenvalue of a correlation, for derivatives of averages
 
 
-class Expectation(NamedTuple):
-    """An average at infinite width, and its shift at order 1/width."""
-
-    limit: Any
-    shift: Any
-
-    @property
-    def value(self) -> Any:
-        """The average to order 1/width."""
-        return self.limit + self.shift
-
-
+@cites("bahri2022les", "roberts2022principles")
 @dataclass(frozen=True, repr=False)
 class WidthCorrections(Result):
     """Statistics of one output over initialisations; made by :func:`width_corrections`.
@@ -119,8 +108,9 @@ class WidthCorrections(Result):
         Parameters
         ----------
         function
-            f of outputs at the chosen inputs, (node, neurons, inputs) -> (node,), smooth enough for
-            a lattice of half a standard deviation.
+            f of outputs at the chosen inputs, (node, neurons, inputs) -> (node,). Two rules of
+            different fineness must agree: lattices if f is smooth, otherwise rules whose panels end
+            at up to eight fixed values of the outputs where f has a kink or a jump.
         inputs
             Indices of the chosen inputs; all by default. Neurons times inputs are at most 4.
         neurons
@@ -131,7 +121,8 @@ class WidthCorrections(Result):
         InvalidInput
             For too many variables, or a function of another shape.
         NumericalFailure
-            If the kernel of these inputs is singular, or f is not finite.
+            If the kernel of these inputs is singular, f is not finite, or the two rules do not
+            agree, as for a kink at the difference of two outputs.
         """
         chosen = list(range(len(self.kernel))) if inputs is None else list(inputs)
         if not chosen or len(chosen) * neurons > 4 or neurons < 1:
@@ -139,25 +130,13 @@ class WidthCorrections(Result):
                 f"inputs: wanted neurons times inputs from 1 to 4, got {neurons} × {len(chosen)}."
             )
         K = self.kernel[np.ix_(chosen, chosen)]
-        if _singular(K):
+        if singular(K):
             raise NumericalFailure(f"the kernel of the inputs {chosen} is singular: leave one out.")
         index = {tuple(pair): n for n, pair in enumerate(self.pairs.tolist())}
         own = pairs_of(len(chosen))
         into = [index[tuple(sorted((chosen[i], chosen[j])))] for i, j in own]
         shift = np.array([self.kernel_shift[chosen[i], chosen[j]] for i, j in own])
-        V = self.kernel_covariance[np.ix_(into, into)]
-        grid = grid_for(activation("tanh"), np.kron(np.eye(neurons), K))
-        z = grid.points.reshape(-1, neurons, len(chosen))
-        f = np.asarray(function(z), np.float64)
-        if f.shape != (len(z),):
-            raise InvalidInput(
-                f"function: wanted one number for each of {len(z)} nodes, got shape {f.shape}."
-            )
-        if not np.isfinite(f).all():
-            raise NumericalFailure("function: is not finite at all nodes.")
-        limit = float(grid.weights @ f)
-        weight = _expansion(z, grid, K, own, shift, V)
-        return Expectation(limit, float(((f - limit) * grid.weights) @ weight))
+        return average(function, K, shift, self.kernel_covariance[np.ix_(into, into)], neurons)
 
     @with_labels
     def to_xarray(self) -> xarray.Dataset:
@@ -212,15 +191,16 @@ class WidthCorrections(Result):
 
 
 def width_corrections(
-    net: Layer, x: ArrayLike, *, width: int | Sequence[int], param: Parameterization | None = None
-) -> WidthCorrections:
+    net: Layer, x: ArrayLike, *, width: int | Sequence[int], param: Parameterization | None = None,
+    progress: bool | Report | None = None,
+) -> WidthCorrections:  # fmt: skip
     """Return kernel and NTK of networks of finite width at initialisation, to order 1/width.
 
-    Means, covariances and a third cumulant over initialisations, in the NTK parameterization
-    (:func:`largen.ntk`), for fully connected networks with biases and any activation that is
-    continuous: the equations are in :mod:`largen.finite_width.recursion`. With residual branches,
-    such as in :func:`largen.residual_mlp`, only the kernel's shift and covariance are computed, by
-    the equations in :mod:`largen.finite_width.residual`.
+    Means, covariances and a third cumulant over initialisations, in any parameterization, for fully
+    connected networks with biases and any activation that is continuous: the equations are in
+    :mod:`largen.finite_width.recursion`. With residual branches, such as in
+    :func:`largen.residual_mlp`, only the kernel's shift and covariance are computed, by the
+    equations in :mod:`largen.finite_width.residual`.
 
     Parameters
     ----------
@@ -231,7 +211,12 @@ def width_corrections(
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
     param
-        Sets the factor L^(−α) of residual branches; :func:`largen.ntk` by default, with 1.
+        The parameterization; :func:`largen.ntk` by default. All numbers, the kernels included, are
+        those of :func:`largen.empirical_ntk` and :func:`largen.apply` at this width, powers of
+        the width included: in :func:`largen.mean_field` K is σ_w²E[φφ]/(γ₀²n).
+    progress
+        Whether to show a bar; by default in terminals, after two seconds. A function is called with
+        the completed and the total averages over up to four inputs.
 
     Returns
     -------
@@ -245,7 +230,8 @@ def width_corrections(
     NoRule
         For other layers, such as convolutions.
     NoTheory
-        If φ jumps, or layers come in another order, or skips have layers of their own.
+        If φ jumps, layers come in another order, skips have layers of their own, or weights are
+        not Gaussian.
     NumericalFailure
         If averages are not resolved at a layer's variances, or the variance of an input vanishes;
         with residual branches also if inputs coincide.
@@ -262,30 +248,39 @@ def width_corrections(
       NTK     shift 0, standard deviation 0.32
       next order 0.05 of the leading one: trusted
     """
-    if has_branches(net, param):
-        return _of_stream(stream_of(net, width, param, "lg.width_corrections"), checked_inputs(x))
-    chain = chain_of(net, width, "lg.width_corrections")
-    inputs = checked_inputs(x)
+    inputs, what = checked_inputs(x), "lg.width_corrections"
+    check_progress(progress)
+    network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
+    if network.branched:
+        return _of_stream(network, inputs)
     if len(inputs) > MOST_INPUTS:
         raise InvalidInput(
             f"x: wanted at most {MOST_INPUTS} inputs, got {len(inputs)}: all quadruples of them "
             "are averaged over. Take a few at a time: their tensors do not depend on others."
         )
-    kernel = chain.first_kernel(inputs)
+    kernel = network.first_kernel(inputs)
     check_alive(kernel, 1)
     third = len(kernel) <= 4
-    found = start(kernel, third)
-    for number, layer in enumerate(chain.hidden, 2):
-        if found.T is not None and _singular(found.K):
-            found = replace(found, T=None)  # its derivatives do not exist there
-        found = through(layer, found)
-        check_alive(found.K, number)
-    V, V2 = variance_at_next_order(chain, np.diagonal(kernel).copy())
+    found = start(kernel, network.first.tangent(inputs), third)
+    with reporter(progress, what) as report:
+        for number, layer in enumerate(network.hidden):
+            if found.T is not None and singular(found.K):
+                found = replace(found, T=None)  # its derivatives do not exist there
+            found = through(layer, found, partial(_report, report, number, len(network.hidden)))
+            # The read-out vanishes with the width in some parameterizations.
+            last = number + 1 == len(network.hidden)
+            size = layer.weight + layer.bias if last else 1.0
+            check_alive(found.K / (size or 1.0), number + 2)
+    V, V2 = variance_at_next_order(network, np.diagonal(kernel).copy())
     ratio = np.divide(V2, V, out=np.zeros_like(V), where=V > 0)
-    return _result(found, tuple(layer.width for layer in chain.hidden), ratio)
+    return _result(found, network.widths, ratio)
 
 
-def _of_stream(stream: Stream, inputs: np.ndarray) -> WidthCorrections:
+def _report(report: Report, layer: int, layers: int, done: int, total: int) -> None:
+    report(layer * total + done, layers * total)
+
+
+def _of_stream(stream: SizedNetwork, inputs: np.ndarray) -> WidthCorrections:
     P = len(inputs)
     if P > MOST_IN_STREAMS:
         raise InvalidInput(
@@ -350,29 +345,6 @@ def _result(found: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) -> Wid
         next_order=ratio,
         trusted=bool(np.all(np.abs(ratio) <= SMALL)),
     )
-
-
-def _singular(kernel: np.ndarray) -> bool:
-    scale = np.sqrt(np.diagonal(kernel))
-    return bool(np.linalg.eigvalsh(kernel / np.outer(scale, scale))[0] < _SINGULAR)
-
-
-def _expansion(z: np.ndarray, grid: Grid, K, own, shift, V) -> np.ndarray:
-    """Return weights with which ∂g·m + ½∂²g:V is a weighted sum of f at the nodes."""
-    inverse = np.linalg.inv(K)
-    halves = np.array([0.5 if i == j else 1.0 for i, j in own])
-    total = np.zeros((len(z), len(own)))
-    second = np.zeros(len(z))
-    for neuron in range(z.shape[1]):
-        one = scores_of(Grid(z[:, neuron], grid.weights), K)
-        y = z[:, neuron] @ inverse
-        for a, first in enumerate(own):
-            for b, other in enumerate(own):
-                # E[∂_a∂_b f] by one neuron's polynomial of fourth degree.
-                fourth = halves[a] * halves[b] * hermite(y, inverse, (*first, *other))
-                second += V[a, b] / 2 * (fourth - one[:, a] * one[:, b])
-        total += one
-    return total @ shift + second + np.einsum("na,ab,nb->n", total, V, total) / 2
 
 
 def _rounded(shift: np.ndarray, of: np.ndarray) -> str:

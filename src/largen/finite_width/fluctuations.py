@@ -28,11 +28,13 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import as_array, finite_result
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
-from largen.finite_width.chain import Chain, HiddenLayer, chain_of, check_alive, checked_inputs
+from largen.finite_width.checks import check_alive, checked_inputs
 from largen.finite_width.next_order import SMALL, variance_at_next_order
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
+from largen.finite_width.sized_network import HiddenLayer, SizedNetwork, sized_network
 from largen.interrupts import interruptible
 from largen.results import Result, with_labels
 from largen.scalars import integer, random_key
@@ -45,6 +47,7 @@ _AT_ONCE = 2**20  # numbers of one part of the samples
 _MOST = 2**28  # numbers of all samples
 
 
+@cites("bahri2022les", "roberts2022principles")
 @dataclass(frozen=True, repr=False)
 class WidthFluctuations(Result):
     """Kernels of one output and samples of their deviations; made by :func:`width_fluctuations`.
@@ -167,7 +170,7 @@ def width_fluctuations(
     >>> bool(abs(relative - 5 * 2 / 100) < 0.02)
     True
     """
-    chain = chain_of(net, width, "lg.width_fluctuations")
+    network = sized_network(net, width, "lg.width_fluctuations")
     inputs, samples = checked_inputs(x), integer("samples", samples, at_least=2)
     key = random_key(key)
     P = len(inputs)
@@ -175,18 +178,18 @@ def width_fluctuations(
         raise InvalidInput(
             f"samples: {samples} of {P} × {P} numbers are more than 2**28. Take fewer."
         )
-    layers, kernel, ntk = _limits(chain, inputs)
+    layers, kernel, ntk = _limits(network, inputs)
     state = _start(P, samples)
-    for number, (layer, limit) in enumerate(zip(chain.hidden, layers, strict=True)):
+    for number, (layer, limit) in enumerate(zip(network.hidden, layers, strict=True)):
         state = _through(layer, limit, state, jax.random.fold_in(key, number))
     q = np.diagonal(layers[0].K).copy()
-    V, V2 = variance_at_next_order(chain, q)
+    V, V2 = variance_at_next_order(network, q)
     ratio = np.divide(V2, V, out=np.zeros_like(V), where=V > 0)
     S, tangent, rest = state.samples
     tangent += rest
     finite_result("width_fluctuations", [state.m, state.m_H, S, tangent])
     return WidthFluctuations(
-        widths=tuple(layer.width for layer in chain.hidden),
+        widths=network.widths,
         kernel=kernel,
         kernel_shift=state.m,
         ntk=ntk,
@@ -220,19 +223,21 @@ class _State(NamedTuple):
     F: np.ndarray
 
 
-def _limits(chain: Chain, inputs: np.ndarray) -> tuple[list[_Limit], np.ndarray, np.ndarray]:
+def _limits(
+    network: SizedNetwork, inputs: np.ndarray
+) -> tuple[list[_Limit], np.ndarray, np.ndarray]:
     """Return all hidden layers at infinite width, and kernel and NTK behind them."""
-    H = K = chain.first_kernel(inputs)
+    H = K = network.first_kernel(inputs)
     check_alive(K, 1)
     found = []
-    for number, layer in enumerate(chain.hidden, 2):
+    for number, layer in enumerate(network.hidden, 2):
         of_value, of_slope = pair_derivatives(layer.phi, K)
         found.append(_Limit(K, H, of_value, of_slope, np.ones_like(K)))
         K = layer.bias + layer.weight * of_value.value
         H = K + layer.weight * of_slope.value * H
         check_alive(K, number)
     for place in range(len(found) - 1, 0, -1):
-        slopes = chain.hidden[place].weight * found[place].of_slope.value
+        slopes = network.hidden[place].weight * found[place].of_slope.value
         found[place - 1] = found[place - 1]._replace(behind=found[place].behind * slopes)
     return found, K, H
 

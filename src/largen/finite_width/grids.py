@@ -76,22 +76,27 @@ def grid_for(phi: ActivationFunction, kernel: np.ndarray, power: int = 4) -> Gri
             f"averages of {phi} over {dimensions} Gaussians of variances up to "
             f"{kernel.diagonal().max():.3g} take too many nodes. Take fewer inputs or smaller ones."
         )
-    z, weights = _lattice(dimensions, step, reach)
+    z, weights = lattice(dimensions, step, reach)
     return Grid(z @ root.T, weights)
 
 
 @lru_cache(maxsize=32)
-def _lattice(dimensions: int, step: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
-    line = step * np.arange(-int(reach / step), int(reach / step) + 1)
-    axes = np.meshgrid(*[line] * dimensions, indexing="ij")
-    square = np.sum(np.square(axes), axis=0)
-    inside = square <= reach**2
+def lattice(dimensions: int, step: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes in a ball and weights for standard Gaussians, a checkerboard in dimension 4."""
+    line = np.arange(-int(reach / step), int(reach / step) + 1, dtype=np.int16)
+    most = (reach / step) ** 2
+    points, square = line[:, None], line.astype(np.float64) ** 2
+    for _ in range(dimensions - 1):
+        # Points outside of the ball are left out in each dimension.
+        total = square[:, None] + line.astype(np.float64) ** 2
+        before, last = np.nonzero(total <= most)
+        points = np.column_stack([points[before], line[last]])
+        square = total[before, last]
     if dimensions == 4:
-        steps = sum(np.rint(axis / step).astype(int) for axis in axes)
-        inside &= steps % 2 == 0
-    z = np.stack([axis[inside] for axis in axes], axis=1)
-    weights = np.exp(-square[inside] / 2)
-    return z, weights / weights.sum()
+        inside = points.sum(axis=1) % 2 == 0
+        points, square = points[inside], square[inside]
+    weights = np.exp(-(step**2) * square / 2)
+    return step * points, weights / weights.sum()
 
 
 def _reach(phi: ActivationFunction, q: np.ndarray, power: int, dimensions: int) -> float:
@@ -125,8 +130,10 @@ def _step(phi: ActivationFunction, q: np.ndarray, power: int, tolerance: float) 
     return _STEPS[-1]
 
 
-def between_kinks(kinks: tuple[float, ...], kernel: np.ndarray) -> Grid:
+def between_kinks(kinks: tuple[float, ...], kernel: np.ndarray, more: int = 0) -> Grid:
     """Return nodes on panels that end at the kinks of every preactivation.
+
+    ``more`` is added to the number of nodes of each panel.
 
     With the Cholesky factor L of the kernel, u_i = Σ_{j<i} L_ij z_j + L_ii z_i: the panels of z_i
     end where u_i is at a kink, given those before it.
@@ -136,7 +143,7 @@ def between_kinks(kinks: tuple[float, ...], kernel: np.ndarray) -> Grid:
     correlation = kernel / np.outer(scale, scale)
     factor = scale[:, None] * np.linalg.cholesky(correlation + 1e-14 * np.eye(P))
     whole, order = _PANELS[P]
-    node, weight = panels(np.array([0.0, 1.0]), order)
+    node, weight = panels(np.array([0.0, 1.0]), order + more)
     z, weights = np.zeros((1, 0)), np.ones(1)
     for i in range(P):
         mean = z @ factor[i, :i]

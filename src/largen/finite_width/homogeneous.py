@@ -9,17 +9,20 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations import activation as own_activation
-from largen.finite_width.chain import Chain, chain_of, checked_inputs
+from largen.finite_width.checks import checked_inputs
 from largen.finite_width.orthants import slopes_of
+from largen.finite_width.sized_network import SizedNetwork, sized_network
 from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import integer, real
 
 _LARGEST_RATE = 700.0  # largest argument whose exponential is finite
 
 
+@cites("bahri2022les")
 class HomogeneousMoments(NamedTuple):
     """Exact moments of one output z and its tangent kernel Θ̂ at one input.
 
@@ -53,6 +56,7 @@ class HomogeneousMoments(NamedTuple):
     save = save_result
 
 
+@cites("bahri2022les")
 class HomogeneousJacobian(NamedTuple):
     """Exact moments of a network's Jacobian at one input; see :func:`homogeneous_jacobian`.
 
@@ -76,6 +80,7 @@ class HomogeneousJacobian(NamedTuple):
     save = save_result
 
 
+@cites("bahri2022les")
 class HomogeneousLimits(NamedTuple):
     """Limits of depth and width to infinity at t = L/n; see :func:`homogeneous_limits`.
 
@@ -153,19 +158,19 @@ def homogeneous_moments(
     >>> round(found.ntk_variance / found.ntk**2 + 1, 4)
     2.1052
     """
-    chain = chain_of(net, width, "lg.homogeneous_moments")
+    network = sized_network(net, width, "lg.homogeneous_moments")
     inputs = checked_inputs(x)
     if len(inputs) != 1 or not inputs.any():
         raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
-    kappa, _ = _constants(chain, "lg.homogeneous_moments")
-    n = np.array([layer.width for layer in chain.hidden], np.float64)
-    K = float(chain.first_kernel(inputs)[0, 0])
+    kappa, _ = _constants(network, "lg.homogeneous_moments")
+    n = np.array([layer.width for layer in network.hidden], np.float64)
+    K = float(network.first_kernel(inputs)[0, 0])
     f = 1 + (3 * kappa - 1) / n
     total, changed = _double_sums(n, f, kappa)
     layers = len(n)
     mean = (layers + 1) * K
     second = K**2 * ((layers + 1) * f.prod() + 2 * total)
-    alive = np.prod(1 - 0.5**n) if 0 in (slopes_of(chain.hidden[0].phi) or ()) else 1.0
+    alive = np.prod(1 - 0.5**n) if 0 in (slopes_of(network.hidden[0].phi) or ()) else 1.0
     return HomogeneousMoments(
         kernel=K,
         kernel_variance=float(K**2 * (f.prod() - 1)),
@@ -219,17 +224,17 @@ def homogeneous_jacobian(
     >>> round(found.fourth, 9), round(12 / 4**2 * (1 + 5 / 10) ** 2, 9)
     (1.6875, 1.6875)
     """
-    chain = chain_of(net, width, "lg.homogeneous_jacobian")
-    kappa, square = _constants(chain, "lg.homogeneous_jacobian")
+    network = sized_network(net, width, "lg.homogeneous_jacobian")
+    kappa, square = _constants(network, "lg.homogeneous_jacobian")
     before = n0 = integer("inputs", inputs, at_least=1)
     excess = real("fourth_moment", fourth_moment, at_least=1.0) - 3
-    if abs(chain.weight * square - 1) > 1e-9:
+    if abs(network.first.weight * square - 1) > 1e-9:
         raise NoTheory(
             f"lg.homogeneous_jacobian: wanted weight_std={square**-0.5:.9g} in the first layer too."
         )
     A = B = 1.0
     X, Y = float(n0), float(n0) ** 2
-    for layer in chain.hidden:
+    for layer in network.hidden:
         n, size = layer.width, layer.width / before**2
         fourth = kappa * (3 * A + excess * B)
         A, B = size * ((n - 1) * A + fourth), size * fourth
@@ -295,13 +300,13 @@ def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousL
     )
 
 
-def _constants(chain: Chain, what: str) -> tuple[float, float]:
+def _constants(network: SizedNetwork, what: str) -> tuple[float, float]:
     """Return κ and E d² of networks that keep the variance, without biases."""
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if network.first.bias or any(layer.bias for layer in network.hidden):
         raise NoTheory(f"{what}: exact formulas are for networks without biases.")
-    phi = chain.hidden[0].phi
+    phi = network.hidden[0].phi
     kappa, square = _fourth_over_square(phi, what)
-    for layer in chain.hidden:
+    for layer in network.hidden:
         if layer.phi != phi or abs(layer.weight * square - 1) > 1e-9:
             raise NoTheory(
                 f"{what}: wanted one activation and weight_std={square**-0.5:.9g} behind each "

@@ -12,9 +12,11 @@ from scipy.special import digamma, loggamma, polygamma
 
 from largen.architectures import Layer
 from largen.arrays import floating
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
-from largen.finite_width.chain import chain_of, checked_inputs
+from largen.finite_width.checks import checked_inputs
 from largen.finite_width.orthants import slopes_of
+from largen.finite_width.sized_network import sized_network
 from largen.scalars import real
 
 # Along the line of inversion: the tail e^{−π|t|/2} of Γ ends at 25, and the step 0.04 repeats the
@@ -24,6 +26,7 @@ _LEFTMOST = -0.25  # real part of the line; the first pole is at −½
 _STIRLING = 64.0  # arguments from which on Γ(a + s)/Γ(a) comes from its series
 
 
+@cites("zavatone2021exact", "bahri2022les")
 @dataclass(frozen=True, repr=False)
 class LinearOutput:
     """The distribution of one output of a deep linear network; made by :func:`linear_output`.
@@ -154,19 +157,19 @@ def linear_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> Li
     >>> found.density(np.array([0.5, 2.0, 4.0])).round(5)
     array([0.34338, 0.03406, 0.00322])
     """
-    chain = chain_of(net, width, "lg.linear_output")
+    network = sized_network(net, width, "lg.linear_output")
     inputs = checked_inputs(x)
     if len(inputs) != 1 or not inputs.any():
         raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if network.first.bias or any(layer.bias for layer in network.hidden):
         raise NoTheory("lg.linear_output: the formula is for networks without biases.")
-    K = float(chain.first_kernel(inputs)[0, 0])
-    for layer in chain.hidden:
+    K = float(network.first_kernel(inputs)[0, 0])
+    for layer in network.hidden:
         slopes = slopes_of(layer.phi)
         if slopes is None or abs(slopes[0]) != abs(slopes[1]):
             raise NoTheory(f"lg.linear_output: {layer.phi} is not linear.")
         K *= layer.weight * slopes[0] ** 2
-    return LinearOutput(K, tuple(layer.width for layer in chain.hidden))
+    return LinearOutput(K, network.widths)
 
 
 def _log_ratio(a: float, s: np.ndarray) -> np.ndarray:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
-from largen.finite_width.chain import Chain
+from largen.finite_width.sized_network import SizedNetwork
 
 SMALL = 0.2  # largest ratio of the next order to the leading one at which the series is trusted
 
 
-def variance_at_next_order(chain: Chain, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def variance_at_next_order(network: SizedNetwork, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance of each input's S at order 1/n, and its term of order 1/n².
 
     With M and C(K) = σ_w⁴ Var(φ²), and m, V, T as in :mod:`largen.finite_width.recursion`,
@@ -19,13 +19,13 @@ def variance_at_next_order(chain: Chain, K: np.ndarray) -> tuple[np.ndarray, np.
 
     Parameters
     ----------
-    chain
+    network
         The network.
     K
         Variances of the first preactivations, (input,).
     """
     m, V, T, V2 = (np.zeros_like(K) for _ in range(4))
-    for layer in chain.hidden:
+    for layer in network.hidden:
         w, n = layer.weight, layer.width
         nodes = nodes_for(layer.phi, K)
         square = values(layer.phi, np.sqrt(K) * nodes.z)[0] ** 2

@@ -9,15 +9,18 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import NoTheory
 from largen.expectations.nodes import nodes_for, values
-from largen.finite_width.chain import chain_of, check_alive, checked_inputs
+from largen.finite_width.checks import check_alive, checked_inputs
+from largen.finite_width.sized_network import sized_network
 from largen.results import in_notebooks, plot_result, save_result, with_labels
 
 if TYPE_CHECKING:
     import xarray
 
 
+@cites("hanin2026primer")
 class LayerRates(NamedTuple):
     """Gradients and learning rates of each layer at the first step, from the input to the output.
 
@@ -87,14 +90,14 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
     >>> found.rates.round(6)  # σ_w²/((L + 1) K n) with K = 2
     array([0.083333, 0.016667, 0.016667])
     """
-    chain = chain_of(net, width, "lg.layer_learning_rates")
+    network = sized_network(net, width, "lg.layer_learning_rates")
     inputs = checked_inputs(x)
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if network.first.bias or any(layer.bias for layer in network.hidden):
         raise NoTheory("lg.layer_learning_rates: the formula is for networks without biases.")
-    q = np.diagonal(chain.first_kernel(inputs)).copy()
+    q = np.diagonal(network.first_kernel(inputs)).copy()
     check_alive(np.diag(q), 1)
     squares, slopes = [np.sum(inputs**2, axis=1) / inputs.shape[1]], []
-    for number, layer in enumerate(chain.hidden, 2):
+    for number, layer in enumerate(network.hidden, 2):
         nodes = nodes_for(layer.phi, q)
         value, slope = values(layer.phi, np.sqrt(q) * nodes.z)
         squares.append(np.sum(value**2 * nodes.weights, axis=0))
@@ -103,5 +106,5 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
         check_alive(np.diag(q), number)
     behind = np.cumprod([np.ones_like(q), *slopes[::-1]], axis=0)[::-1]
     size = np.mean(behind * np.stack(squares), axis=1)
-    sizes = np.array([inputs.shape[1], *(layer.width for layer in chain.hidden), 1])
+    sizes = np.array([inputs.shape[1], *(layer.width for layer in network.hidden), 1])
     return LayerRates(size / sizes[1:], 1 / (len(size) * sizes[:-1] * size))

@@ -21,8 +21,9 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import finite_result, floating, known
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, one_of
-from largen.finite_width.chain import checked_inputs
+from largen.finite_width.checks import checked_inputs
 from largen.finite_width.fluctuations import width_fluctuations
 from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import real
@@ -34,6 +35,7 @@ KINDS = ("readout", "bayesian", "linearized")
 _AT_ONCE = 2**22  # numbers
 
 
+@cites("bahri2022les", "roberts2022principles")
 class WidthPosterior(NamedTuple):
     """Predictions at order 1/width; made by :func:`width_posterior`.
 

@@ -8,7 +8,7 @@ section 4),
 
 and cumulants at order 1/n follow from its expansion about K ← M(K). In absolute units, which
 include the factor 1/n so that widths may differ, with J = ∂M/∂S, s = σ_w²φφ and
-h = σ_w²(φφ + φ'φ'H):
+h = σ_w²(ρφφ + φ'φ'H), where ρ is the rate of the layer's weights, 1 in :func:`largen.ntk`:
 
     V ← J V Jᵀ + Cov(s, s)/n,        m ← J m + ½ M'':V,
     T ← JJJ·T + Σ₃ M''(VJ)(VJ) + (1/n) Σ₃ J V ∂Cov(s, s) + κ₃(s)/n²,
@@ -25,12 +25,14 @@ D = Cov(H̄, S) of its diagonal mean, B = E[Ĥ_km Ĥ_km] and F = E[Ĥ_km z_k z_m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 
 from largen.finite_width.averages import fourth_averages, pairs_of, third_averages
-from largen.finite_width.chain import HiddenLayer
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
+from largen.finite_width.sized_network import HiddenLayer
+from largen.progress import Report
 
 
 @dataclass(frozen=True)
@@ -61,36 +63,37 @@ class Cumulants:
     F: np.ndarray
 
 
-def start(kernel: np.ndarray, third: bool) -> Cumulants:
+def start(kernel: np.ndarray, tangent: np.ndarray, third: bool) -> Cumulants:
     """Return the cumulants of the first preactivations, whose kernel and NTK do not fluctuate."""
     P = len(kernel)
     M = P * (P + 1) // 2
     none = np.zeros((P,) * 4)
     zero, square = np.zeros(M), np.zeros((M, M))
     T = np.zeros((M,) * 3) if third else None
-    return Cumulants(kernel, zero, square, T, kernel, zero, square, square, none, none)
+    return Cumulants(kernel, zero, square, T, tangent, zero, square, square, none, none)
 
 
-def through(layer: HiddenLayer, before: Cumulants) -> Cumulants:
-    """Return the cumulants behind a hidden layer."""
+def through(layer: HiddenLayer, before: Cumulants, report: Report) -> Cumulants:
+    """Return the cumulants behind a hidden layer; ``report`` is called with (done, total)."""
     K, H = before.K, before.H
     P = len(K)
     pairs = pairs_of(P)
     rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
-    w, n = layer.weight, layer.width
+    w, n, (rate, of_bias) = layer.weight, layer.width, layer.rates
     of_value, of_slope = pair_derivatives(layer.phi, K)
     J, hessian = (w * each for each in on_pairs(of_value, pairs))
     J_p, hessian_p = (w * each for each in on_pairs(of_slope, pairs))
     tangent, slopes = H[rows, columns], of_slope.value[rows, columns]
-    J_S, J_H = J + tangent[:, None] * J_p, w * slopes
-    hessian_N = hessian + tangent[:, None, None] * hessian_p
-    fourth = fourth_averages(layer.phi, K)
+    J_S, J_H = rate * J + tangent[:, None] * J_p, w * slopes
+    hessian_N = rate * hessian + tangent[:, None, None] * hessian_p
+    parts = comb(P, min(P, 4)) + (before.T is not None)
+    fourth = fourth_averages(layer.phi, K, lambda done: report(done, parts))
     second = of_value.value[rows, columns]
     ss = fourth.values - np.outer(second, second)
     st = fourth.mixed - np.outer(second, slopes)
     tt = fourth.slopes - np.outer(slopes, slopes)
-    hs = ss + tangent[:, None] * st.T
-    hh = hs + st * tangent + tangent[:, None] * tt * tangent
+    hs = rate * ss + tangent[:, None] * st.T
+    hh = rate * (hs + st * tangent) + tangent[:, None] * tt * tangent
     noise = w**2 / n
     V, D, A = before.V, before.D, before.A
     mixed = J_S @ D.T * J_H
@@ -113,12 +116,14 @@ def through(layer: HiddenLayer, before: Cumulants) -> Cumulants:
         + np.einsum("abc,bc->a", hessian_N, V) / 2
         + np.sum(J_p * (D + exchanged), axis=1)
     )
+    T = None if before.T is None else _third(layer, before, J, hessian)
+    report(parts, parts)
     return Cumulants(
         K=layer.bias + w * of_value.value,
         m=J @ before.m + np.einsum("abc,bc->a", hessian, V) / 2,
         V=new_V,
-        T=None if before.T is None else _third(layer, before, J, hessian),
-        H=layer.bias + w * of_value.value + w * p * H,
+        T=T,
+        H=of_bias * layer.bias + rate * w * of_value.value + w * p * H,
         m_H=shift_H,
         A=J_S @ V @ J_S.T + mixed + mixed.T + J_H[:, None] * A * J_H + noise * hh,
         D=(J_S @ V + J_H[:, None] * D) @ J.T + noise * hs,

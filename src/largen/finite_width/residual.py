@@ -29,10 +29,10 @@ import numpy as np
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
 from largen.finite_width.averages import covariance_along, fourth_averages, pairs_of
-from largen.finite_width.chain import HiddenLayer, check_alive
+from largen.finite_width.checks import check_alive
 from largen.finite_width.pairs import pair_derivatives
 from largen.finite_width.recursion import on_pairs
-from largen.finite_width.streams import Branch, Stream
+from largen.finite_width.sized_network import Branch, HiddenLayer, SizedNetwork
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Layer:
     V: np.ndarray
 
 
-def kernel_through(stream: Stream, first: np.ndarray) -> Kernel:
+def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
     """Return the kernel of the outputs at order 1/width.
 
     Raises

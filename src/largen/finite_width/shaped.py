@@ -30,6 +30,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.arrays import finite_result, floating, known
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import activation as activation_of
 from largen.results import in_notebooks, plot_result, save_result, with_labels
@@ -43,6 +44,7 @@ _BLOWN = 1e4  # times the largest initial variance
 _AT_ONCE, _STEPS = 1000, 2**21  # paths of a batch, and steps of all of them
 
 
+@cites("li2022neural")
 class CovariancePaths(NamedTuple):
     """Paths of the neural covariance; made by :func:`covariance_sde`.
 
@@ -136,8 +138,8 @@ def covariance_sde(
     Raises
     ------
     InvalidInput
-        For a covariance that is not positive definite, counts that are not positive, or not exactly
-        one of ``slopes`` and ``activation``.
+        For a covariance that is not positive definite, counts that are not positive, not exactly
+        one of ``slopes`` and ``activation``, or ``scale`` or ``growth`` with ``slopes``.
     NoTheory
         For an activation with φ(0) ≠ 0 or φ'(0) = 0, or with kinks.
     NumericalFailure
@@ -184,6 +186,9 @@ def _constants(
     if (slopes is None) == (activation is None):
         raise InvalidInput("slopes: wanted either slopes or activation.")
     if slopes is not None:
+        if given is not None or a != 1:
+            name = "scale" if given is None else "growth"
+            raise InvalidInput(f"{name}: is for a smooth activation, and slopes were given.")
         c = [real("slopes", each) for each in sequence("slopes", slopes, "(c₊, c₋)")]
         if len(c) != 2:
             raise InvalidInput(f"slopes: wanted (c₊, c₋), got {len(c)} numbers.")

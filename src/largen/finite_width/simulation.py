@@ -16,10 +16,10 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
-from largen.finite_width.chain import chain_of, checked_inputs
+from largen.finite_width.checks import checked_inputs
 from largen.finite_width.linear_algebra import cholesky
+from largen.finite_width.sized_network import sized_network
 from largen.finite_width.stream_simulation import draw_streams
-from largen.finite_width.streams import has_branches, stream_of
 from largen.parameterizations import Parameterization
 from largen.scalars import integer, random_key
 from largen.segments import map_segments
@@ -49,8 +49,8 @@ def sample_kernels(
     Parameters
     ----------
     net
-        :class:`largen.Dense` and :class:`largen.Activation` in turn, in :func:`largen.ntk`, and
-        residual branches of them, such as :func:`largen.residual_mlp`.
+        :class:`largen.Dense` and :class:`largen.Activation` in turn, and residual branches of them,
+        such as :func:`largen.residual_mlp`.
     x
         Inputs, (P, D), at most 16.
     width
@@ -58,7 +58,9 @@ def sample_kernels(
     draws
         Number of networks.
     param
-        Sets the factor β = L^(−α) of residual branches; :func:`largen.ntk` by default, with 1.
+        The parameterization; :func:`largen.ntk` by default. It sets every σ_w² and σ_b² at this
+        width, such as σ_w²/(γ₀²n) of the read-out in :func:`largen.mean_field`, and the factor
+        β = L^(−α) of residual branches.
     key
         A JAX key or an integer.
 
@@ -72,7 +74,7 @@ def sample_kernels(
     InvalidInput
         For inputs that are not finite floats, too many of them, or counts that are not positive.
     NoRule, NoTheory
-        For other networks.
+        For other networks, and for weights that are not Gaussian.
 
     Examples
     --------
@@ -83,24 +85,22 @@ def sample_kernels(
     >>> bool(abs(drawn.var() / 4 / exact - 1) < 0.2)
     True
     """
-    residual = has_branches(net, param)
-    stream = stream_of(net, width, param, "lg.sample_kernels") if residual else None
-    chain = None if residual else chain_of(net, width, "lg.sample_kernels")
     inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
+    what = "lg.sample_kernels"
+    network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
     key = random_key(key)
     P = len(inputs)
     if P > MOST_INPUTS:
         raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {P}.")
-    if stream is not None:
-        return draw_streams(stream, inputs, draws, key)
-    assert chain is not None
-    layers = tuple((layer.phi, layer.width) for layer in chain.hidden)
+    if network.branched:
+        return draw_streams(network, inputs, draws, key)
+    layers = tuple((layer.phi, layer.width) for layer in network.hidden)
     widest = max(n for _, n in layers)
     batch = max(1, min(draws, _AT_ONCE // (widest * P)))
     batches = -(-draws // batch)
     with jax.enable_x64(True):
-        first = jnp.asarray(chain.first_kernel(inputs))
-        constants = jnp.array([(layer.weight, layer.bias) for layer in chain.hidden])
+        first = jnp.asarray(network.first_kernel(inputs))
+        constants = jnp.array([(layer.weight, layer.bias) for layer in network.hidden])
         keys = jax.random.split(key, batches)
         what = f"draws: kernels of {draws} networks"
         found = map_segments(_batch, (layers, batch), keys, first, constants, what=what)

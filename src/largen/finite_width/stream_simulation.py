@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.expectations import ActivationFunction
-from largen.finite_width.chain import HiddenLayer
 from largen.finite_width.linear_algebra import cholesky
-from largen.finite_width.streams import Branch, Stream
+from largen.finite_width.sized_network import Branch, HiddenLayer, SizedNetwork
 from largen.segments import map_segments
 
 _AT_ONCE = 2**21  # Gaussian numbers
@@ -20,7 +19,7 @@ _AT_ONCE = 2**21  # Gaussian numbers
 _Layers = tuple[tuple[tuple[ActivationFunction, int], ...] | tuple[ActivationFunction, int], ...]
 
 
-def draw_streams(stream: Stream, x: np.ndarray, draws: int, key: Any) -> np.ndarray:
+def draw_streams(stream: SizedNetwork, x: np.ndarray, draws: int, key: Any) -> np.ndarray:
     """Draw S of the outputs of networks, (draws, P, P).
 
     The neurons of the stream are kept, h ← h + βN(0, S) with S the average over all neurons, so

@@ -29,9 +29,10 @@ from largen.architectures import Layer
 from largen.arrays import finite_result
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
-from largen.finite_width.chain import Chain, HiddenLayer, chain_of, checked_inputs
+from largen.finite_width.checks import checked_inputs
 from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.simulation import MOST_INPUTS, Layers
+from largen.finite_width.sized_network import HiddenLayer, SizedNetwork, sized_network
 from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import integer, random_key
 from largen.segments import map_segments
@@ -189,19 +190,19 @@ def sample_tangent_kernels(
     >>> bool(abs(mean - 3 * 2) < 4 * error < 0.2)  # (L + 1) K, exactly
     True
     """
-    chain = chain_of(net, width, "lg.sample_tangent_kernels")
+    network = sized_network(net, width, "lg.sample_tangent_kernels")
     inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
     key = random_key(key)
     P = len(inputs)
     if P > MOST_INPUTS:
         raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {P}.")
-    layers = tuple((layer.phi, layer.width) for layer in chain.hidden)
+    layers = tuple((layer.phi, layer.width) for layer in network.hidden)
     widest = max(n for _, n in layers)
     batch = max(1, min(draws, _AT_ONCE // (widest * P)))
     batches = -(-draws // batch)
     with jax.enable_x64(True):
-        first = jnp.asarray(chain.first_kernel(inputs))
-        constants = jnp.array([(layer.weight, layer.bias) for layer in chain.hidden])
+        first = jnp.asarray(network.first_kernel(inputs))
+        constants = jnp.array([(layer.weight, layer.bias) for layer in network.hidden])
         keys, what = jax.random.split(key, batches), f"draws: kernels of {draws} networks"
         found = map_segments(_batch, (layers, batch), keys, first, constants, what=what)
         found = [np.asarray(f).reshape(batches * batch, *f.shape[2:])[:draws] for f in found]
@@ -209,7 +210,7 @@ def sample_tangent_kernels(
     finite_result("sample_tangent_kernels", found)
     # A dead layer does not fluctuate.
     alive = variances[:, :, None] > 0
-    forward = np.where(alive, forward - _conditional(chain, variances), 0)
+    forward = np.where(alive, forward - _conditional(network, variances), 0)
     controls = np.concatenate([forward.reshape(draws, -1), backward.reshape(draws, -1)], axis=1)
     return TangentSamples(outputs, kernel, ntk, controls)
 
@@ -319,10 +320,10 @@ def _orthonormal(value: Any, C: Any) -> Any:
     return jnp.stack(columns, axis=-1)
 
 
-def _conditional(chain: Chain, variances: np.ndarray) -> np.ndarray:
+def _conditional(network: SizedNetwork, variances: np.ndarray) -> np.ndarray:
     """Return E[φ²], E[φ'²], E[zφφ'] and E[φ²φ'²] given each S, (draws, layer, 4, input)."""
     found = np.empty((*variances.shape[:2], 4, variances.shape[2]))
-    for number, layer in enumerate(chain.hidden):
+    for number, layer in enumerate(network.hidden):
         q = variances[:, number]
         found[:, number] = np.moveaxis(_interpolate(partial(_means, layer), q), 0, 1)
     return found

@@ -48,14 +48,13 @@ def inaccuracy(
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
     found = activation_variances(lowered, inputs)
-    for phi, q in found.items():
-        words = shortfall(phi, np.concatenate(q), rtol, layers=len(q), derivative=with_ntk)
+    for phi, (q, times) in found.items():
+        words = shortfall(phi, q, rtol, layers=times, derivative=with_ntk)
         if words is not None:
             return f"kernels: {words}"
     for phi, psi in pairs_of_functions(lowered.program):
         if phi in found and psi in found:
-            both = np.concatenate(found[phi]), np.concatenate(found[psi])
-            words = cross_shortfall(phi, psi, *both, rtol, with_ntk)
+            words = cross_shortfall(phi, psi, found[phi][0], found[psi][0], rtol, with_ntk)
             if words is not None:
                 return f"kernels: {words}"
     if with_ntk:
@@ -186,8 +185,8 @@ def with_suitable_methods(
         check_tangent(lowered.program)
     usual = DEFAULT_RTOL["float64"]
     chosen = {
-        phi: with_suitable_method(phi, np.concatenate(q), usual, layers=len(q), derivative=with_ntk)
-        for phi, q in activation_variances(lowered, inputs).items()
+        phi: with_suitable_method(phi, q, usual, layers=times, derivative=with_ntk)
+        for phi, (q, times) in activation_variances(lowered, inputs).items()
     }
     if not all(phi is method for phi, method in chosen.items()):
         lowered = lowered._replace(program=with_activations(lowered.program, chosen))

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer, map_layers
 from largen.arrays import known
+from largen.bibliography import cites
 from largen.errors import instance_of
 from largen.kernels.nngp_ntk import kernel
 from largen.runs import KernelEstimate
@@ -28,6 +29,7 @@ class Seeded(Protocol):
         ...
 
 
+@cites("hron2020infinite")
 def kernel_estimate(
     net: Layer, x1: ArrayLike, x2: ArrayLike | None = None, *, repeats: int = 8, **options: Any
 ) -> KernelEstimate:

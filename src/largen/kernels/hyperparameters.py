@@ -68,7 +68,7 @@ def hyperparameters(
         As in :func:`largen.nngp`.
     """
     form = form_for_kernels(net, param or ntk(), inputs)
-    records = {site.name: site.layer for site in weight_sites(net)}
+    records = {weight.name: weight for weight in weight_sites(net)}
     stds, factors = [], []
     for name, weight in form.weights.items():
         site, kind = name.rsplit(".", 1)

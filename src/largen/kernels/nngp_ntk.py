@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer, check_one_output
 from largen.arrays import is_traced, like, shape_of
+from largen.bibliography import cites
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
@@ -49,6 +50,7 @@ from largen.scalars import flag, real
 PAIR = ("sample", "sample_2")
 
 
+@cites("jacot2018neural", "lee2018deep", "bahri2022les")
 class Kernels(NamedTuple):
     """The two kernels of an infinitely wide network, each of shape (n1, n2).
 
@@ -198,6 +200,7 @@ def kernel(
     )
 
 
+@cites("lee2018deep", "bahri2022les")
 def nngp(
     net: Layer,
     x1: ArrayLike,
@@ -249,6 +252,7 @@ def nngp(
     )
 
 
+@cites("jacot2018neural", "bahri2022les")
 def ntk_kernel(
     net: Layer,
     x1: ArrayLike,

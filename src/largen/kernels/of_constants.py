@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import is_traced, like, precision, shape_of
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.kernels.accuracy import (
     check_tangent,
@@ -27,6 +28,7 @@ from largen.parameterizations import Parameterization
 from largen.text import shown
 
 
+@cites("jacot2018neural", "lee2018deep", "bahri2022les")
 class KernelFunction:
     """NNGP and NTK of fixed samples as a function of σ_w and σ_b; see :func:`kernel_function`.
 

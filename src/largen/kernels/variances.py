@@ -28,7 +28,21 @@ from largen.kernels.state import KernelState, Side, Wanted, equal_positions
 from largen.programs import Program
 from largen.programs.rewriting import map_operations
 
-Seen = dict[ActivationFunction, list[np.ndarray]]
+
+class Met(NamedTuple):
+    """The preactivation variances of one activation in a network.
+
+    Attributes
+    ----------
+    variances
+        Those of all its applications, one after the other, (any,). How many of them coincide
+        differs from layer to layer.
+    applications
+        How often it is applied.
+    """
+
+    variances: np.ndarray
+    applications: int
 
 
 class Input(NamedTuple):
@@ -49,8 +63,10 @@ class Input(NamedTuple):
     mean: Any
 
 
-def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
-    """Return the preactivation variances of each activation, one array for each application.
+def activation_variances(
+    lowered: Lowered, inputs: tuple[Any, ...]
+) -> dict[ActivationFunction, Met]:
+    """Return the preactivation variances of each activation.
 
     Parameters
     ----------
@@ -96,10 +112,10 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
     known["exact"] = _exact(lowered.program, requests)
-    found: Seen = {}
+    found: dict[ActivationFunction, list[np.ndarray]] = {}
     for each in requests if not known["exact"] else ():
         found.setdefault(each.phi, []).extend(each.variances)
-    return found
+    return {phi: Met(np.concatenate(q), len(q)) for phi, q in found.items()}
 
 
 @lru_cache(maxsize=256)

@@ -3,10 +3,11 @@
 from largen.networks.any_function import output_kernel, tangent_kernel, tangent_operator
 from largen.networks.ensembles import train
 from largen.networks.expansion import linearize, taylor_expand
-from largen.networks.modules import Module, build, weightless
+from largen.networks.modules import Module
 from largen.networks.monte_carlo import KernelEstimate, monte_carlo_kernel
 from largen.networks.network import FiniteNetwork, apply, finite_network, init
 from largen.networks.observation import observe
+from largen.networks.rules import channels_behind, rule
 from largen.networks.tangent import empirical_ntk
 
 __all__ = [
@@ -14,7 +15,7 @@ __all__ = [
     "KernelEstimate",
     "Module",
     "apply",
-    "build",
+    "channels_behind",
     "empirical_ntk",
     "finite_network",
     "init",
@@ -22,9 +23,9 @@ __all__ = [
     "monte_carlo_kernel",
     "observe",
     "output_kernel",
+    "rule",
     "tangent_kernel",
     "tangent_operator",
     "taylor_expand",
     "train",
-    "weightless",
 ]

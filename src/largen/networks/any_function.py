@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,11 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import finite_result, floating, is_traced, like, precision, tree_of_floats
+from largen.arrays import (
+    finite_result,
+    floating,
+    is_traced,
+    like,
+    precision,
+    same_precision,
+    tree_of_floats,
+)
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput, one_of
-from largen.interrupts import check, interruptible
+from largen.interrupts import interruptible
 from largen.memory import check_fits
+from largen.networks.tangents.products import by_products, product_of
+from largen.networks.tangents.samples_apart import apart
+from largen.networks.tangents.tiles import kernel_in_tiles
 from largen.text import shown
 
 if TYPE_CHECKING:
@@ -23,8 +33,6 @@ if TYPE_CHECKING:
 
 Function = Callable[[Any, Any], Any]
 METHODS = ("auto", "jacobian", "products")
-MOST_AT_ONCE = 2.0**32  # products of derivatives, far less than half a second of them
-FEWEST_AT_ONCE = 16  # samples of a tile
 
 
 @interruptible()
@@ -39,26 +47,40 @@ def tangent_kernel(
 ) -> Any:
     """Return the neural tangent kernel of any function, K(x, x') = Σ_θ ρ_θ ∂f(x)/∂θ ∂f(x')/∂θ.
 
-    For largen's own networks :func:`largen.empirical_ntk` is faster, since it uses their layers.
     At the parameters of a trained network, K is the "after kernel".
+
+    The derivative by a weight matrix W of an affine map with inputs a, whose output has the
+    cotangents g = ∂f/∂h, is a gᵀ, and its part of the kernel (a·a')(g·g'): products of vectors
+    instead of matrices (for largen's networks, see :func:`largen.empirical_ntk`; for convolutions
+    and sequences, a sum over pairs of positions). Affine maps are read from the function's jaxpr:
+    ``dot_general``, convolutions, and rows taken from a table, of a parameter array that may be
+    transposed, reshaped or multiplied by a constant before. An array that is used several times
+    contributes all products of its uses. Arrays used in any other way, such as biases or weights
+    inside a ``scan``, contribute by their derivatives.
 
     Parameters
     ----------
     f
         ``f(params, x)``, differentiable by JAX, from samples (sample, ...) to outputs (sample,)
-        or (sample, output); the output of a sample depends on that sample alone. Hashable; a
-        lambda written in the call itself is compiled anew at every call.
+        or (sample, output). Hashable; a lambda written in the call itself is compiled anew at
+        every call. Outputs may depend on other samples of the batch, as with batch statistics or
+        with masks that differ between rows: K is then that of the batches as they are given,
+        J(X) ρ J(X')ᵀ with J = ∂f(X)/∂θ, at the cost of ``"products"``. Whether they do is proved
+        from the jaxpr, or else a derivative of the batch is compared with those of single rows;
+        inside ``jit``, without a proof, "products" is used.
     params
         Any tree of arrays.
     x1, x2
-        Samples. Without ``x2``, the kernel of ``x1`` with itself.
+        Samples. Without ``x2``, the kernel of ``x1`` with itself, which is exactly symmetric.
+        Parameters and samples of different precision are computed in the higher one.
     rates
         ρ, a tree like ``params`` of numbers or of arrays that broadcast; 1 if None. Rate 0
         freezes a parameter.
     method
-        ``"jacobian"`` forms ∂f/∂θ of every sample and multiplies; ``"products"`` multiplies by
-        vectors, in memory of a few copies of the parameters for every sample and output of x2;
-        ``"auto"`` compiles both and takes the one with fewer operations by XLA's count.
+        ``"auto"`` uses the affine maps, and for each array products of vectors or the derivative,
+        by the number of multiplications; large sets of samples are computed in tiles.
+        ``"jacobian"`` forms ∂f/∂θ of every sample and multiplies. ``"products"`` multiplies by
+        vectors, column by column.
 
     Returns
     -------
@@ -70,7 +92,7 @@ def tangent_kernel(
     InvalidInput
         If the outputs are of another shape, the trees differ, or the method is not known.
     OutOfMemory
-        If the kernel, or a gradient for every sample of x2, does not fit into memory.
+        If the kernel does not fit into memory.
 
     Examples
     --------
@@ -84,14 +106,25 @@ def tangent_kernel(
     one_of("method", method, METHODS)
     params, x1, x2, rates = _checked(f, params, x1, x2, rates)
     if not is_traced(params, x1, x2):
-        _check_size(f, params, x1, x2, gradients=True)
+        _check_size(f, params, x1, x2, each_output=True)
     with precision(params, x1, x2):
-        arguments = params, rates, x1, x1 if x2 is None else x2
-        if is_traced(*arguments) and method == "auto":
-            method = "jacobian"
-        kernel = _whole(f, method, *arguments)
-        kernel = kernel if kernel.ndim == 2 else jnp.moveaxis(kernel, 1, 2)
-        return finite_result("tangent_kernel", like(kernel, params, x1, x2))
+        given = params, x1, x2
+        params, x1, x2 = same_precision(given)
+        factored = method != "products" and all(
+            apart(f, params, x) for x in (x1, x2) if x is not None
+        )
+        if factored:
+            kernel = kernel_in_tiles(f, params, rates, x1, x2, factored=method == "auto")
+        else:
+            kernel = by_products(f, params, rates, x1, x1 if x2 is None else x2)
+        if not is_traced(kernel):
+            kernel = np.asarray(kernel)
+        if x2 is None:
+            half = kernel.ndim // 2
+            kernel = (kernel + kernel.transpose(*range(half, 2 * half), *range(half))) / 2
+        kernel = kernel if kernel.ndim == 2 else kernel.swapaxes(1, 2)
+        kernel = kernel if is_traced(kernel) else jax.device_put(kernel)
+        return finite_result("tangent_kernel", like(kernel, given))
 
 
 @interruptible()
@@ -125,12 +158,14 @@ def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None 
     """
     params, x1, x2, _ = _checked(f, params, x1, x2, None)
     if not is_traced(params, x1, x2):
-        _check_size(f, params, x1, x2, gradients=False)
+        _check_size(f, params, x1, x2, each_output=False)
     with precision(params, x1, x2):
+        given = params, x1, x2
+        params, x1, x2 = same_precision(given)
         one = jnp.asarray(f(params, x1))
         two = one if x2 is None else jnp.asarray(f(params, x2))
         one, two = (values.reshape(values.shape[0], -1) for values in (one, two))
-        found = like(one @ two.T / one.shape[1], params, x1, x2)
+        found = like(one @ two.T / one.shape[1], given)
         return finite_result("output_kernel", found)
 
 
@@ -177,6 +212,7 @@ def tangent_operator(
         raise InvalidInput("tangent_operator: params or samples are traced; build it outside jit.")
     x2 = x1 if x2 is None else x2
     with precision(params, x1, x2):
+        params, x1, x2 = same_precision((params, x1, x2))
         shapes = [jax.eval_shape(f, params, x).shape for x in (x1, x2)]
         dtype = jax.eval_shape(f, params, x1).dtype
 
@@ -184,7 +220,7 @@ def tangent_operator(
         def times(v):
             with precision(params, first, second):
                 v = jnp.asarray(np.reshape(v, shape), dtype)
-                found = np.asarray(_product(f, params, rates, first, second, v)).ravel()
+                found = np.asarray(product_of(f, params, rates, first, second, v)).ravel()
                 return finite_result("tangent_operator", found)
 
         return times
@@ -236,113 +272,13 @@ def _check_outputs(f: Function, params: Any, name: str, x: Any) -> None:
         raise InvalidInput(f"f: wanted real outputs, got dtype {out.dtype}.")
 
 
-def _check_size(f: Function, params: Any, x1: Any, x2: Any, *, gradients: bool) -> None:
-    """Check that a kernel, and a gradient for every sample and output of x2, fit into memory."""
+def _check_size(f: Function, params: Any, x1: Any, x2: Any, *, each_output: bool) -> None:
+    """Check that a kernel fits into memory."""
     with precision(params, x1, x2):
         out = [jax.eval_shape(f, params, x) for x in (x1, x1 if x2 is None else x2)]
-    rows, columns = (each.size if gradients else each.shape[0] for each in out)
-    weights = sum(leaf.size for leaf in jax.tree.leaves(params)) if gradients else 0
+    rows, columns = (y.size if each_output else y.shape[0] for y in out)
     check_fits(
-        float(columns) * (rows + weights) * np.dtype(out[0].dtype).itemsize,
-        f"x1: kernel and gradients of {len(x1)} × {out[1].shape[0]} samples",
-        "Take fewer samples, or lg.tangent_operator, which forms neither.",
+        float(columns) * rows * np.dtype(out[0].dtype).itemsize,
+        f"x1: the kernel of {len(x1)} × {out[1].shape[0]} samples",
+        "Take fewer samples, or lg.tangent_operator, which never forms it.",
     )
-
-
-def _jacobian(f, params, x):
-    def of_sample(row):
-        return jax.jacrev(lambda p: f(p, row[None])[0])(params)
-
-    return jax.vmap(of_sample)(x)
-
-
-@partial(jax.jit, static_argnums=0)
-def _by_jacobian(f, params, rates, x1, x2):
-    """Return the kernel, (n1, n2) or (n1, output, n2, output), summed over parameter arrays."""
-    one, two = _jacobian(f, params, x1), _jacobian(f, params, x2)
-    axes = jax.eval_shape(f, params, x1).ndim
-
-    def of_leaf(theta, rate, a, b):
-        weighted = a * jnp.broadcast_to(rate, jnp.shape(theta))
-        a, b = (j.reshape(*j.shape[:axes], -1) for j in (weighted, b))
-        return jnp.tensordot(a, b, (-1, -1))
-
-    return sum(jax.tree.leaves(jax.tree.map(of_leaf, params, rates, one, two)))
-
-
-@partial(jax.jit, static_argnums=0)
-def by_products(f, params, rates, x1, x2):
-    """Return the same kernel, column by column; samples of a batch may depend on each other."""
-    out = jax.eval_shape(f, params, x2)
-    columns = jnp.eye(int(np.prod(out.shape)), dtype=out.dtype).reshape(-1, *out.shape)
-    found = jax.vmap(lambda v: _product(f, params, rates, x1, x2, v))(columns)
-    found = found.reshape(*out.shape, *found.shape[1:])
-    return jnp.moveaxis(found, tuple(range(out.ndim)), tuple(range(-out.ndim, 0)))
-
-
-@partial(jax.jit, static_argnums=0)
-def _product(f, params, rates, x1, x2, v):
-    (pulled,) = jax.vjp(lambda p: f(p, x2), params)[1](v)
-    pulled = jax.tree.map(lambda g, rate: (g * rate).astype(g.dtype), pulled, rates)
-    return jax.jvp(lambda p: f(p, x1), (params,), (pulled,))[1]
-
-
-_BY_NAME = {"jacobian": _by_jacobian, "products": by_products}
-
-
-def _whole(f, method: str, params, rates, x1, x2):
-    """Return the kernel, for large sets tile by tile.
-
-    Tiles assume that the outputs of a sample depend on that sample alone. Between two tiles the
-    computation can be interrupted.
-    """
-    shapes = [jax.eval_shape(f, params, x).shape for x in (x1, x2)]
-    weights = sum(leaf.size for leaf in jax.tree.leaves(params))
-    outputs = int(np.prod(shapes[0][1:], dtype=int))
-    side = max(int((MOST_AT_ONCE / (weights * outputs**2)) ** 0.5), FEWEST_AT_ONCE)
-    traced = is_traced(params, rates, x1, x2)
-    if traced or max(len(x1), len(x2)) <= side:
-        run = _cheapest(f, params, rates, x1, x2) if method == "auto" else None
-        return (run or partial(_BY_NAME[method], f))(params, rates, x1, x2)
-
-    def tiles(x):
-        """Return where tiles begin, and the samples of each; the last tile is padded."""
-        count = min(side, len(x))
-        at = range(0, len(x), count)
-        return [(start, x[np.minimum(np.arange(start, start + count), len(x) - 1)]) for start in at]
-
-    rows, columns = tiles(x1), tiles(x2)
-    first = params, rates, rows[0][1], columns[0][1]
-    run = _cheapest(f, *first) if method == "auto" else partial(_BY_NAME[method], f)
-    found = None
-    for i, one in rows:
-        for j, two in columns:
-            tile = np.asarray(run(params, rates, one, two))
-            check()
-            if found is None:
-                found = np.empty((len(x1), *shapes[0][1:], len(x2), *shapes[1][1:]), tile.dtype)
-            samples = slice(i, i + len(one)), slice(j, j + len(two))
-            there = found[samples] if tile.ndim == 2 else found[samples[0], :, samples[1]]
-            there[...] = tile[tuple(map(slice, there.shape))]
-    return jnp.asarray(found)
-
-
-def _cheapest(f, *arguments):
-    """Return the compiled method with fewer operations at these shapes."""
-    leaves, tree = jax.tree.flatten(arguments)
-    shapes = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    return _compile(f, tree, shapes)
-
-
-@lru_cache(maxsize=64)
-def _compile(f, tree, shapes):
-    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
-    arguments = tree.unflatten(leaves)
-    found = [method.lower(f, *arguments).compile() for method in _BY_NAME.values()]
-    return min(found, key=_operations)
-
-
-def _operations(compiled) -> float:
-    cost = compiled.cost_analysis()
-    cost = cost[0] if isinstance(cost, list) else cost
-    return float((cost or {}).get("flops", np.inf))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from largen.arrays import precision
+from largen.bibliography import cites
 from largen.errors import NumericalFailure, instance_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
@@ -24,6 +25,7 @@ MOST_SEEDS = 10**6
 EXPLODED = 1e6
 
 
+@cites("pehlevan2023lecture")
 @interruptible()
 def train(
     run: Run,

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.arrays import finite_result, tree_of_floats
+from largen.arrays import as_array, finite_result, like, precision, same_precision, tree_of_floats
+from largen.bibliography import cites
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
 from largen.scalars import integer
@@ -19,6 +20,7 @@ Function = Callable[[Any, Any], Any]
 HIGHEST = 16  # largest degree, at which one value costs 65536 evaluations
 
 
+@cites("lee2019wide", "bahri2022les")
 def linearize(f: Function, params: Any) -> Function:
     """Return f expanded to first order, f(θ₀, x) + ∂f/∂θ(θ₀, x)·(θ − θ₀).
 
@@ -35,7 +37,9 @@ def linearize(f: Function, params: Any) -> Function:
     Returns
     -------
     Callable
-        A function of (params, x) that can be trained, compiled and differentiated like f.
+        A function of (params, x) that can be trained, compiled and differentiated like f. It is
+        computed in the highest precision of θ₀, parameters and x; inside ``jit`` and ``grad``, in
+        that of JAX, which is single unless ``jax.enable_x64`` says otherwise.
 
     Raises
     ------
@@ -84,6 +88,13 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
 
     def expanded(at: Any, x: Any) -> Any:
         at = tree_of_floats("params", at)
+        x = jax.tree.map(lambda v: as_array("x", v) if isinstance(v, np.ndarray) else v, x)
+        with precision(at, params, x):
+            given = at, params, x
+            found = of_one_precision(*same_precision(given))
+            return finite_result("taylor_expand", like(found, given))
+
+    def of_one_precision(at: Any, params: Any, x: Any) -> Any:
         for out in jax.tree.leaves(outputs_on_shapes("f", f, at, x)):
             if not jax.numpy.issubdtype(out.dtype, np.floating):
                 raise InvalidInput(f"f: wanted outputs that are floats, got {shown(out)}.")
@@ -101,9 +112,8 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
             return lambda theta: jax.jvp(along(k - 1), (theta,), (step,))[1]
 
         terms = [along(k)(params) for k in range(highest + 1)]
-        summed = jax.tree.map(
+        return jax.tree.map(
             lambda *parts: sum(part / factorial(k) for k, part in enumerate(parts)), *terms
         )
-        return finite_result("taylor_expand", summed)
 
     return expanded

@@ -1,49 +1,52 @@
-"""Layers of finite networks: one :class:`Module` each, made by one function per type of layer.
+"""Finite networks as functions of their parameters: the forward pass and the kernels of a program.
 
-To teach finite networks a new layer, write ``(layer, frame, path, features) -> Module`` in a file
-of its own and register it with ``@build.register(NewLayer)``. A layer without weights is
-:func:`weightless`.
+One mechanism gives all kernels. The forward pass returns the input of each affine map (its
+*capture*) and adds a *tap*, an array of zeros, to its output. The gradient of Σ_μ f_μ with respect
+to the taps holds the backward vector ∂f_μ/∂h of every sample, in one backward pass. Feature
+kernels, gradient kernels and the tangent kernel are inner products of the two.
 
-One mechanism gives all kernels. The forward pass returns the input of each layer with weights
-(its *capture*) and adds a *tap*, an array of zeros, to its output. The gradient of Σ_μ f_μ
-with respect to the taps holds the backward vector ∂f_μ/∂h of every sample, in one backward pass.
-Feature kernels, gradient kernels and the tangent kernel are inner products of the two.
+Taps and captures are tuples with an entry for each operation but the data: an array for an affine
+map, the tuples of its body with a leading axis of copies for a repetition, and () for all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import singledispatch
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from largen.architectures import Affine, Container, Layer, signal_of
-from largen.errors import InvalidInput, NoRule
-from largen.parameterizations import Rule, RuleTable
+from largen.architectures import Layer, tree_of
+from largen.errors import InvalidInput
+from largen.networks.rules import Features, rule
+from largen.networks.rules.affine import Probe, Use, Weights, tangent, use_of
+from largen.networks.sizes import Size, Sized, sized
+from largen.programs import (
+    BRANCH,
+    Affine,
+    Operation,
+    Path,
+    Program,
+    Repeat,
+    Sum,
+    program_of,
+)
 
 Params = Any
-Path = tuple[int, ...]
-Features = tuple[int, ...]
-
-
-class Probe(NamedTuple):
-    """Captures of a layer, and gradients by its taps with an output axis before the last."""
-
-    capture: Any
-    gradient: Any
 
 
 class LayerKernels(NamedTuple):
-    """Contributions of a layer to the kernels between two sets of samples.
+    """Kernels between two sets of samples, with a site for each affine map.
 
     Attributes
     ----------
     features
-        Inner products of the inputs of its weights, over the fan-in, ``(site, n1, n2)``.
+        Inner products of the inputs of weights, over the fan-in, ``(site, n1, n2)``.
     gradients
         Inner products of ∂f/∂h, ``(site, n1, n2, output, output_2)``.
     tangent
@@ -57,167 +60,215 @@ class LayerKernels(NamedTuple):
 
 @dataclass(frozen=True)
 class Module:
-    """A layer at a size, in a parameterization.
+    """A network at a size, as functions of the tree of its parameters; made by :func:`module_of`.
 
     Attributes
     ----------
-    features
-        Shape of the output, without the axis of samples.
+    sized
+        The program at this size.
     names
-        Names of its rows in the rule table, a tree shaped as its parameters.
+        Names of rows of the rule table, a tree shaped as the parameters.
     shapes
-        Shapes of its parameters, the same tree with ``jax.ShapeDtypeStruct`` leaves.
-    init
-        ``init(normals)`` makes the parameters from standard Gaussian numbers of these shapes.
-        (A network draws the numbers of all its layers at once: one generator to compile.)
-    forward
-        ``forward(params, x, taps)`` returns the output and the captures; there are no captures
-        if taps is None.
-    taps
-        ``taps(samples, dtype)`` returns the zeros that are added to the output.
-    kernels
-        ``kernels(probe1, probe2)`` returns the layer's kernels; None for a layer without weights.
+        The same tree with ``jax.ShapeDtypeStruct`` leaves, whose dtype is decided later.
+    order
+        For each weight of the program, its position among the dictionaries of the tree.
     """
 
-    features: Features
+    sized: Sized
     names: Any
     shapes: Any
-    init: Callable[[Params], Params]
-    forward: Callable[[Params, Any, Any], tuple[Any, Any]]
-    taps: Callable[[int, Any], Any]
-    kernels: Callable[[Probe, Probe], LayerKernels | None]
+    order: tuple[int, ...]
 
+    def init(self, normals: Params) -> Params:
+        """Return the parameters that are made from standard Gaussian numbers of their shapes.
 
-@dataclass(frozen=True)
-class Frame:
-    """The whole network that a layer is part of: its sizes and its rule table.
-
-    Attributes
-    ----------
-    table
-        The rule of every weight, with numbers at this size.
-    width
-        N, the unit of width.
-    outputs
-        Number of outputs.
-    readout
-        Path of the last affine map.
-    """
-
-    table: RuleTable[float]
-    width: int
-    outputs: int
-    readout: Path
-
-    def fan_out(self, layer: Any, path: Path) -> int:
-        """Return how many features leave the affine map at a path.
-
-        Raises
-        ------
-        InvalidInput
-            If its share of the width is not an integer.
+        (A network draws the numbers of all its layers at once: one generator to compile.)
         """
-        if path == self.readout:
-            return self.outputs
-        found = layer.width_ratio * self.width
-        if found.denominator != 1:
-            raise InvalidInput(
-                f"width: {self.width} does not give {layer!r} an integer number of features; take "
-                f"a multiple of {layer.width_ratio.denominator}."
-            )
-        return int(found)
+        table = self.sized.size.table
+        return jax.tree.map(lambda name, normal: table[name].init_std * normal, self.names, normals)
 
-    def rule(self, path: Path, kind: str) -> tuple[str, Rule[float] | None]:
-        """Return a weight's name in the table and its rule; None if there is no such weight."""
-        name = f"{'.'.join(map(str, path)) or '0'}.{kind}"
-        return name, self.table.get(name)
+    def forward(self, params: Params, x: Any, taps: Any) -> tuple[Any, Any]:
+        """Return the outputs and the captures; there are no captures if taps is None."""
+        found = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, dict))
+        return _forward(self.sized, tuple(found[place] for place in self.order), x, taps)
+
+    def inputs(self, params: Params, x: Any) -> list[tuple[str, Any]]:
+        """Return the name of the weight and the input of every affine map, in order."""
+        _, captures = self.forward(params, x, self.taps(len(x), x.dtype))
+        return list(zip(_weight_names(self.sized), jax.tree.leaves(captures), strict=True))
+
+    def taps(self, samples: int, dtype: Any) -> Any:
+        """Return the zeros that are added to the outputs of affine maps."""
+        return _taps(self.sized, (samples,), dtype)
+
+    def kernels(self, one: Probe, two: Probe) -> LayerKernels | None:
+        """Return the kernels of all affine maps in the order of the program.
+
+        Gradient kernels in residual branches are divided by c², with the factor c of the branch;
+        for the last affine map of a branch, the quotient is the gradient kernel with respect to
+        the stream behind it.
+        """
+        return _kernels(self.sized, one, two)
 
 
-@singledispatch
-def build(layer: Layer, frame: Frame, path: Path, features: Features) -> Module:
-    """Return the module of a layer.
+def module_of(net: Layer, size: Size, inputs: Features) -> Module:
+    """Return a network at a size.
 
     Parameters
     ----------
-    layer
-        The record.
-    frame
-        The network around it.
-    path
-        Its place in the architecture.
-    features
-        Shape of the input, without the axis of samples.
+    net
+        The network.
+    size
+        Its sizes.
+    inputs
+        The shape of a sample.
 
     Raises
     ------
+    InvalidInput
+        If a layer does not fit its input, a number of neurons is not an integer, or the network
+        does not end in as many outputs as it should.
     NoRule
-        If no function is registered for the layer's type.
+        For an operation without a rule.
     """
-    known = [kind for kind in build.registry if kind is not object]
-    raise NoRule("a finite network", layer, known)
+    at_size = sized(program_of(net, inputs), size, inputs)
+    behind = at_size.features[-1]
+    if behind[-1] != size.outputs or len(behind) > 2:
+        raise InvalidInput(f"net: wanted to end in {size.outputs} outputs, got {net!r}.")
+    order: dict[Path, int] = {}
+
+    def leaf(path: Path) -> Any:
+        names = {kind: name for kind, name in size.names(path).items() if name in at_size.shapes}
+        if names:
+            order[path] = len(order)
+        return names or ()
+
+    names = tree_of(net, leaf)
+    shapes = jax.tree.map(lambda n: jax.ShapeDtypeStruct(at_size.shapes[n], np.float32), names)
+    # A weight that no operation reads has no parameters, and any place.
+    places = tuple(order.get(weight.path, 0) for weight in at_size.program.weights)
+    return Module(at_size, names, shapes, places)
 
 
-def part_of(layer: Layer, frame: Frame, path: Path, features: Features) -> Module:
-    """Return the module of an inner layer, after checking its shapes.
+def _forward(at_size: Sized, weights: tuple[Any, ...], x: Any, taps: Any) -> tuple[Any, Any]:
+    """Return the output of a program and its captures."""
+    program, values, captures = at_size.program, [x], []
+    for place, operation in enumerate(program.operations[1:], start=1):
+        reads = tuple(values[read] for read in operation.reads)
+        tap = None if taps is None else taps[place - 1]
+        constants, capture = at_size.size.table.branch, ()
+        if isinstance(operation, Repeat):
+            inner = tuple(weights[index] for index in operation.weights[0])
+            value, capture = _copies(operation, at_size.bodies[place], inner, reads[0], tap)
+        else:
+            if isinstance(operation, Affine):
+                rules = at_size.size.rules(program.weights[operation.weight])
+                constants = Weights(weights[operation.weight], rules)
+            value = rule(operation, constants, reads)
+            if isinstance(operation, Affine) and tap is not None:
+                value, capture = value + tap, reads[0]
+        if value.shape[1:] != at_size.features[place]:
+            raise InvalidInput(
+                f"net: {program.sources[place]} takes features of shape {reads[0].shape[1:]} to "
+                f"{value.shape[1:]}, and its signal_behind says {at_size.features[place]}."
+            )
+        values.append(value)
+        captures.append(capture)
+    return values[-1], tuple(captures)
 
-    Raises
-    ------
-    InvalidInput
-        If they differ from the shapes that the layer's record declares, which all theories use.
+
+def _copies(operation: Repeat, body: Sized, weights: Any, x: Any, taps: Any) -> tuple[Any, Any]:
+    """Return the output of all copies, whose parameters have a leading axis, and their captures."""
+
+    def copy(x, of_copy):
+        return _forward(body, of_copy[0], x, of_copy[1])
+
+    return lax.scan(copy, x, (weights, taps), length=int(operation.times))
+
+
+def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:
+    """Return zeros shaped as the outputs of affine maps, behind axes of copies and of samples."""
+
+    def tap(place: int, operation: Operation) -> Any:
+        if isinstance(operation, Repeat):
+            *copies, samples = leading
+            inner = (*copies, int(operation.times), samples)
+            return _taps(at_size.bodies[place], inner, dtype)
+        if isinstance(operation, Affine):
+            return jnp.zeros((*leading, *at_size.features[place]), dtype)
+        return ()
+
+    return tuple(tap(*each) for each in enumerate(at_size.program.operations[1:], start=1))
+
+
+def _weight_names(at_size: Sized) -> Iterator[str]:
+    """Yield the name of the weight of each affine map."""
+    for place, operation in enumerate(at_size.program.operations):
+        if isinstance(operation, Repeat):
+            yield from _weight_names(at_size.bodies[place])
+        elif isinstance(operation, Affine):
+            yield at_size.size.names(at_size.program.weights[operation.weight].path)["weight"]
+
+
+def _kernels(at_size: Sized, one: Probe, two: Probe, level: int = 0) -> LayerKernels | None:
+    """Return the kernels of a program that is inside of ``level`` branches; None without weights.
+
+    The sites of the tangent kernel are weights, which several affine maps may have in common.
     """
-    module = build(layer, frame, path, features)
-    if isinstance(layer, Container):
-        return module
-    told, made = layer.signal_behind(signal_of(features)), module.features
-    counted = made[-1] if isinstance(layer, Affine) else told.copies * features[-1]
-    if (told.space, counted) != (made[:-1], made[-1]):
-        raise InvalidInput(
-            f"net: {layer!r} takes features of shape {features} to {made}, and its signal_behind "
-            f"says spatial axes {told.space} and {counted} features."
-        )
-    return module
-
-
-def shape(*sizes: int) -> jax.ShapeDtypeStruct:
-    """Return the shape of a parameter; its dtype is decided later."""
-    return jax.ShapeDtypeStruct(sizes, np.float32)
-
-
-def weightless(function: Callable[[Any], Any], features: Features) -> Module:
-    """Return the module of a layer without weights, from a function of a batch."""
-    return Module(
-        features=features,
-        names=(),
-        shapes=(),
-        init=lambda normals: (),
-        forward=lambda params, x, taps: (function(x), ()),
-        taps=lambda samples, dtype: (),
-        kernels=lambda one, two: None,
-    )
-
-
-def add(parts: list[LayerKernels | None]) -> LayerKernels | None:
-    """Return the joint kernels of several layers: sites concatenated, tangents summed."""
-    present = [part for part in parts if part is not None]
-    if not present:
+    program, parts = at_size.program, list[LayerKernels]()
+    uses: dict[int, list[Use]] = {}
+    for place, inside in enumerate(_levels(program)):
+        operation = program.operations[place]
+        if not isinstance(operation, Affine | Repeat):
+            continue
+        first, second = (Probe(*(part[place - 1] for part in probe)) for probe in (one, two))
+        if isinstance(operation, Repeat):
+            found = _kernels_of_copies(at_size.bodies[place], first, second, level + inside)
+            parts += [] if found is None else [found]
+            continue
+        use = use_of(operation, first, second)
+        uses.setdefault(operation.weight, []).append(use)
+        features = use.inputs / prod(at_size.features[operation.reads[0]])
+        gradients = use.backward / at_size.size.table.branch ** (2 * (level + inside))
+        parts.append(LayerKernels(features[None], gradients[None], 0.0))
+    if not parts:
         return None
+    rules = {weight: at_size.size.rules(program.weights[weight]) for weight in uses}
+    tangents = [tangent(of_weight, rules[weight]) for weight, of_weight in uses.items()]
+    features, gradients, of_copies = zip(*parts, strict=True)
     return LayerKernels(
-        jnp.concatenate([part.features for part in present]),
-        jnp.concatenate([part.gradients for part in present]),
-        sum(part.tangent for part in present[1:]) + present[0].tangent,
+        jnp.concatenate(features), jnp.concatenate(gradients), sum(tangents) + sum(of_copies)
     )
 
 
-def same_features(layer: Layer, before: Features, after: Features) -> None:
-    """Check that a layer within a residual branch or a repetition keeps the shape.
+def _kernels_of_copies(body: Sized, one: Probe, two: Probe, level: int) -> LayerKernels | None:
+    """Return the kernels of all copies, of probes with a leading axis."""
 
-    Raises
-    ------
-    InvalidInput
-        If it does not.
+    def of_copy(probes: tuple[Probe, Probe]) -> Any:
+        return _kernels(body, *probes, level)
+
+    def accumulate(total, probes):
+        found = of_copy(probes)
+        return total + found.tangent, (found.features, found.gradients)
+
+    first = jax.eval_shape(of_copy, jax.tree.map(lambda leaf: leaf[0], (one, two)))
+    if first is None:
+        return None
+    zero = jnp.zeros(first.tangent.shape, first.tangent.dtype)
+    total, sites = lax.scan(accumulate, zero, (one, two))
+    features, gradients = (each.reshape(-1, *each.shape[2:]) for each in sites)
+    return LayerKernels(features, gradients, total)
+
+
+def _levels(program: Program) -> list[int]:
+    """Return how many residual branches each value is inside of.
+
+    These are the factors of branches on the way to the output, on the way that has the fewest.
     """
-    if before != after:
-        raise InvalidInput(
-            f"net: {layer!r} takes features of shape {before} to {after}; a residual branch or a "
-            "repeated layer must keep the shape."
-        )
+    found = [len(program.operations)] * program.output + [0]
+    for place in range(program.output, 0, -1):
+        operation = program.operations[place]
+        for position, read in enumerate(operation.reads):
+            branch = isinstance(operation, Sum) and operation.factors[position] == BRANCH
+            found[read] = min(found[read], found[place] + branch)
+    return found

@@ -14,9 +14,9 @@ from largen.arrays import finite_result, like, precision, samples, shape_of
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.memory import check_fits
-from largen.networks.any_function import by_products
 from largen.networks.network import FiniteNetwork, finite_network
 from largen.networks.tangent import coupling, kernels, probe
+from largen.networks.tangents.products import by_products
 from largen.parameterizations import Parameterization, ntk
 from largen.runs import KernelEstimate
 from largen.scalars import integer, random_key

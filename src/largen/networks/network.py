@@ -11,20 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-import largen.networks.affine
-import largen.networks.attention
-import largen.networks.axes
-import largen.networks.layers
-import largen.networks.pooling  # noqa: F401
 from largen.architectures import Layer, weight_sites
 from largen.arrays import finite_result, in_words, is_traced, like, precision, samples, shape_of
 from largen.errors import InvalidInput, instance_of
-from largen.networks.modules import Frame, Module, Params, build
+from largen.networks.modules import Module, Params, module_of
+from largen.networks.sizes import Size
 from largen.parameterizations import Parameterization, RuleTable, ntk
 from largen.parameterizations.distributions import from_normal
 from largen.scalars import integer, random_key, sample_shape
-
-# These register the rules of all layers.
 from largen.text import shown
 
 
@@ -69,14 +63,10 @@ class FiniteNetwork:
 
     @cached_property
     def module(self) -> Module:
-        """The compiled functions of this network."""
+        """The functions of this network's parameters."""
         readout = weight_sites(self.net)[-1].path
-        frame = Frame(self.table, self.width, self.outputs or 1, readout)
         sample = self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)
-        module = build(self.net, frame, (), sample)
-        if module.features[-1] != frame.outputs or len(module.features) > 2:
-            raise InvalidInput(f"net: wanted to end in {frame.outputs} outputs, got {self.net!r}.")
-        return module
+        return module_of(self.net, Size(self.table, self.width, self.outputs or 1, readout), sample)
 
     @cached_property
     def parameters(self) -> int:
@@ -241,7 +231,8 @@ def finite_network(
         If a size is not a positive integer, a layer does not fit its input, or the number of
         neurons of a layer is not an integer.
     NoRule
-        If a layer has no rule for finite networks.
+        If a layer does not say which operations it is, or one of them has no rule for finite
+        networks.
 
     Examples
     --------
@@ -258,7 +249,7 @@ def finite_network(
         outputs = integer("outputs", outputs, at_least=1)
     table = param.table(net, width=width, inputs=inputs)
     network = FiniteNetwork(net, param, width, inputs, outputs, table)
-    _ = network.module  # a layer without a rule is reported here
+    _ = network.module  # what does not fit or has no rule is reported here
     return network
 
 

@@ -12,15 +12,18 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from largen.architectures import Layer, check_one_output, layers_of
-from largen.arrays import finite_result, like, precision, samples, shape_of
+from largen.arrays import finite_result, like, precision, same_precision, samples, shape_of
+from largen.bibliography import cites
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.memory import check_fits
-from largen.networks.modules import LayerKernels, Params, Probe
+from largen.networks.modules import LayerKernels, Params
 from largen.networks.network import FiniteNetwork, network_of
+from largen.networks.rules.affine import Probe
 from largen.parameterizations import Parameterization
 
 
+@cites("jacot2018neural", "bahri2022les", "pehlevan2023lecture")
 @interruptible()
 def empirical_ntk(
     net: Layer,
@@ -52,7 +55,8 @@ def empirical_ntk(
         Parameters from :func:`largen.init`.
     x1, x2
         Inputs, ``(n1, input)`` or ``(n1, *space, channel)``, and n2 of the same shape. Without
-        ``x2``, the kernel of ``x1`` with itself.
+        ``x2``, the kernel of ``x1`` with itself, which is exactly symmetric. Parameters and inputs
+        of different precision are computed in the higher one.
     param
         The parameterization that the parameters were drawn in; :func:`largen.ntk` by default.
     outputs
@@ -90,7 +94,8 @@ def empirical_ntk(
         "Take fewer samples, or lg.tangent_operator, which never forms it.",
     )
     with precision(params, x1, x2):
-        found = like(_ntk(network, params, x1, x2), params, x1, x2)
+        given = params, x1, x2
+        found = like(_ntk(network, *same_precision(given)), given)
         return finite_result("empirical_ntk", found)
 
 
@@ -154,7 +159,8 @@ def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> LayerKernels:
 
 @partial(jax.jit, static_argnums=0)
 def _ntk(network: FiniteNetwork, params, x1, x2):
-    dtype = jnp.result_type(x1, *jax.tree.leaves(params))
-    one = probe(network, params, jnp.asarray(x1, dtype))
-    two = one if x2 is None else probe(network, params, jnp.asarray(x2, dtype))
-    return kernels(network, one, two).tangent
+    one = probe(network, params, x1)
+    if x2 is not None:
+        return kernels(network, one, probe(network, params, x2)).tangent
+    kernel = kernels(network, one, one).tangent
+    return (kernel + kernel.transpose((1, 0, 3, 2)[: kernel.ndim])) / 2  # exactly symmetric

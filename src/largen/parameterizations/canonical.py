@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
-from largen.architectures import Layer, WeightSite, depth, endless_stack
+from largen.architectures import Layer, depth, endless_stack
 from largen.errors import NoTheory
 from largen.parameterizations.distributions import GAUSSIAN
 from largen.parameterizations.optimizers import temperature_of
@@ -26,6 +26,7 @@ from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, Rule, RuleTable
 from largen.parameterizations.stepping import Optimizer
 from largen.parameterizations.weight_rules import fan_in, first_fan_in
+from largen.programs import Weight
 
 HALF = Fraction(1, 2)
 
@@ -49,7 +50,7 @@ class CanonicalWeight:
         :meth:`largen.Parameterization.with_distribution`.
     """
 
-    site: WeightSite
+    site: Weight
     kind: str
     std: float
     rate: float
@@ -222,7 +223,7 @@ def _leading(constants: list[tuple[Power, Power]]) -> list[tuple[Power, Power]]:
     return [(std, rate / unit if rate.width == largest else frozen) for std, rate in constants]
 
 
-def _constants(row: Row[Power], first: WeightSite, gamma: Power) -> tuple[Power, Power]:
+def _constants(row: Row[Power], first: Weight, gamma: Power) -> tuple[Power, Power]:
     """Return σ and ρ as powers, constant in N where the limit exists."""
     multiplier = row.rule.multiplier * row.rule.init_std
     if row.site.role == "output":

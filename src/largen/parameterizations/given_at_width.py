@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations.distributions import ROLES, checked_distributions
 from largen.parameterizations.parameterization import Parameterization, Reference
@@ -16,6 +17,7 @@ from largen.parameterizations.schemes import scaling_of, standard
 from largen.scalars import integer, real
 
 
+@cites("golikov2020towards")
 def from_reference(
     *,
     width: int,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped
 from largen.scalars import integer, real
@@ -259,6 +260,7 @@ def adam(
     )
 
 
+@cites("golikov2020towards")
 def rmsprop(
     lr: float,
     *,

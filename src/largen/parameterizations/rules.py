@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
-from largen.architectures import WeightSite
 from largen.errors import InvalidInput
 from largen.parameterizations.distributions import GAUSSIAN
 from largen.parameterizations.powers import Power
+from largen.programs import Weight
 from largen.results import in_notebooks
 from largen.text import aligned
 
@@ -51,7 +51,7 @@ class Rule(Generic[Scale]):
 class Row(Generic[Scale]):
     """One weight or bias of the network, its rule, and its initial distribution."""
 
-    site: WeightSite
+    site: Weight
     kind: str
     rule: Rule[Scale]
     distribution: str = GAUSSIAN

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.exponents import Exponents, exact
@@ -13,6 +14,7 @@ from largen.parameterizations.parameterization import Parameterization
 HALF = Fraction(1, 2)
 
 
+@cites("jacot2018neural", "pehlevan2023lecture")
 def ntk(*given: Any) -> Parameterization:
     """NTK parameterization, whose infinite-width limit is kernel regression.
 
@@ -44,6 +46,7 @@ def ntk(*given: Any) -> Parameterization:
     return abc(a=(0, HALF, HALF), b=0, c=0, name="ntk")
 
 
+@cites("mei2018mean", "pehlevan2023lecture")
 def mean_field(gamma: float = 1.0) -> Parameterization:
     """Mean-field parameterization, whose infinite-width limit learns features.
 
@@ -92,6 +95,7 @@ def standard() -> Parameterization:
     )
 
 
+@cites("yang2021tensor", "yang2022tensor")
 def mup(gamma: float = 1.0) -> Parameterization:
     """Maximal update parameterization (μP), in the form that is used in practice.
 
@@ -132,6 +136,7 @@ def mup(gamma: float = 1.0) -> Parameterization:
     )
 
 
+@cites("bordelon2023depthwise")
 def depth_mup(gamma: float = 1.0) -> Parameterization:
     """Depth-μP: mean-field in width, residual branches 1/√L in depth.
 
@@ -163,6 +168,7 @@ def depth_mup(gamma: float = 1.0) -> Parameterization:
     return _in_depth("depth_mup", HALF, gamma)
 
 
+@cites("dey2025dont")
 def complete_p(gamma: float = 1.0) -> Parameterization:
     """CompleteP: mean-field in width, residual branches 1/L in depth.
 
@@ -187,6 +193,7 @@ def complete_p(gamma: float = 1.0) -> Parameterization:
     return _in_depth("complete_p", Fraction(1), gamma)
 
 
+@cites("yang2021tensor", "pehlevan2023lecture")
 def abc(
     *,
     a: Any,
@@ -251,6 +258,7 @@ def abc(
     )
 
 
+@cites("golikov2020towards")
 def scaling(
     q_sigma: Any, rate_a: Any, rate_w: Any = None, rate_v: Any = None, *, name: str | None = None
 ) -> Parameterization:

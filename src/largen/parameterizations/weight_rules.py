@@ -6,10 +6,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
-from largen.architectures import WeightSite
 from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Rule
+from largen.programs import Weight
 
 
 @runtime_checkable
@@ -62,7 +62,7 @@ class Scaling(Protocol):
         ...
 
 
-def weight_rule(param: Scaling, site: WeightSite, first: WeightSite, adaptive: bool) -> Rule[Power]:
+def weight_rule(param: Scaling, site: Weight, first: Weight, adaptive: bool) -> Rule[Power]:
     """Return the rule of an affine map's weights; ``first`` is the network's first map."""
     # 1/√(fan-in), whose power of N is among the exponents of the role.
     fixed = replace(fan_in(site, first), width=0)
@@ -70,14 +70,14 @@ def weight_rule(param: Scaling, site: WeightSite, first: WeightSite, adaptive: b
     return _rule(param, site, getattr(param, site.role), constant, adaptive)
 
 
-def bias_rule(param: Scaling, site: WeightSite, adaptive: bool) -> Rule[Power]:
+def bias_rule(param: Scaling, site: Weight, adaptive: bool) -> Rule[Power]:
     """Return the rule of an affine map's bias."""
     return _rule(param, site, param.bias, Power(std_of(site, "bias")), adaptive)
 
 
 def _rule(
     param: Scaling,
-    site: WeightSite,
+    site: Weight,
     exponents: Exponents,
     constant: Power,
     adaptive: bool,
@@ -110,19 +110,19 @@ def _rule(
     return Rule(multiplier, init_std, rate, rate**-1, gradient)
 
 
-def fan_in(site: WeightSite, first: WeightSite) -> Power:
+def fan_in(site: Weight, first: Weight) -> Power:
     """Return the fan-in of an affine map's outputs, in powers of N and D."""
     if site.role == "input":
         return Power(float(site.patch / first.patch), inputs=1)
     return Power(float(site.patch), width=1)
 
 
-def first_fan_in(inputs: int | tuple[int, ...], first: WeightSite) -> int:
+def first_fan_in(inputs: int | tuple[int, ...], first: Weight) -> int:
     """Return D, the fan-in of the first affine map's outputs."""
     channels = inputs[-1] if isinstance(inputs, tuple) else inputs
     return int(channels * first.patch)
 
 
-def std_of(site: WeightSite, kind: str) -> float:
+def std_of(site: Weight, kind: str) -> float:
     """Return σ_w or σ_b of an affine map."""
-    return getattr(site.layer, f"{kind}_std")
+    return getattr(site, f"{kind}_std")

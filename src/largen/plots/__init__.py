@@ -10,7 +10,7 @@ from largen.plots.learning_rates import learning_rate_figure
 from largen.plots.plan_factors import plan_figure
 from largen.plots.predicted_training import predicted_figure
 from largen.plots.regimes import regimes_figure
-from largen.plots.results import dataset_figure, figure_of
+from largen.plots.results import dataset_figure, figure_of, variable_figure
 from largen.plots.scaling_map import scaling_figure
 from largen.plots.style import placed_in, scheme_title
 from largen.plots.theory import posterior_figure, response_figure
@@ -41,4 +41,5 @@ __all__ = [
     "scheme_title",
     "training_corrections_figure",
     "trajectory_figure",
+    "variable_figure",
 ]

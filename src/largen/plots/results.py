@@ -104,6 +104,27 @@ def dataset_figure(data: xarray.Dataset, title: str) -> Figure:
     return figure
 
 
+def variable_figure(data: xarray.Dataset, name: str) -> Figure:
+    """Draw one variable of a data set.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no variable of this name, or it is a single number.
+    """
+    if name not in data.data_vars:
+        raise InvalidInput(
+            f"path: {name!r} is neither a variable of this result nor a file such as {name}.png; "
+            f"variables: {', '.join(map(str, data.data_vars))}."
+        )
+    if not data[name].ndim or data[name].dtype.kind not in "biuf":
+        raise InvalidInput(f"path: there is nothing to draw of {name!r}: it has no axes.")
+    with style():
+        figure, axes = panels(1, 1)
+        _variable(figure, axes[0, 0], data, name)
+    return figure
+
+
 def _variable(figure: Any, ax: Any, data: xarray.Dataset, name: str) -> None:
     values = data[name]
     left_out = values.dims[:-2]

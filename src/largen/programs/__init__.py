@@ -1,6 +1,7 @@
 """Networks as programs: graphs of operations that all theories read."""
 
 from largen.programs.builder import Builder, program_of
+from largen.programs.elementwise import join_elementwise
 from largen.programs.operations import (
     BRANCH,
     Affine,
@@ -20,6 +21,8 @@ from largen.programs.operations import (
     Sum,
 )
 from largen.programs.program import Path, Program, Source, Weight, name_of, weights_of
+from largen.programs.refusals import no_rule
+from largen.programs.shapes import Step, blocks, chain, check_independent, written_out
 from largen.programs.signals import Signal, signal_of
 from largen.programs.windows import Slide, Window, slides
 
@@ -45,12 +48,19 @@ __all__ = [
     "Signal",
     "Slide",
     "Source",
+    "Step",
     "Sum",
     "Weight",
     "Window",
+    "blocks",
+    "chain",
+    "check_independent",
+    "join_elementwise",
     "name_of",
+    "no_rule",
     "program_of",
     "signal_of",
     "slides",
     "weights_of",
+    "written_out",
 ]

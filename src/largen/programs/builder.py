@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -137,10 +138,12 @@ class Builder:
         """Append the operations of a layer at the current place."""
         self._source = Source(repr(layer), self.path)
         behind, told = layer.lower(self, value), layer.signal_behind(self._signals[value])
-        if told != self._signals[behind]:
+        made = self._signals[behind]
+        known = told.space is not None and made.space is not None
+        if told != (made if known else replace(made, space=told.space)):
             raise InvalidInput(
-                f"net: the operations of {layer!r} have the shape {self._signals[behind]}, and its "
-                f"signal_behind says {told}."
+                f"net: the operations of {layer!r} have the shape {made}, and its signal_behind "
+                f"says {told}."
             )
         return behind
 
@@ -193,4 +196,6 @@ def program_of(net: Any, inputs: int | tuple[int, ...] | None = None) -> Program
     ['Data', 'Affine', 'Function', 'Affine']
     """
     builder = Builder(signal_of(inputs))
-    return builder.program(builder._lower(net, 0))
+    program = builder.program(builder._lower(net, 0))
+    last = tuple(replace(weight, last=True) for weight in program.weights[-1:])
+    return replace(program, weights=program.weights[:-1] + last)

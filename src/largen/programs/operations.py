@@ -89,6 +89,11 @@ class Affine(Operation):
     tied: bool = True
     groups: int = 1
 
+    @property
+    def dense(self) -> bool:
+        """Whether there is one tap at each position, for all channels and with one weight."""
+        return self.window is None and self.tied and self.groups == 1
+
 
 @dataclass(frozen=True)
 class Function(Operation):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from largen.programs.operations import Data, MoveChannels, Operation, Repeat
 from largen.programs.signals import Signal
 
 Path = tuple[int, ...]
+Role = Literal["input", "hidden", "output"]
 
 
 class Source(NamedTuple):
@@ -29,6 +31,9 @@ class Source(NamedTuple):
     path: Path = ()
 
     def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
         return self.text
 
 
@@ -53,6 +58,8 @@ class Weight:
         Whether the weight is in a residual branch, where the powers of depth apply.
     copies
         The number of copies that repetitions make of it; may be ``math.inf``.
+    last
+        Whether it is the network's last weight.
     """
 
     path: Path
@@ -63,6 +70,12 @@ class Weight:
     from_data: bool
     in_branch: bool
     copies: float
+    last: bool = False
+
+    @property
+    def role(self) -> Role:
+        """Which sides of the weight grow with the width: input, hidden or output."""
+        return "output" if self.last else "input" if self.from_data else "hidden"
 
     @property
     def name(self) -> str:
@@ -184,6 +197,8 @@ class Program:
                     needed.add(read)
                     stack.append(read)
         order = sorted(needed | {start})
+        if len(order) == len(self.operations):
+            return self
         new = {old: place for place, old in enumerate(order)}
         operations = (
             Data(),
@@ -201,9 +216,11 @@ class Program:
 
     def all_operations(self) -> tuple[Operation, ...]:
         """Return the operations of the program and of the bodies of its repetitions."""
-        found: list[Operation] = []
-        for operation in self.operations:
-            found.append(operation)
+        return tuple(operation for operation, _ in self.with_sources())
+
+    def with_sources(self) -> Iterator[tuple[Operation, Source]]:
+        """Yield the operations, those of the bodies of repetitions too, with their layers."""
+        for operation, source in zip(self.operations, self.sources, strict=True):
+            yield operation, source
             if isinstance(operation, Repeat):
-                found += operation.body.all_operations()
-        return tuple(found)
+                yield from operation.body.with_sources()

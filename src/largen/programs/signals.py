@@ -48,5 +48,8 @@ def difference(one: Signal, two: Signal) -> str:
     if one.space != two.space:
         return f"spatial axes {one.space} and {two.space}"
     if one.from_data != two.from_data:
-        return "one has passed weights and the other is still data"
+        return (
+            "one has passed weights and the other is still data: the first affine map is inside; "
+            "put a Dense() before it"
+        )
     return f"{one.copies} and {two.copies} features per unit of width"

@@ -8,13 +8,14 @@ the gap between an empty and another position is half the variance of the latter
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+Padding = str | tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Window:
     lengths, strides, dilation
         One number for each spatial axis.
     padding
-        ``"SAME"``, ``"VALID"`` or ``"CIRCULAR"``.
+        ``"SAME"``, ``"VALID"`` or ``"CIRCULAR"``, or the numbers of empty positions before and
+        behind each axis.
     transposed
         Whether ``strides − 1`` empty positions are inserted between those of the input, and the
         window moves by one.
@@ -35,7 +37,7 @@ class Window:
     lengths: tuple[int, ...]
     strides: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: str = "SAME"
+    padding: Padding = "SAME"
     transposed: bool = False
 
     @property
@@ -44,10 +46,20 @@ class Window:
         return prod(self.lengths)
 
     @property
+    def moves(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides and dilation of the window along the padded axes."""
+        return (1,) * len(self.lengths) if self.transposed else self.strides, self.dilation
+
+    @property
     def around_each(self) -> bool:
         """Whether there is one window around each position."""
-        padded = self.padding != "VALID" or self.size == 1
+        padded = self.padding in ("SAME", "CIRCULAR") or self.size == 1
         return set(self.strides) == {1} and padded and not self.transposed
+
+    def paddings(self) -> tuple[Any, ...]:
+        """Return the padding of each axis: a name, or two numbers of empty positions."""
+        named = isinstance(self.padding, str)
+        return (self.padding,) * len(self.lengths) if named else self.padding
 
 
 @dataclass(frozen=True)
@@ -67,11 +79,17 @@ class Axis:
     positions: int
 
 
-def window_axis(length: int, window: int, stride: int, dilation: int, padding: str) -> Axis:
-    """Return the positions of a window along an axis; none for a ``VALID`` one that is too long."""
+def window_axis(length: int, window: int, stride: int, dilation: int, padding: Any) -> Axis:
+    """Return the positions of a window along an axis; none for one that is too long.
+
+    ``padding`` is a name, or the numbers of empty positions before and behind the axis.
+    """
     reach = dilation * (window - 1) + 1
     if padding == "VALID":
-        return Axis(0, 0, max(0, (length - reach) // stride + 1))
+        padding = (0, 0)
+    if not isinstance(padding, str):
+        before, after = padding
+        return Axis(before, after, max(0, (length + before + after - reach) // stride + 1))
     positions = -(-length // stride)
     missing = max(0, (positions - 1) * stride + reach - length)
     return Axis(missing // 2, missing - missing // 2, positions)
@@ -161,13 +179,13 @@ class Slide:
 
 def slides(window: Window, space: tuple[int, ...]) -> tuple[Slide, ...]:
     """Return how a window slides along each spatial axis."""
-    axes = zip(space, window.lengths, window.strides, window.dilation, strict=True)
-    return tuple(_slide(*axis, window.padding, window.transposed) for axis in axes)
+    geometry = window.lengths, window.strides, window.dilation, window.paddings()
+    axes = zip(space, *geometry, strict=True)
+    return tuple(_slide(*axis, window.transposed) for axis in axes)
 
 
-@lru_cache(maxsize=1024)
 def _slide(
-    length: int, window: int, stride: int, dilation: int, padding: str, transposed: bool
+    length: int, window: int, stride: int, dilation: int, padding: Any, transposed: bool
 ) -> Slide:
     find = transposed_axis if transposed else window_axis
     axis = find(length, window, stride, dilation, padding)
@@ -178,7 +196,8 @@ def _slide(
         place = place % (length * (between + 1))
     source, rest = np.divmod(place, between + 1)
     present = (rest == 0) & (source >= 0) & (source < length)
-    around = np.where(present, source, 0) if padding == "CIRCULAR" else None
+    # Of 32 bits in both precisions: JAX mistakes a gather compiled in one for that of the other.
+    around = np.where(present, source, 0).astype(np.int32) if padding == "CIRCULAR" else None
     return Slide(
         axis.before,
         between,

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from largen.arrays import floating, in_words, is_traced, numbers, samples, shape_of
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NoTheory, instance_of
+from largen.parameterizations import Parameterization
 from largen.scalars import LARGEST
 from largen.text import shown
 
@@ -15,6 +16,26 @@ from largen.text import shown
 def training_inputs(x: Any, name: str = "x") -> np.ndarray:
     """Return training samples as a NumPy array (sample, input) or (sample, *space, channel)."""
     return np.asarray(_concrete(name, samples(name, x)))
+
+
+def check_lazy(param: Any) -> None:
+    """Check that networks in a parameterization keep their kernel, which a posterior rests on.
+
+    Raises
+    ------
+    NoTheory
+        If outputs vanish with the width at initialisation, so that features move.
+    """
+    if param is None:
+        return
+    instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
+    if param.d > 0:
+        raise NoTheory(
+            f"param: in {param} outputs vanish with the width as N^(−{param.d}) at initialisation, "
+            "and features move, so that there is no posterior of a fixed kernel. lg.solve(run) has "
+            "the limit of training. Lazy parameterizations have d = 0: lg.ntk(), or "
+            'lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, branch="1/2") for residual branches L^(−1/2).'
+        )
 
 
 def new_inputs(x_test: Any, x: np.ndarray) -> Any:
@@ -29,8 +50,7 @@ def new_inputs(x_test: Any, x: np.ndarray) -> Any:
 
 def training_targets(y: Any, rows: int) -> np.ndarray:
     """Return targets as float64, (sample,) or (sample, output)."""
-    targets = numbers("y", _concrete("y", y))
-    targets = np.asarray(floating("y", targets, ndim=(1, 2)))
+    targets = floating("y", numbers("y", _concrete("y", y)), ndim=(1, 2))
     if np.abs(targets).max() > LARGEST:
         raise InvalidInput(f"y: wanted numbers up to {LARGEST:g}, whose squares are numbers, too.")
     if len(targets) != rows:

@@ -27,6 +27,7 @@ from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.hyperparameters import Hyperparameters, kernel_at
 from largen.parameterizations import Parameterization
+from largen.programs import Program
 from largen.regression.fit import ascend, groups_of
 from largen.regression.likelihood import Evidence, evidence
 from largen.scalars import flag, integer, real
@@ -83,7 +84,7 @@ class Validation(NamedTuple):
         given = self.given
         with jax.enable_x64(True):
             value, by_variance, by_number = _value_and_slopes(
-                given.skeleton,
+                given.program,
                 self.kind,
                 self.flow,
                 given.constants,
@@ -137,7 +138,8 @@ def fit_cross_validation(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
-        The parameterization; :func:`largen.ntk` by default. Relative learning rates are not fitted.
+        The parameterization, as in :func:`largen.posterior`. Relative learning rates are not
+        fitted.
     max_steps
         Maximum number of steps.
     throw
@@ -200,7 +202,7 @@ def fit_cross_validation(
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _value_and_slopes(
-    skeleton: Layer,
+    program: Program,
     kind: str,
     flow: bool,
     constants: Any,
@@ -220,7 +222,7 @@ def _value_and_slopes(
     pairs = given[:, None] & given
 
     def kernel(variances):
-        found = scale * kernel_at(skeleton, kind, constants, labels, variances, x, mask)
+        found = scale * kernel_at(program, kind, constants, labels, variances, x, mask)
         return jnp.where(pairs, found, 0)
 
     matrix, pull_back = jax.vjp(kernel, variances)

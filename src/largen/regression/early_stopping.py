@@ -9,6 +9,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.arrays import as_array
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.masked import masked
@@ -20,6 +22,7 @@ from largen.regression.noise import best_time
 from largen.scalars import flag, real
 
 
+@cites("lee2019wide", "bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowPosterior(Posterior):
     """Networks trained by gradient flow for a time η₀t; made by :func:`flow_posterior`.
@@ -74,7 +77,7 @@ def flow_posterior(
     mask
         Which positions of each sample are present, as in :func:`largen.posterior`.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
     throw
         Whether to raise for a singular kernel at an infinite time; otherwise its null modes keep
         their initial values and the status is ``"singular"``. Finite times need no inverse.
@@ -129,7 +132,7 @@ def training_times(time: Any, tangent: np.ndarray, y: np.ndarray, weights: np.nd
     if np.ndim(time) == 0:
         return np.inf if is_infinite(time) else real("time", time, above=0)
     try:
-        times = np.asarray(time, np.float64)
+        times = np.asarray(as_array("time", time), np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"time: wanted numbers > 0, got {time!r}.") from None
     if times.ndim != 1 or not len(times) or not (times > 0).all():  # false for NaN

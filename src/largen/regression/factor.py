@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -16,6 +16,7 @@ from largen.interrupts import check
 # Above this condition number predictions would keep fewer than four digits of float64.
 LARGEST_CONDITION = 1e12
 PANEL_FROM, PANEL = 4096, 1024  # rows from which panels are used, and rows of a panel
+_PARALLEL = 1e-12  # rounding of cosines, and of rows that are multiples of one another
 _ROUNDS = 16  # of power and of inverse iteration: extreme eigenvalues to a few percent
 
 
@@ -37,6 +38,8 @@ class Factor(NamedTuple):
         Number of eigenvalues above λ_max · 1e-12.
     log_determinant
         log det A; −∞ if singular.
+    least
+        The least eigenvalue of a singular A, which may be negative; 0 otherwise.
     """
 
     root: np.ndarray
@@ -44,6 +47,7 @@ class Factor(NamedTuple):
     condition: float
     rank: int
     log_determinant: float
+    least: float = 0.0
 
     def solve(self, columns: Float[np.ndarray, "sample column"]) -> np.ndarray:
         """Return A⁻¹ times columns, by SciPy."""
@@ -73,7 +77,7 @@ def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
     SciPy's LAPACK routines are used, which need no compilation for another number of samples.
     """
     try:
-        root = _cholesky(matrix)
+        root = cholesky_factor(matrix)
     except LinAlgError:
         root, condition = matrix, float("inf")
     else:
@@ -86,10 +90,10 @@ def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
     kept = values > largest / LARGEST_CONDITION
     condition = largest / smallest if smallest > 0 else float("inf")
     root = vectors[:, kept] / np.sqrt(values[kept])
-    return Factor(root, True, condition, int(kept.sum()), -float("inf"))
+    return Factor(root, True, condition, int(kept.sum()), -float("inf"), smallest)
 
 
-def _cholesky(matrix: np.ndarray) -> np.ndarray:
+def cholesky_factor(matrix: np.ndarray) -> np.ndarray:
     """Return the Cholesky factor; large matrices by panels, between which Ctrl-C interrupts."""
     n = len(matrix)
     if n <= PANEL_FROM:
@@ -124,7 +128,14 @@ def _condition(matrix: np.ndarray, root: np.ndarray) -> float:
     return float(largest * np.linalg.norm(cho_solve((root, True), back, check_finite=False)))
 
 
-def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None) -> str:
+def explain(
+    what: str,
+    factor: Factor,
+    kernel: np.ndarray,
+    noise: Any,
+    weights: np.ndarray | None,
+    x: np.ndarray | None = None,
+) -> str:
     """Return a message that describes a singular matrix and its remedies.
 
     Parameters
@@ -133,27 +144,69 @@ def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None
         The name of the kernel.
     factor
         The factorization of kernel plus noise, which is singular.
-    trace
-        The trace of kernel plus noise.
+    kernel, noise
+        The kernel, and the variance of the noise, one number or (sample,).
+    weights
+        Weights of the samples, which have divided the noise, if there are any.
     x
-        The inputs, if known, which are searched for equal rows.
+        The inputs, if known, which are searched for rows that the network cannot tell apart.
     """
-    pairs = [] if x is None else equal_rows(x)
-    if x is None:
-        cause = "Pass"
-    elif pairs:
-        shown = ", ".join(f"{i} and {j}" for i, j in pairs[:4])
-        more = f", and {len(pairs) - 4} pairs more" if len(pairs) > 4 else ""
-        cause = f"Rows {shown}{more} of x are equal: drop the duplicates, or pass"
-    else:
-        cause = "No two rows of x are equal, but some are too close for this kernel: pass"
-    enough, count = trace / 1e10, len(factor.root)
+    cause = "Pass" if x is None else _cause(x, kernel)
+    count, most = len(kernel), float(np.max(noise))
+    # Beyond the noise there is, so that no eigenvalue is negative, and a condition below 1e11.
+    more = max(-2 * factor.least, 0.0) + (float(np.trace(kernel)) + count * most) / 1e10
+    heaviest = 1.0 if weights is None else float(weights.max())
+    enough = f"{rounded_up(heaviest * (most + more))} is enough" if more else "any will do"
     return (
         f"the {what} of {count} training inputs is singular to working precision: rank "
         f"{factor.rank} of {count}, condition number {factor.condition:.1e} (wanted below "
         f"{LARGEST_CONDITION:.0e}). {cause} a larger noise=, a variance that is added to the "
-        f"diagonal as it is; {enough:.1e} is enough. throw=False gives the pseudo-inverse."
+        f"diagonal as it is; {enough}. throw=False gives the pseudo-inverse."
     )
+
+
+def rounded_up(number: float) -> str:
+    """Return a positive number with two digits, which is not less than the number."""
+    text = f"{number:.1e}"
+    return text if float(text) >= number else f"{number * 1.05:.1e}"
+
+
+def _cause(x: np.ndarray, matrix: np.ndarray) -> str:
+    """Return the beginning of a sentence on why the kernel of these inputs is singular."""
+    pairs = equal_rows(x)
+    if pairs:
+        return f"Rows {_shown(pairs)} of x are equal: drop the duplicates, or pass"
+    remedy = "give it biases (bias_std=), drop such rows, or pass"
+    zero = [i for i, k in enumerate(np.diagonal(matrix)) if k == 0]
+    if zero:
+        rows = f"row{'s' * (len(zero) > 1)} {_shown(zero)}"
+        return f"The kernel of {rows} of x is zero, since the network maps it to 0: {remedy}"
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    length = np.sqrt(np.mean(flat**2, axis=1))
+    root = np.sqrt(np.diagonal(matrix))
+    cosine = matrix / (root[:, None] * root)
+    pairs = []
+    for i, j in np.argwhere(np.triu(np.abs(cosine) > 1 - _PARALLEL, 1)):
+        one, two = flat[i] * length[j], np.sign(cosine[i, j]) * flat[j] * length[i]
+        if np.abs(one - two).max() <= _PARALLEL * length[i] * length[j]:
+            pairs.append((int(i), int(j)))
+    if not pairs:
+        return "No two rows of x are equal, but some are too close for this kernel: pass"
+    if all((flat[i] == -flat[j]).all() for i, j in pairs):
+        return (
+            f"Rows {_shown(pairs)} of x are opposite, and this network without biases is odd, "
+            f"f(−x) = −f(x), so that it cannot tell them apart: {remedy}"
+        )
+    return (
+        f"Rows {_shown(pairs)} of x are multiples of one another, and so are the outputs of this "
+        f"network without biases: {remedy}"
+    )
+
+
+def _shown(found: list[int] | list[tuple[int, int]]) -> str:
+    """Return the first few rows, or pairs of them, in words."""
+    first = [f"{each[0]} and {each[1]}" if isinstance(each, tuple) else str(each) for each in found]
+    return ", ".join(first[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
 
 
 def equal_rows(x: np.ndarray) -> list[tuple[int, int]]:

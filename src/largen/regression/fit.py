@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import NumericalFailure, one_of
 from largen.interrupts import check, interruptible
 from largen.kernels.hyperparameters import Hyperparameters, with_stds
@@ -20,6 +21,7 @@ _RANGE = np.log(1e3)  # largest change of log σ_w and log σ_b from their initi
 _NOISE_RANGE = np.log(1e6)
 
 
+@cites("lee2018deep", "bahri2022les")
 @dataclass(frozen=True)
 class LikelihoodFit:
     """A network whose constants were fitted; made by :func:`fit_likelihood`.
@@ -89,7 +91,7 @@ def fit_likelihood(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
     max_steps
         Maximum number of steps.
     throw
@@ -137,7 +139,7 @@ def fit_likelihood(
     fit = LikelihoodFit(*found[:3], start, *found[3:])
     final = evidence(fit.net, x, y, param, mask, kind)
     # With the methods that the likelihood was computed by.
-    words = final._replace(given=final.given._replace(skeleton=of.given.skeleton)).inaccuracy()
+    words = final._replace(given=final.given._replace(program=of.given.program)).inaccuracy()
     if words is not None:
         fit = replace(fit, status="inaccurate")
     elif fit.status == "not converged":

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import is_traced
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
@@ -20,6 +21,7 @@ from largen.kernels.padding import fill
 from largen.kernels.tiles import check_size
 from largen.parameterizations import Parameterization
 from largen.regression.checks import (
+    check_lazy,
     new_inputs,
     noise_variance,
     sample_weights,
@@ -85,6 +87,7 @@ class Prediction(NamedTuple):
         return cls(*(dataset[name].values if name in dataset else None for name in cls._fields))
 
 
+@cites("lee2018deep", "lee2019wide", "bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior(Conditioned):
     """A Gaussian process conditioned on training samples; made by :func:`posterior`.
@@ -208,9 +211,10 @@ class Posterior(Conditioned):
             raise InvalidInput("time: draws are of one time; condition on one of them.")
         if is_traced(x_test):
             raise InvalidInput("x_test: is traced; draw samples outside of jit and grad.")
-        x = np.asarray(new_inputs(x_test, self.x), np.float64)
+        given = new_inputs(x_test, self.x)
+        x = np.asarray(given, np.float64)
         mean, _, covariance = self.predict(x, mask=mask, covariance=True)
-        dtype = np.result_type(np.asarray(x_test).dtype, self.x.dtype, np.float32)
+        dtype = np.result_type(given.dtype, self.x.dtype, np.float32)
         functions = draw(mean.reshape(len(x), -1), covariance, key, draws).astype(dtype)
         return functions if self.y.ndim == 2 else functions[..., 0]
 
@@ -295,8 +299,8 @@ def posterior(
         Which positions of each sample are present, Booleans (sample, *space), for samples of
         variable length; all by default. ``predict`` takes one for test samples.
     param
-        The parameterization; :func:`largen.ntk` by default. See :func:`largen.kernel` for the
-        definition of its NNGP kernel.
+        A parameterization in which features do not move; :func:`largen.ntk` by default. See
+        :func:`largen.kernel` for the definition of its NNGP kernel.
     throw
         Whether to raise for a singular kernel; otherwise the pseudo-inverse is used and the status
         is ``"singular"``.
@@ -314,6 +318,9 @@ def posterior(
         Regardless of ``throw``, if the kernel misses the accuracy of :func:`largen.kernel`.
     InvalidInput
         For wrong shapes, NaN, an unknown kind, or a negative noise.
+    NoTheory
+        In parameterizations whose features move, such as :func:`largen.mean_field`: their limit
+        is that of :func:`largen.solve`.
     OutOfMemory
         If the kernel and its factor do not fit into memory.
 
@@ -346,8 +353,7 @@ def posterior(
     found = infer(matrix, prior, targets.reshape(len(targets), -1), variance, weight, kind != "ntk")
     result = Posterior(net, param, kind, given.x, targets, given.mask, found)
     if found.factor.singular and throw:
-        trace = float(np.trace(matrix) + np.sum(np.broadcast_to(found.noise, len(targets))))
-        words = explain(KINDS[kind], found.factor, trace, given.x)
+        words = explain(KINDS[kind], found.factor, matrix, found.noise, weight, given.x)
         raise NumericalFailure(f"posterior: {words}", result)
     return result
 
@@ -356,6 +362,7 @@ def matrices(
     net: Layer, given: Masked, kind: str, param: Parameterization | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the kernel of training samples, and for ``"ntk"`` their NNGP kernel as well."""
+    check_lazy(param)
     # Kernels, the sum with the noise, its factor, and what the factorisation works with.
     check_size("x", len(given.x), len(given.x), 6 if kind == "ntk" else 4, np.float64)
     of = {"nngp": nngp, "ntk": kernel, "ntk-gp": ntk_kernel}[kind]

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from largen.arrays import floating
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.regression.checks import noise_variance, sample_weights, training_targets
@@ -23,10 +24,17 @@ from largen.regression.conditioning import (
 from largen.regression.early_stopping import singular_at_infinity, training_times
 from largen.regression.factor import explain
 from largen.regression.gaussian_process import Prediction
-from largen.regression.kernel_rows import Targets, join_outputs, separate, square_kernel
+from largen.regression.kernel_rows import (
+    Targets,
+    check_positive,
+    join_outputs,
+    separate,
+    square_kernel,
+)
 from largen.scalars import flag, integer, random_key
 
 
+@cites("bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelPosterior(Conditioned):
     """Predictions from a kernel matrix; made by the functions of this module.
@@ -219,7 +227,8 @@ def posterior_from_kernel(
     NumericalFailure
         If the condition number of kernel and noise exceeds 1e12.
     InvalidInput
-        If the kernel is not square and symmetric, shapes do not fit, NaN, or an unknown kind.
+        If the kernel is not square and symmetric, or with its noise not positive semidefinite, both
+        up to relative errors of 1e-6; for shapes that do not fit, NaN, or an unknown kind.
 
     Examples
     --------
@@ -239,11 +248,13 @@ def posterior_from_kernel(
         variance = noise_variance(noise, len(given.y))
         variance = given.of_rows(variance) if np.ndim(variance) else variance
     of_rows = None if weights is None else given.of_rows(weight)
+    weight = np.ones(1) if of_rows is None else of_rows
+    added = 0.0 if isinstance(noise, str) else variance / weight
+    check_positive("kernel", matrix, added, float(weight.max()))
     found = infer(matrix, before, columns, variance, of_rows, kind == "gp")
     result = KernelPosterior(given, kind == "gp", found)
     if found.factor.singular and throw:
-        trace = float(np.trace(matrix) + np.sum(np.broadcast_to(found.noise, len(columns))))
-        words = explain("kernel", found.factor, trace)
+        words = explain("kernel", found.factor, matrix, found.noise, of_rows)
         raise NumericalFailure(f"posterior_from_kernel: {words}", result)
     return result
 
@@ -280,7 +291,8 @@ def flow_posterior_from_kernel(
     Raises
     ------
     InvalidInput
-        If the kernel is not square and symmetric, shapes do not fit, or a time is not positive.
+        If a kernel is not square, symmetric and positive semidefinite, up to relative errors of
+        1e-6; if shapes do not fit, or a time is not positive.
     NumericalFailure
         For an infinite time, if the kernel is singular.
 
@@ -295,6 +307,7 @@ def flow_posterior_from_kernel(
     """
     throw = flag("throw", throw)
     given, weight, matrix, before = _checked("ntk", ntk, y, weights, prior)
+    check_positive("ntk", matrix)
     columns, of_rows = given.columns(), given.of_rows(weight)
     times = training_times(time, matrix, columns, of_rows)
     if not isinstance(time, str):
@@ -324,4 +337,5 @@ def _checked(
         if before.shape != matrix.shape:
             raise InvalidInput(f"prior: wanted the shape of {name}, {matrix.shape}.")
         before = given.matrix(before, given.kept)
+        check_positive("prior", before)
     return given, weight, given.matrix(matrix, given.kept), before

@@ -10,9 +10,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
 from largen.arrays import floating, is_traced
 from largen.errors import InvalidInput
+from largen.regression.factor import cholesky_factor, rounded_up
+
+_ROUNDED = 1e-6  # relative errors of the entries of kernels that are given
 
 
 class Targets(NamedTuple):
@@ -72,7 +76,7 @@ def separate(matrix: np.ndarray, outputs: int) -> np.ndarray:
 
 
 def square_kernel(name: str, kernel: Any) -> np.ndarray:
-    """Check that a kernel is square and symmetric; return it in its own precision."""
+    """Check that a kernel is square and symmetric; return its symmetric part."""
     given = floating(name, kernel, ndim=(2, 4))
     if is_traced(given):
         raise InvalidInput(f"{name}: is traced; call this outside of jit and grad.")
@@ -82,8 +86,44 @@ def square_kernel(name: str, kernel: Any) -> np.ndarray:
             f"{name}: wanted a square kernel, (sample, sample) or (sample, sample, output, "
             f"output), got shape {matrix.shape}."
         )
-    slack = 1e3 * np.finfo(matrix.dtype).eps * np.abs(matrix).max()
     turned = matrix.T if matrix.ndim == 2 else matrix.transpose(1, 0, 3, 2)
-    if np.abs(matrix - turned).max() > slack:
-        raise InvalidInput(f"{name}: wanted a symmetric kernel.")
-    return matrix
+    apart = np.abs(matrix - turned).max()
+    if apart > max(_ROUNDED, 1e3 * np.finfo(matrix.dtype).eps) * np.abs(matrix).max():
+        raise InvalidInput(f"{name}: wanted a symmetric kernel; entries differ by {apart:.2g}.")
+    return matrix if apart == 0 else matrix / 2 + turned / 2
+
+
+def check_positive(name: str, matrix: np.ndarray, noise: Any = None, heaviest: float = 1.0) -> None:
+    """Check that a symmetric matrix, plus a noise if there is any, is positive semidefinite.
+
+    Entries with relative errors ε move eigenvalues by ε‖K‖_∞ at most. With ε = 1e-6 all kernels
+    pass that were computed, or stored, in single precision. Cholesky's factorization decides;
+    eigenvalues are computed only where it fails.
+
+    Parameters
+    ----------
+    name
+        Name of the argument, for the error message.
+    matrix
+        The kernel, (row, row), in float64.
+    noise
+        What is added to the diagonal, a number or (row,); None where the kernel is used as it is.
+    heaviest
+        The largest weight, which divides the noise.
+    """
+    total = matrix if noise is None else matrix + np.diag(np.broadcast_to(noise, len(matrix)))
+    norm = np.abs(matrix).sum(axis=1).max()
+    slack = _ROUNDED * norm
+    try:
+        cholesky_factor(total + slack * np.eye(len(total)))
+    except LinAlgError:
+        values = np.linalg.eigvalsh(total)
+        if values[0] >= -slack:
+            return
+        ends = np.linalg.eigvalsh(matrix) if noise is not None else values
+        enough = rounded_up(heaviest * (1.01 * -float(ends[0]) + norm / 1e8))
+        remedy = "add {} to its diagonal" if noise is None else "pass a larger noise=: {} is enough"
+        raise InvalidInput(
+            f"{name}: wanted a positive semidefinite kernel, got eigenvalues from {ends[0]:.3g} to "
+            f"{ends[-1]:.3g}. If it is an estimate, {remedy.format(enough)}."
+        ) from None

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from largen.architectures import Layer
 from largen.arrays import shape_of
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
@@ -31,13 +32,14 @@ from largen.kernels.padding import fill
 from largen.kernels.tiles import check_at_once, most_positions
 from largen.parameterizations import Parameterization
 from largen.programs import Program
-from largen.regression.checks import training_inputs, training_targets
+from largen.regression.checks import check_lazy, training_inputs, training_targets
 from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import real
 
 PRIORS = {"nngp": "NNGP kernel", "ntk-gp": "tangent kernel"}
 
 
+@cites("lee2018deep", "bahri2022les")
 class LogLikelihood(NamedTuple):
     """A log marginal likelihood and its gradient.
 
@@ -126,8 +128,7 @@ def evidence(
     targets = training_targets(y, len(rows))
     if not isinstance(net, Layer):
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
-    if param is not None and not isinstance(param, Parameterization):
-        raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    check_lazy(param)
     given = hyperparameters(net, param, shape_of(rows))
     positions, layers = most_positions(net, shape_of(rows)), 1 + len(given.names)
     check_at_once("x", given.program, positions, len(rows), len(rows), layers)
@@ -198,7 +199,7 @@ def log_likelihood(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
 
     Raises
     ------

@@ -29,6 +29,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from largen.errors import NumericalFailure
+from largen.scalars import SMALLEST
 
 _SMALLEST = 1e-10  # of the largest eigenvalue: below, the kernel is singular in float64
 _LARGEST = 1e3  # of the largest eigenvalue, or of the mean square of the targets
@@ -57,12 +58,16 @@ def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: 
     -------
     float
         Between 1e-10 and 1e3 times the largest eigenvalue, or times the mean square of the targets
-        if that is larger.
+        if that is larger. For a kernel that is zero, within a factor of 1e3 of this mean square.
     """
     w = np.ones(len(y)) if weights is None else weights
     values, vectors, z = _decompose(kernel, y, w)
-    largest = max(values[-1], np.finfo(float).tiny)
-    ends = _SMALLEST * largest, _LARGEST * max(largest, np.mean(y**2))
+    power = float(np.mean(y**2))
+    if values[-1] > SMALLEST:
+        ends = _SMALLEST * values[-1], _LARGEST * max(values[-1], power)
+    else:  # the kernel is zero, and all of the targets is noise
+        size = power if power > SMALLEST else 1.0
+        ends = size / _LARGEST, size * _LARGEST
     return _minimum(CRITERIA[by](values, vectors, z, w), *ends)
 
 

@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import like, precision
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.kernels.modes import critical_rate
-from largen.regression.kernel_rows import join_outputs, square_kernel
+from largen.regression.kernel_rows import check_positive, join_outputs, square_kernel
 from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
 from largen.scalars import real
 
 
+@cites("bahri2022les")
 class TimeScales(NamedTuple):
     """The eigenmodes of a tangent kernel, fastest first.
 
@@ -38,6 +40,7 @@ class TimeScales(NamedTuple):
     plot = plot_result
 
 
+@cites("bahri2022les")
 def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     """Return the learning rate η₀ above which full-batch descent on the squared error diverges.
 
@@ -56,7 +59,8 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     Raises
     ------
     InvalidInput
-        If the kernel is not a square, symmetric matrix of floats, or β is out of range.
+        If the kernel is not a square, symmetric and positive semidefinite matrix, up to relative
+        errors of 1e-6, or β is out of range.
 
     Notes
     -----
@@ -81,6 +85,7 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     return critical_rate(largest / count, beta)
 
 
+@cites("bahri2022les")
 def optimal_learning_rate(ntk: Any) -> float:
     """Return the learning rate η₀ at which the slowest mode decays fastest, 2P/(λ_min + λ_max).
 
@@ -97,7 +102,8 @@ def optimal_learning_rate(ntk: Any) -> float:
     Raises
     ------
     InvalidInput
-        If the kernel is not a square, symmetric matrix of floats.
+        If the kernel is not a square, symmetric and positive semidefinite matrix, up to relative
+        errors of 1e-6.
 
     Examples
     --------
@@ -125,7 +131,8 @@ def time_scales(ntk: Any) -> TimeScales:
     Raises
     ------
     InvalidInput
-        If the kernel is not a square, symmetric matrix of floats.
+        If the kernel is not a square, symmetric and positive semidefinite matrix, up to relative
+        errors of 1e-6.
 
     Examples
     --------
@@ -134,8 +141,9 @@ def time_scales(ntk: Any) -> TimeScales:
     array([0.5, 2. ])
     """
     matrix = square_kernel("ntk", ntk)
+    rows = _checked(matrix)
     with precision(matrix):
-        values, vectors = jnp.linalg.eigh(jnp.asarray(_rows(matrix)))
+        values, vectors = jnp.linalg.eigh(jnp.asarray(rows, matrix.dtype))
         values, vectors = values[::-1], vectors[:, ::-1]
         vectors = vectors.reshape(len(matrix), *matrix.shape[3:], -1)
         rounding = len(values) * jnp.finfo(values.dtype).eps * values[0]
@@ -148,9 +156,12 @@ def _eigenvalues(ntk: Any) -> tuple[int, float, float]:
     """Return the number of samples, and the extreme eigenvalues."""
     matrix = square_kernel("ntk", ntk)
     with jax.enable_x64(True):
-        values = jnp.linalg.eigvalsh(jnp.asarray(_rows(matrix), jnp.float64))
+        values = jnp.linalg.eigvalsh(jnp.asarray(_checked(matrix)))
         return len(matrix), float(values[0]), float(values[-1])
 
 
-def _rows(matrix: np.ndarray) -> np.ndarray:
-    return join_outputs(matrix) if matrix.ndim == 4 else matrix
+def _checked(matrix: np.ndarray) -> np.ndarray:
+    """Return a kernel as a positive semidefinite matrix of rows in float64."""
+    rows = (join_outputs(matrix) if matrix.ndim == 4 else matrix).astype(np.float64)
+    check_positive("ntk", rows)
+    return rows

@@ -62,7 +62,9 @@ def plot_result(self: Any, path: str | PathLike[str] | None = None, ax: Any = No
     Parameters
     ----------
     path
-        A file whose suffix names the format: png, pdf, svg, …
+        A file whose suffix names the format: png, pdf, svg, … The name of a variable of
+        ``to_xarray()``, such as ``"feature_kernel"``, draws this variable alone, and writes no
+        file.
     ax
         matplotlib axes in whose place the picture is drawn, in their figure. By default it is drawn
         in a figure of its own.
@@ -75,11 +77,14 @@ def plot_result(self: Any, path: str | PathLike[str] | None = None, ax: Any = No
     Raises
     ------
     InvalidInput
-        If ``ax`` is not from matplotlib, or the path has another suffix than those of pictures.
+        If ``ax`` is not from matplotlib, or the path is neither the name of a variable nor a file
+        with the suffix of a picture.
     """
     from largen import plots
 
     with plots.placed_in(ax):
+        if isinstance(path, str) and "." not in path:
+            return plots.variable_figure(self.to_xarray(), path)
         own = getattr(self, "_figure", None)
         figure = plots.figure_of(self) if own is None else own()
     if path is not None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
-from largen.arrays import as_array, convert, in_words, known, samples, shape_of
+from largen.arrays import as_array, as_floats, convert, in_words, known, samples, shape_of
 from largen.errors import InvalidInput
 
 
@@ -22,7 +20,8 @@ class Dataset:
     ----------
     x_train
         Inputs, shape ``(sample, input)`` or, for networks with spatial layers,
-        ``(sample, *space, channel)``; floats. Their dtype is the precision of the run.
+        ``(sample, *space, channel)``: floats, or numbers of other types, lists, frames or tensors.
+        float32 and float64 are the precision of the run; all others become float64.
     y_train
         Targets, shape ``(sample,)`` or ``(sample, output)``: numbers for ``mse``, ±1 for
         ``logistic``, class indices for ``cross_entropy``. For networks with an output at each
@@ -33,7 +32,7 @@ class Dataset:
     Raises
     ------
     InvalidInput
-        For wrong shapes, numbers of samples or inputs that do not agree, integer inputs, NaN or
+        For wrong shapes, numbers of samples or inputs that do not agree, missing values, NaN or
         infinity anywhere, masked arrays, numbers that overflow in the precision of the run, and
         integers that this precision cannot represent.
 
@@ -51,10 +50,10 @@ class Dataset:
 
     def __init__(
         self,
-        x_train: ArrayLike | Sequence[Any],
-        y_train: ArrayLike | Sequence[Any],
-        x_test: ArrayLike | Sequence[Any] | None = None,
-        y_test: ArrayLike | Sequence[Any] | None = None,
+        x_train: Any,  # frames and tensors, too, of packages that need not be there
+        y_train: Any,
+        x_test: Any = None,
+        y_test: Any = None,
     ):
         known("x_train", x_train)
         x = samples("x_train", x_train)
@@ -117,8 +116,8 @@ class Dataset:
 def _targets(name: str, y: Any, x: np.ndarray) -> np.ndarray:
     known(name, y)
     y = np.asarray(as_array(name, y))
-    if y.dtype.kind not in "fiu":
-        raise InvalidInput(f"{name}: wanted numbers, got dtype {y.dtype}.")
+    if y.dtype.kind not in "biu":  # integers are numbers for some losses, classes for others
+        y = as_floats(name, y)
     if y.ndim not in (1, 2, 3) or len(y) != len(x):
         raise InvalidInput(
             f"{name}: wanted shape ({len(x)},) or ({len(x)}, output) for {len(x)} samples, or "
@@ -128,5 +127,5 @@ def _targets(name: str, y: Any, x: np.ndarray) -> np.ndarray:
         raise InvalidInput(f"{name}: has NaN or infinite entries; drop those samples.")
     if y.dtype.kind == "f":
         return convert(name, y, x.dtype)
-    convert(name, y, x.dtype)  # integers are numbers for some losses, classes for others
+    convert(name, y, x.dtype)
     return convert(name, y, np.int32)

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from dataclasses import replace
-from itertools import groupby
 
 import jax
 import numpy as np
 
-from largen.architectures import (
-    Layer,
-    Repeat,
-    Residual,
-    Serial,
-    depth,
-    fingerprint,
-    map_layers,
-    serial,
-)
+from largen.architectures import fingerprint, of_any_depth
 from largen.parameterizations import Parameterization
 from largen.runs.run import Run
 
@@ -42,7 +30,7 @@ def identity_of(run: Run) -> dict[str, str]:
     with jax.enable_x64(False), np.errstate(over="ignore"):
         words = {
             "net": fingerprint(run.net),
-            "net of any depth": fingerprint(map_layers(run.net, _endless)),
+            "net of any depth": fingerprint(of_any_depth(run.net)),
             "parameterization": _as_saved(run.param),
             "optimizer": repr(run.optimizer),
             "loss": run.loss.fingerprint(data.y_train, run.output_shape),
@@ -60,29 +48,3 @@ def _as_saved(param: Parameterization) -> str:
     for name, saved in Parameterization.saved_names.items():
         text = text.replace(f", {name}=", f", {saved}=")
     return text
-
-
-def _endless(layer: Layer, path: tuple[int, ...]) -> Layer:
-    """Return a repetition with infinitely many copies instead of a finite number.
-
-    A single repetition is written without ``repeat``: it is a residual block, or several in a row.
-    """
-    if isinstance(layer, Repeat) and depth(layer) > 0:
-        return replace(layer, times=math.inf)
-    if isinstance(layer, Serial) and not path:
-        parts: list[Layer] = []
-        for alike, group in groupby(layer.parts, lambda part: isinstance(part, Residual)):
-            blocks = tuple(group)
-            parts += [Repeat(_period(blocks), math.inf)] if alike else blocks
-        return Serial(tuple(parts))
-    return layer
-
-
-def _period(blocks: tuple[Layer, ...]) -> Layer:
-    """Return the shortest sequence of blocks of which these are copies."""
-    size = next(
-        size
-        for size in range(1, len(blocks) + 1)
-        if len(blocks) % size == 0 and blocks == blocks[:size] * (len(blocks) // size)
-    )
-    return blocks[0] if size == 1 else serial(*blocks[:size])

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Shaped
 
-from largen.arrays import as_array, finite_result, floating, is_traced, precision
+from largen.arrays import as_array, as_floats, finite_result, floating, is_traced, precision
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.scalars import flag
@@ -133,6 +133,8 @@ class MeanOverPositions:
 def _alike(sample: Callable[[Any, Any], Any], f: Any, y: Any) -> tuple[Any, Any]:
     """Check outputs and targets of the same samples; traced ones by their shape."""
     f, y = floating("f", f), as_array("y", y)
+    if y.dtype.kind not in "biu":  # integers may be classes
+        y = as_floats("y", y)
     deepest = 3 if isinstance(sample, MeanOverPositions) else 2
     if any(a.ndim not in range(deepest - 1, deepest + 1) for a in (f, y)) or len(f) != len(y):
         axes = "(sample, position[, output])" if deepest == 3 else "(sample,) or (sample, output)"

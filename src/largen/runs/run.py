@@ -15,6 +15,7 @@ from largen.architectures import Layer, layers_of, output_positions, weight_site
 from largen.arrays import numbers
 from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.parameterizations import GradientFlow, Optimizer, Parameterization, Stepped
+from largen.programs import Program, program_of
 from largen.runs.dataset import Dataset
 from largen.runs.losses import Loss, check_loss, check_targets
 from largen.runs.losses import loss as as_loss
@@ -148,6 +149,11 @@ class Run:
             name: getattr(self, name) for name in self.__dataclass_fields__ if name != "recorded"
         }
         return Run(**{**own, "times": self.recorded or None, **arguments})
+
+    @cached_property
+    def program(self) -> Program:
+        """The operations of the network, which theories read."""
+        return program_of(self.net, self.data.inputs)
 
     @cached_property
     def times(self) -> np.ndarray:

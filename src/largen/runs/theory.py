@@ -66,6 +66,9 @@ class Theory(ABC):
         initialisation. If so, :meth:`condition` is defined.
     has_positions
         An attribute of the class: whether it covers networks with an output at each position.
+    papers
+        An attribute of the class: the papers that :func:`largen.cite` names for its results, as
+        BibTeX entries, or as keys of ``largen.bibliography.references()``.
 
     Examples
     --------
@@ -94,6 +97,7 @@ class Theory(ABC):
     name: ClassVar[str]
     random_outputs: ClassVar[bool] = False
     has_positions: ClassVar[bool] = False
+    papers: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     @abstractmethod

@@ -176,8 +176,6 @@ class Trajectory(Result):
         f_train_fluctuation_covariance: np.ndarray
         f_train_shift: np.ndarray
         f_test_shift: np.ndarray
-        f_train_shift_error: np.ndarray
-        f_test_shift_error: np.ndarray
         record_step: np.ndarray
         feature_kernel: np.ndarray
         gradient_kernel: np.ndarray

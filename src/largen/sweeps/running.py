@@ -107,11 +107,14 @@ def sweep(
 
     Examples
     --------
-    >>> from largen.transfer.torch.models import ResidualMLP
+    >>> from torch import nn
+    >>> def mlp(width, depth):
+    ...     hidden = [m for _ in range(depth) for m in (nn.Linear(width, width), nn.ReLU())]
+    ...     return nn.Sequential(nn.Linear(64, width), *hidden, nn.Linear(width, 2))
     >>> draw = np.random.default_rng(0)
     >>> x = draw.normal(size=(256, 64)).astype("float32")
     >>> task = Task(x, (x[:, 0] > 0).astype(int), steps=20)
-    >>> found = sweep(ResidualMLP, task, lrs=[2**-4, 2**-2, 1.0], base=(16, 2), widths=[16, 32],
+    >>> found = sweep(mlp, task, lrs=[2**-4, 2**-2, 1.0], base=(16, 2), widths=[16, 32],
     ...               schemes=["mup"])
     >>> dict(found.data["loss"].sizes)
     {'scheme': 1, 'width': 2, 'depth': 1, 'seed': 1, 'lr': 3}

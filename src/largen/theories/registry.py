@@ -37,7 +37,7 @@ def registered() -> tuple[type[Theory], ...]:
     mean field, one hidden layer
     mean field, deep
     mean field, infinite depth
-    mean field, attention
+    mean field, branches and attention
     """
     return tuple(_THEORIES.values())
 
@@ -78,7 +78,7 @@ def register(theory: Kind) -> Kind:
     >>> import largen as lg
     >>> lg.theories.unregister(lg.theories.AttentionMeanField)
     >>> lg.theories.register(lg.theories.AttentionMeanField).name
-    'mean field, attention'
+    'mean field, branches and attention'
     """
     check_theory("theory", theory)
     if theory.name in _THEORIES:

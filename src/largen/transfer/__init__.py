@@ -7,7 +7,6 @@ PyTorch.
 """
 
 from largen._submodules import submodules
-from largen.transfer.audits import Audit, Audited
 from largen.transfer.coordinates import CoordinateCheck, LayerSlopes
 from largen.transfer.diagnoses import Change, Diagnosis
 from largen.transfer.plan import Plan, plan_from_json
@@ -18,8 +17,6 @@ from largen.transfer.schedules import constant, warmup_cosine
 
 __all__ = [
     "ROLES",
-    "Audit",
-    "Audited",
     "Change",
     "CoordinateCheck",
     "Diagnosis",

@@ -57,9 +57,9 @@ def test_contract_of_scikit_learn(estimator, monkeypatch):
 @pytest.mark.parametrize(
     ("estimator", "kind"),
     [
-        (lg.NNGPRegressor(NET, noise=0.1), "nngp"),
-        (lg.NTKRegressor(NET, noise=0.1), "ntk"),
-        (lg.NTKRegressor(NET, noise=0.1, kind="ntk-gp"), "ntk-gp"),
+        (lg.NNGPRegressor(NET, noise=0.1, normalize_y=False), "nngp"),
+        (lg.NTKRegressor(NET, noise=0.1, normalize_y=False), "ntk"),
+        (lg.NTKRegressor(NET, noise=0.1, kind="ntk-gp", normalize_y=False), "ntk-gp"),
     ],
 )
 def test_regressors_are_the_posteriors(estimator, kind):
@@ -188,7 +188,8 @@ def test_flow_is_the_kernel_limit_at_its_time():
     data = lg.Dataset(X, Y, X_TEST, Y)
     run = lg.Run(NET, lg.ntk(), data, optimizer=lg.gradient_flow(1.0), times=np.array([0.0, 7.0]))
     limit = lg.solve(run)
-    mean, std = lg.KernelFlowRegressor(NET, time=7.0).fit(X, Y).predict(X_TEST, return_std=True)
+    model = lg.KernelFlowRegressor(NET, time=7.0, normalize_y=False).fit(X, Y)
+    mean, std = model.predict(X_TEST, return_std=True)
     np.testing.assert_allclose(mean, limit.f_test[-1], atol=1e-10)
     np.testing.assert_allclose(std, limit.f_test_std[-1], atol=1e-10)
     late = lg.KernelFlowRegressor(NET, time=1e12).fit(X, Y).predict(X_TEST)
@@ -271,7 +272,8 @@ def test_bad_times_and_weights(options, message):
 def test_rows_as_images():
     """Rows are reshaped for convolutions: the posterior of the images themselves."""
     net = lg.serial(lg.Conv((2, 2)), lg.Activation("relu"), lg.Flatten(), lg.Dense())
-    model = lg.NTKRegressor(net, noise=0.1, sample_shape=(2, 2, 1)).fit(X, Y)
+    options = {"noise": 0.1, "sample_shape": (2, 2, 1), "normalize_y": False}
+    model = lg.NTKRegressor(net, **options).fit(X, Y)
     given = lg.posterior(net, X.reshape(30, 2, 2, 1), Y, kind="ntk", noise=0.1)
     wanted = given.predict(X_TEST.reshape(30, 2, 2, 1)).mean
     np.testing.assert_allclose(model.predict(X_TEST), wanted, rtol=1e-12)
@@ -289,7 +291,8 @@ SPATIAL |= {"sample_shape": (4, 1)}
 def test_masks_are_those_of_the_posterior():
     """Also of weighted samples, some of which are left out with their masks."""
     weight = np.tile([0, 1, 2], 10)
-    model = lg.NNGPRegressor(**SPATIAL, noise=0.1).fit(X, Y, sample_weight=weight, mask=THERE)
+    model = lg.NNGPRegressor(**SPATIAL, noise=0.1, normalize_y=False)
+    model.fit(X, Y, sample_weight=weight, mask=THERE)
     x, y, there = (np.repeat(a, weight, axis=0) for a in (X.reshape(30, 4, 1), Y, THERE))
     given = lg.posterior(SPATIAL["net"], x, y, noise=0.1, mask=there)
     wanted = given.predict(X_TEST.reshape(30, 4, 1), mask=THERE_TEST, covariance=True)

@@ -1,11 +1,13 @@
 """Weight decay in the kernel limit, against wide networks and against exact cases."""
 
+import jax
 import numpy as np
 import pytest
 
 import largen as lg
 from largen.errors import NoTheory
 from largen.parameterizations import canonical_form
+from largen.programs import program_of
 from largen.theories.kernel_limit import KernelLimit
 from largen.theories.kernel_limit.decay import degree
 
@@ -84,7 +86,7 @@ def test_decay_without_data_shrinks_the_output():
     [
         (lg.mlp(1, "tanh"), "tanh is not of degree one"),
         (lg.mlp(1, "relu", bias_std=0.1), "it has the bias 0.bias"),
-        (lg.residual_mlp(2, "relu"), "Residual"),
+        (lg.residual_mlp(2, "relu"), r"Residual.* joins values of degrees 1 and 2"),
     ],
 )
 def test_others_are_refused(net, words):
@@ -96,4 +98,34 @@ def test_sums_and_orders_of_axes_are_linear():
     net = lg.serial(
         lg.Axes("CT"), lg.Conv((2,)), lg.Activation("relu"), lg.GlobalSumPool(), lg.Dense()
     )
-    assert degree(net, canonical_form(lg.ntk(), net, lg.gd(0.1), (2, 5))) == 2
+    form = canonical_form(lg.ntk(), net, lg.gd(0.1), (2, 5))
+    assert degree(program_of(net, (2, 5)), form) == 2
+
+
+RELU_DENSE = lg.serial(lg.Activation("relu"), lg.Dense())
+
+
+@pytest.mark.parametrize(
+    ("middle", "want"),
+    [
+        (lg.Residual(RELU_DENSE, shortcut=lg.Dense()), 3),
+        (lg.Concatenate(lg.Dense(), RELU_DENSE), 3),
+        (lg.Product(lg.Dense(), RELU_DENSE), 5),
+        (lg.Product(lg.Activation("relu"), lg.serial(RELU_DENSE, RELU_DENSE)), 5),
+        (lg.repeat(RELU_DENSE, 3), 5),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_degrees_of_networks_with_branches_are_those_of_networks(middle, want):
+    """f(aθ) = a^Λ f(θ), weight by weight, in a network of width 8."""
+    net = lg.serial(lg.Dense(), middle, lg.Dense())
+    form = canonical_form(lg.ntk(), net, lg.gd(0.1), 3)
+    assert degree(program_of(net, 3), form) == want
+    network = lg.finite_network(net, lg.ntk(), width=8, inputs=3)
+    params = network.init(0, np.float64)
+    with jax.enable_x64(True):
+        once, twice = (
+            network.apply(jax.tree.map(factor.__mul__, params), X)
+            for factor in np.float64([1.0, 2.0])
+        )
+    np.testing.assert_allclose(twice, 2.0**want * once, rtol=1e-9)

@@ -9,7 +9,8 @@ from tests.theories.mean_field.deep.test_against_networks import KERNELS, assert
 import largen as lg
 from largen.errors import NoRule, NoTheory
 from largen.expectations import activation
-from largen.theories.chains.chain import chain
+from largen.programs import program_of
+from largen.theories.chains.chain import affine_chain
 from largen.theories.chains.normalized import NormalizedActivation, pull_back, slopes
 
 RNG = np.random.default_rng(6)
@@ -22,7 +23,7 @@ RELU, TANH = lg.Activation("relu"), lg.Activation("tanh")
 @pytest.mark.parametrize("norm", [lg.LayerNorm(eps=0.4), lg.RMSNorm(eps=0.4)])
 def test_gradient_through_a_normalisation(norm):
     """[v − ⟨v⟩ − h̃⟨h̃v⟩]/σ is what autodiff gives for any number of neurons, ε included."""
-    phi = NormalizedActivation(activation("tanh"), norm)
+    phi = NormalizedActivation(activation("tanh"), isinstance(norm, lg.LayerNorm), norm.eps)
     with jax.enable_x64(True):
         h, z = (jnp.asarray(RNG.standard_normal((3, 7)) + 0.5) for _ in range(2))
 
@@ -81,7 +82,7 @@ REFUSED = {
 def test_refusals(name):
     layers, inputs, error, words = REFUSED[name]
     with pytest.raises(error, match=words):
-        chain(serial(*layers), inputs)
+        affine_chain(program_of(serial(*layers), inputs))
 
 
 def test_response_functions_are_refused():

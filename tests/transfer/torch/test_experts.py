@@ -15,7 +15,8 @@ from tests.transfer.mixtures import Fused, Mixture, Net
 from torch.nn import functional as F
 
 from largen.errors import InvalidInput
-from largen.transfer.torch import audit, coordinate_check, scale
+from largen.transfer.torch import coordinate_check, scale
+from tools.audit import audit
 
 SEEDS = 6
 OPTIMIZERS = {"sgd": (torch.optim.SGD, 0.02), "adam": (torch.optim.Adam, 1e-3)}

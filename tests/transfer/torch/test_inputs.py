@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from largen.transfer.torch.examples import made_up
-from largen.transfer.torch.quiet import Quiet
+from tools.audit.quiet import Quiet
 
 IDS, FEATURES, WIDTH = 11, 5, 8
 

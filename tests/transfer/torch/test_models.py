@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from examples.models import CharacterGPT, ConvResNet, ViT
+from examples.models.transformer import Attention
+from examples.tasks import characters_task
 from largen.errors import InvalidInput
 from largen.sweeps import sweep
-from largen.sweeps.tasks import characters_task
 from largen.transfer.torch import scale
-from largen.transfer.torch.models import CharacterGPT, ConvResNet, ViT
-from largen.transfer.torch.models.transformer import Attention
 
 BASE, TARGET = {"width": 8, "depth": 4}, {"width": 16, "depth": 8}
 

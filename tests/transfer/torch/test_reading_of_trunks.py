@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from largen.transfer.torch import scale
-from largen.transfer.torch.quiet import Quiet
+from tools.audit.quiet import Quiet
 
 BASE, TARGET = {"width": 8, "depth": 2}, {"width": 8, "depth": 4}
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from examples.models import ResidualMLP
 from largen.errors import InvalidInput
 from largen.transfer.replicas import Replica
 from largen.transfer.schedules import warmup_cosine
 from largen.transfer.torch import scale
 from largen.transfer.torch.gradients import Batched, OneByOne
-from largen.transfer.torch.models import ResidualMLP
 from largen.transfer.torch.optimizers import OPTIMIZERS
 from largen.transfer.torch.replicas import Stack, cross_entropy, train_replicas
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
 from largen.experiments.distances import chosen_samples
 from largen.experiments.exponents.fit import exponent, exponent_of_sum
@@ -24,6 +25,7 @@ from largen.scalars import integer, random_key, real
 FEWEST, NARROWEST = 3, 4
 
 
+@cites("golikov2020towards")
 def measure_exponents(
     run: Run,
     widths: Sequence[int],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import Dense, Elementwise, Layer, Serial, parts_of
+from largen.architectures import Layer
 from largen.networks import FiniteNetwork
+from largen.programs import Affine, Function, program_of
 
 # The groups of quantities, in the order of the report, with descriptions.
 GROUPS = {
@@ -52,10 +55,11 @@ def quantities(
         moved = jnp.mean((after - before) ** 2)
         found["relative", name] = moved / network.table[name].init_std ** 2
         found["absolute", name] = moved
-    before, after = (_capture(network, params, x) for params in (start, end))
-    weights = [name for name in names if name.endswith("weight")]
-    for name, one, two in zip(weights[1:], before[1:], after[1:], strict=True):
-        found["features", name] = jnp.mean((two - one) ** 2)
+    before, after = (network.module.inputs(params, x) for params in (start, end))
+    features: dict[str, list[Any]] = {}
+    for (name, one), (_, two) in list(zip(before, after, strict=True))[1:]:
+        features.setdefault(name, []).append(jnp.mean((two - one) ** 2))
+    found |= {("features", name): sum(uses) / len(uses) for name, uses in features.items()}
     f = [network.outputs_of(params, x) for params in (start, end)]
     found |= {("outputs", "f at start"): f[0], ("outputs", "δf"): f[1] - f[0]}
     if terms:
@@ -73,12 +77,17 @@ def decomposition(network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[
 
     Golikov, *Towards a general theory of infinite-width limits of neural classifiers*, (11).
     """
-    activation = parts_of(network.net)[1]
-    assert isinstance(activation, Elementwise)
-    w0, w1, a0, a1 = (params[i]["weight"] for i in (0, 2) for params in (start, end))
-    into, out = (network.table[f"{place}.weight"].multiplier for place in (0, 2))
+    program = program_of(network.net, network.inputs)
+    function = program.operations[2]
+    assert isinstance(function, Function)
+    w0, w1, a0, a1 = (
+        reduce(getitem, weight.path, params)["weight"]
+        for weight in program.weights
+        for params in (start, end)
+    )
+    into, out = (network.table[f"{each.name}.weight"].multiplier for each in program.weights)
     h = into * x @ w1
-    gates = jnp.where(h == 0, 0, activation.activation(h) / jnp.where(h == 0, 1, h))
+    gates = jnp.where(h == 0, 0, function.phi(h) / jnp.where(h == 0, 1, h))
     steady, moving = (gates * (into * x @ w) for w in (w0, w1 - w0))
     return {
         "∅": out * steady @ a0,
@@ -90,18 +99,14 @@ def decomposition(network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[
 
 def has_terms(net: Layer) -> bool:
     """Whether the decomposition applies: one hidden layer, no biases, relu or leaky relu."""
-    match net:
-        case Serial((Dense(bias_std=0), Elementwise() as layer, Dense(bias_std=0))):
-            phi = layer.activation
+    program = program_of(net)
+    match program.operations[1:]:
+        case (Affine(dense=True), Function(phi=phi), Affine(dense=True)):
+            pass
         case _:
             return False
+    if any(weight.bias_std for weight in program.weights):
+        return False
     one = np.asarray(phi(jnp.asarray([1.0, -1.0])))
     two = np.asarray(phi(jnp.asarray([3.0, -3.0])))
     return bool(np.allclose(two, 3 * one, rtol=1e-5) and not np.isclose(one.sum(), 0))
-
-
-def _capture(network: FiniteNetwork, params: Any, x: Any) -> list[Any]:
-    """Return the input of each affine map, from the first to the last."""
-    module = network.module
-    _, captures = module.forward(params, x, module.taps(len(x), x.dtype))
-    return jax.tree.leaves(captures)

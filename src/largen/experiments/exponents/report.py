@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from largen.bibliography import cites
 from largen.experiments.exponents.quantities import GROUPS
 from largen.experiments.power_law import PowerLaw
 from largen.parameterizations import Classification
@@ -66,6 +67,7 @@ class MeasuredExponent:
         return self.predicted is None or not low <= float(self.predicted) <= high
 
 
+@cites("golikov2020towards")
 class MeasuredExponents(Result):
     """Exponents of N, measured and predicted; made by :func:`largen.measure_exponents`.
 

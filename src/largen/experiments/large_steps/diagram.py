@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.arrays import precision
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, OutOfMemory, instance_of
 from largen.finite_width.training.large_steps import (
     LOST,
@@ -37,6 +38,7 @@ WHAT = "lg.catapult_diagram"
 MOST_SEEDS = 10**4
 
 
+@cites("lewkowycz2020large", "bahri2022les")
 @dataclass(frozen=True, repr=False)
 class CatapultDiagram(Result):
     """Large steps over reduced rates and widths; made by :func:`catapult_diagram`.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.arrays import numbers
+from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
 from largen.finite_width.training.one_sample import (
     at_infinite_width,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@cites("lewkowycz2020large", "bahri2022les")
 @dataclass(frozen=True, repr=False)
 class Catapult(Result):
     """The training of a linear network on one sample; made by :func:`catapult`.

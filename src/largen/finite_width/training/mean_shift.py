@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import Dense, Elementwise, layers_of
 from largen.errors import NoTheory
 from largen.finite_width.training.closed_form import (
     derivatives,
@@ -31,6 +30,8 @@ from largen.finite_width.training.exponentials import convolve, risen
 from largen.interrupts import check as check_interrupts
 from largen.networks.network import FiniteNetwork
 from largen.parameterizations.distributions import from_normal
+from largen.programs import Affine, Function, program_of
+from largen.programs.rewriting import unrolled
 from largen.runs import Run
 
 NODES = 12  # of a panel of time
@@ -85,14 +86,15 @@ def check(run: Run, what: str) -> None:
     NoTheory
         The message says what is missing.
     """
-    layers = list(layers_of(run.net))
-    one_hidden = len(layers) == 3 and isinstance(layers[1], Elementwise)
-    if not one_hidden or not isinstance(layers[0], Dense) or not isinstance(layers[2], Dense):
-        raise NoTheory(
-            f'{what}: wanted one hidden layer, such as lg.mlp(1, "tanh"), whose neurons are '
-            f"independent, got {run.net!r}. For deeper networks average lg.predict_training over "
-            "initialisations."
-        )
+    match unrolled(program_of(run.net, run.data.inputs)).operations[1:]:
+        case (Affine(dense=True), Function(), Affine(dense=True)):
+            pass
+        case _:
+            raise NoTheory(
+                f'{what}: wanted one hidden layer, such as lg.mlp(1, "tanh"), whose neurons are '
+                f"independent, got {run.net!r}. For deeper networks average lg.predict_training "
+                "over initialisations."
+            )
     one, four = (run.param.table(run.net, width=n, inputs=run.data.inputs) for n in (1, 4))
     for row in one.rows:
         now, then = row.rule, four[row.name]

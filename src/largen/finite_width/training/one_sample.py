@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import Activation, Dense, layers_of
 from largen.errors import InvalidInput, NoTheory
 from largen.parameterizations import GradientDescent, RuleTable
+from largen.programs import Affine, Function, Operation, program_of
+from largen.programs.rewriting import unrolled
 from largen.runs import Loss, Run
 
 WHAT = "lg.catapult"
@@ -62,14 +63,15 @@ def check(run: Run) -> None:
     NoTheory
         For another network or optimizer; the message names what is missing.
     """
-    layers = [each for each in layers_of(run.net) if not _identity(each)]
-    if len(layers) != 2 or not all(isinstance(each, Dense) for each in layers):
+    program = unrolled(program_of(run.net, run.data.inputs))
+    operations = [each for each in program.operations[1:] if not _identity(each)]
+    if len(operations) != 2 or not all(isinstance(o, Affine) and o.dense for o in operations):
         raise NoTheory(
             f'{WHAT}: wanted a linear network with one hidden layer, lg.mlp(1, "linear"), got '
             f"{run.net!r}: no other has closed equations for f and λ. lg.catapult_diagram trains "
             "networks."
         )
-    if any(each.bias_std for each in layers):  # pyright: ignore[reportAttributeAccessIssue]
+    if any(weight.bias_std for weight in program.weights):
         raise NoTheory(f"{WHAT}: biases have an order parameter of their own; take bias_std=0.")
     optimizer = run.optimizer
     if not isinstance(optimizer, GradientDescent) or optimizer.momentum or optimizer.weight_decay:
@@ -86,8 +88,8 @@ def check(run: Run) -> None:
         )
 
 
-def _identity(layer: Any) -> bool:
-    return isinstance(layer, Activation) and layer.function.name == "linear"
+def _identity(operation: Operation) -> bool:
+    return isinstance(operation, Function) and operation.phi.name == "linear"
 
 
 def at_width(run: Run, width: int) -> OneSample:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from largen.architectures import Elementwise, Layer, MaxPool, layers_of
+from largen.architectures import Layer
 from largen.errors import NoTheory
 from largen.expectations.nodes import kinks_of
+from largen.programs import Function, Maximum, program_of
 
 
 def check_smooth(net: Layer, what: str) -> None:
@@ -15,18 +16,16 @@ def check_smooth(net: Layer, what: str) -> None:
     NoTheory
         The message names the layer that is not smooth.
     """
-    for layer in layers_of(net):
-        if isinstance(layer, MaxPool):
-            where = "where two entries of a window are equal"
-        elif isinstance(layer, Elementwise):
-            kinks = kinks_of(layer.activation)
-            if not kinks and not layer.activation.jumps:
+    for operation, layer in program_of(net).with_sources():
+        match operation:
+            case Maximum():
+                where = "where two entries of a window are equal"
+            case Function(phi=phi) if (kinks := kinks_of(phi)) or phi.jumps:
+                where = f"at {', '.join(f'{kink:g}' for kink in kinks[:4])}"
+            case _:
                 continue
-            where = f"at {', '.join(f'{kink:g}' for kink in kinks[:4])}"
-        else:
-            continue
         raise NoTheory(
-            f"{what}: {layer!r} is not smooth {where}. About √n neurons pass such a place during "
+            f"{what}: {layer} is not smooth {where}. About √n neurons pass such a place during "
             "training, which derivatives do not see: the mass δ(h) that φ'' has there is missing "
             "from them, and the prediction is worse than that of the constant kernel. "
             "lg.linearize has the latter; lg.train trains the network."

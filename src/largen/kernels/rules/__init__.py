@@ -12,8 +12,8 @@ from largen.kernels.rules.dispatch import (
     simplify,
     wanted,
 )
+from largen.kernels.rules.distributions import DATA, Nature, OnlyByNetworks, nature_behind, natures
 from largen.kernels.rules.infinite_depth import InfiniteDepth, infinite_stack
-from largen.kernels.rules.natures import DATA, Nature, OnlyByNetworks, nature_behind, natures
 from largen.kernels.rules.planning import (
     CrossesCopies,
     pairs_of_functions,

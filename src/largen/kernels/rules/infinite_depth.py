@@ -30,8 +30,8 @@ from largen.expectations.watching import add_requests, current_watch, separate_w
 from largen.kernels.rules.biased_depth import BiasedDepth, with_biases
 from largen.kernels.rules.depth_steps import StreamConstants, integrate, usual_steps
 from largen.kernels.rules.dispatch import States, rule, wanted
+from largen.kernels.rules.distributions import ENTRY, GAUSSIAN, Nature, nature_behind, natures
 from largen.kernels.rules.homogeneous_depth import HomogeneousDepth, in_closed_form
-from largen.kernels.rules.natures import ENTRY, GAUSSIAN, Nature, nature_behind, natures
 from largen.kernels.rules.planning import requirements
 from largen.kernels.rules.running import run
 from largen.kernels.state import KernelState, Wanted

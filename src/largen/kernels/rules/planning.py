@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from largen.expectations import ActivationFunction, activation
 from largen.kernels.rules.dispatch import wanted
-from largen.kernels.rules.natures import ENTRY, Nature, OnlyByNetworks, natures
+from largen.kernels.rules.distributions import ENTRY, Nature, OnlyByNetworks, natures
 from largen.kernels.state import Wanted
 from largen.programs import (
     Affine,

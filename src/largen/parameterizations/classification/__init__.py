@@ -2,6 +2,7 @@
 
 One hidden layer of leaky relu under gradient descent (``one_hidden_layer``, ``plane``) follows
 Golikov, *Towards a general theory of infinite-width limits of neural classifiers*; networks of
-any depth (``chain``, ``deep``, ``report``) carry the same argument through the layers. The public
+any depth (``scaled_program``, ``recursion``, ``deep``, ``report``) carry the same argument through
+the operations. The public
 functions are in ``by_exponents``.
 """

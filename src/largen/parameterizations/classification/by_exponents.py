@@ -7,11 +7,12 @@ from numbers import Integral
 from typing import Any
 
 from largen.architectures import Layer, mlp
+from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of, one_of
-from largen.parameterizations.classification.chain import affine_maps, chain
-from largen.parameterizations.classification.deep import classify_chain
+from largen.parameterizations.classification.deep import classify_program
 from largen.parameterizations.classification.plane import ScalingClass, classify_scaling
 from largen.parameterizations.classification.report import Classification
+from largen.parameterizations.classification.scaled_program import scaled_program
 from largen.parameterizations.exponents import exact
 from largen.parameterizations.optimizers import (
     Adam,
@@ -36,6 +37,7 @@ _OPTIMIZERS = {
 }
 
 
+@cites("golikov2020towards")
 def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass:
     """Return the infinite-width limit of a scaling of one hidden layer, by exact arithmetic.
 
@@ -85,6 +87,7 @@ def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass
     return classify_scaling(exact("q_sigma", q_sigma), first, second)
 
 
+@cites("golikov2020towards", "pehlevan2023lecture")
 def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classification:
     """Return the infinite-width limit that a parameterization gives a network, with reasons.
 
@@ -135,10 +138,10 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     instance_of("param", param, Parameterization, "a parameterization such as lg.mup()")
     net = _network(net)
     name, adaptive, eps = _optimizer(optimizer)
-    steps = chain(net, param.table(net, adam(1.0) if adaptive else gd(1.0)), adaptive)
-    maps = affine_maps(steps)
+    network = scaled_program(net, param.table(net, adam(1.0) if adaptive else gd(1.0)), adaptive)
+    maps = network.maps
     layers = f"{len(maps) - 1} hidden layer{'s' if len(maps) > 2 else ''}"
-    report = classify_chain(f"{param}, {layers}, {name}", steps, adaptive=adaptive, eps=eps)
+    report = classify_program(f"{param}, {layers}, {name}", network, adaptive=adaptive, eps=eps)
     if len(maps) != 2 or adaptive or any(layer.bias for layer in maps):
         return report
     into, out = (layer.weight for layer in maps)

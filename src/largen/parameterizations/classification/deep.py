@@ -22,13 +22,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from largen.parameterizations.classification.chain import (
-    Chain,
-    Map,
-    affine_maps,
-    gradient,
-    with_smaller_rates,
-)
 from largen.parameterizations.classification.orders import (
     ZERO,
     Order,
@@ -38,33 +31,40 @@ from largen.parameterizations.classification.orders import (
     show,
 )
 from largen.parameterizations.classification.recursion import (
+    MapOrders,
     Moved,
-    Signal,
     State,
     advance,
-    signals,
+    orders_of,
 )
 from largen.parameterizations.classification.report import Classification, Kind, LayerScaling
+from largen.parameterizations.classification.scaled_program import (
+    MapExponents,
+    ScaledProgram,
+    gradient,
+)
 
-History = list[tuple[Signal, ...]]
+History = list[tuple[MapOrders, ...]]
 
 
-def classify_chain(title: str, steps: Chain, *, adaptive: bool, eps: bool) -> Classification:
+def classify_program(
+    title: str, net: ScaledProgram, *, adaptive: bool, eps: bool
+) -> Classification:
     """Return the class of a network's scaling.
 
     Parameters
     ----------
     title
         The title of the report.
-    steps
-        The network as a chain of affine maps.
+    net
+        The network.
     adaptive
         Whether the size of updates is the rate, whatever the gradient.
     eps
         Whether the optimizer has an ε > 0, to be compared with the gradients.
     """
-    state, history, violated = _train(steps, adaptive)
-    maps, late = affine_maps(steps), history[-1]
+    state, history, violated = _train(net, adaptive)
+    maps, late = net.maps, history[-1]
     layers = tuple(map(_layer, maps, late, state))
     if violated:
         kind: Kind = "unstable"
@@ -81,34 +81,36 @@ def classify_chain(title: str, steps: Chain, *, adaptive: bool, eps: bool) -> Cl
         moved=tuple(orders[-1].change for orders in history),
         violated=violated,
         notes=_notes(maps, late, adaptive and eps),
-        stable_rate=_stable_rate(steps, adaptive) if kind == "unstable" else None,
+        stable_rate=_stable_rate(net, adaptive) if kind == "unstable" else None,
     )
 
 
-def _train(steps: Chain, adaptive: bool) -> tuple[State, History, tuple[str, ...]]:
+def _train(net: ScaledProgram, adaptive: bool) -> tuple[State, History, tuple[str, ...]]:
     """Iterate until the orders settle or something grows.
 
     The increments' orders are the least solution of max-plus polynomial equations, one for each
     weight and bias. A recursion of this kind that still changes after as many steps as it has
     unknowns has gone around a cycle of positive gain, and grows without bound.
     """
-    maps = affine_maps(steps)
+    maps = net.maps
     state: State = tuple(Moved() for _ in maps)
-    history = [signals(steps, state)]
+    history = [orders_of(net, state)]
     unknowns = sum(1 if layer.bias is None else 2 for layer in maps)
     for step in range(unknowns + 2):
         growing = _growing(maps, history[-1], step)
         if growing:
             return state, history, growing
-        after = advance(steps, state, adaptive)
+        after = advance(net, state, adaptive)
         if after == state:
             return state, history, ()
         state = after
-        history.append(signals(steps, state))
+        history.append(orders_of(net, state))
     return state, history, ("stable: updates grow in order with every step",)
 
 
-def _growing(maps: tuple[Map, ...], now: tuple[Signal, ...], step: int) -> tuple[str, ...]:
+def _growing(
+    maps: tuple[MapExponents, ...], now: tuple[MapOrders, ...], step: int
+) -> tuple[str, ...]:
     when = "at initialisation" if step == 0 else f"after step {step}"
     return tuple(
         f"stable: {_what(layer)} of order {show(signal.now)} {when}"
@@ -117,11 +119,11 @@ def _growing(maps: tuple[Map, ...], now: tuple[Signal, ...], step: int) -> tuple
     )
 
 
-def _what(layer: Map) -> str:
+def _what(layer: MapExponents) -> str:
     return "outputs" if layer.role == "output" else f"preactivations of {layer.name}"
 
 
-def _kind(maps: tuple[Map, ...], late: tuple[Signal, ...]) -> Kind:
+def _kind(maps: tuple[MapExponents, ...], late: tuple[MapOrders, ...]) -> Kind:
     outputs, hidden = late[-1], late[:-1]
     if below(outputs.change, ZERO):
         return "vanishing" if below(outputs.now, ZERO) else "stuck at initialisation"
@@ -136,7 +138,7 @@ def _kind(maps: tuple[Map, ...], late: tuple[Signal, ...]) -> Kind:
     return "feature learning"
 
 
-def _layer(layer: Map, signal: Signal, moved: Moved) -> LayerScaling:
+def _layer(layer: MapExponents, signal: MapOrders, moved: Moved) -> LayerScaling:
     return LayerScaling(
         layer.name,
         layer.role,
@@ -148,7 +150,9 @@ def _layer(layer: Map, signal: Signal, moved: Moved) -> LayerScaling:
     )
 
 
-def _notes(maps: tuple[Map, ...], late: tuple[Signal, ...], eps: bool) -> tuple[str, ...]:
+def _notes(
+    maps: tuple[MapExponents, ...], late: tuple[MapOrders, ...], eps: bool
+) -> tuple[str, ...]:
     notes = []
     small = [
         layer.name
@@ -170,20 +174,20 @@ def _notes(maps: tuple[Map, ...], late: tuple[Signal, ...], eps: bool) -> tuple[
     return tuple(notes)
 
 
-def _stable_rate(steps: Chain, adaptive: bool) -> Fraction | None:
+def _stable_rate(net: ScaledProgram, adaptive: bool) -> Fraction | None:
     """Return the least ρ for which N^(−ρ) times the rates is stable, if there is one.
 
     The first update of each layer alone must move neither its preactivations nor the outputs by
     more than order one, and both fall as N^(−ρ). The stability of the resulting rates is verified.
     """
-    maps = affine_maps(steps)
-    start = signals(steps, tuple(Moved() for _ in maps))
-    first = advance(steps, tuple(Moved() for _ in maps), adaptive)
+    maps = net.maps
+    start = orders_of(net, tuple(Moved() for _ in maps))
+    first = advance(net, tuple(Moved() for _ in maps), adaptive)
     excess: Order = None
     for layer, signal, moved in zip(maps, start, first, strict=True):
         direct = largest(product(moved.weight, layer.fan_in, signal.input), moved.bias)
         excess = largest(excess, direct, product(signal.backward, direct, layer.fan_out))
     if excess is None or excess <= 0:
         return None
-    _, _, violated = _train(with_smaller_rates(steps, excess), adaptive)
+    _, _, violated = _train(net.with_smaller_rates(excess), adaptive)
     return None if violated else excess

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from largen.bibliography import cites
 from largen.parameterizations.classification.one_hidden_layer import (
     TERMS,
     Increments,
@@ -63,6 +64,7 @@ _LIMITS = {
 }
 
 
+@cites("golikov2020towards")
 @dataclass(frozen=True)
 class ScalingClass:
     """The limit of a scaling of one hidden layer; returned by :func:`largen.scaling_class`.

@@ -26,7 +26,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from largen.parameterizations.classification.chain import Chain, Entry, Map
 from largen.parameterizations.classification.orders import (
     HALF,
     ONE,
@@ -35,6 +34,8 @@ from largen.parameterizations.classification.orders import (
     largest,
     product,
 )
+from largen.parameterizations.classification.scaled_program import Entry, ScaledProgram
+from largen.programs import Affine
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ State = tuple[Moved, ...]
 
 
 @dataclass(frozen=True)
-class Signal:
+class MapOrders:
     """Orders at one affine map.
 
     Attributes
@@ -76,21 +77,15 @@ class Signal:
         return product(self.backward, self.direct, fan_out)
 
 
-def signals(steps: Chain, state: State) -> tuple[Signal, ...]:
+def orders_of(net: ScaledProgram, state: State) -> tuple[MapOrders, ...]:
     """Return the orders at every affine map, for given increments."""
-    back = _backward(steps, state)
-    found: list[Signal] = []
-    initial, now, change = ZERO, ZERO, None
-    waiting: list[tuple[Order, Order, Order]] = []
-    for step in steps:
-        if step == "split":
-            waiting.append((initial, now, change))
-        elif step == "merge":
-            skipped = waiting.pop()
-            here = (initial, now, change)
-            initial, now, change = (largest(x, y) for x, y in zip(here, skipped, strict=True))
-        elif isinstance(step, Map):
-            moved, entered = state[len(found)], now
+    back, found = _backward(net, state), []
+    values: list[tuple[Order, Order, Order]] = [(ZERO, ZERO, None)]  # initial, now, change
+    for operation in net.program.operations[1:]:
+        read = [values[place] for place in operation.reads]
+        initial, now, change = read[0] if len(read) == 1 else map(largest, *read)
+        if isinstance(operation, Affine):
+            step, moved, entered = net.maps[len(found)], state[len(found)], now
             direct = largest(product(moved.weight, step.fan_in, entered), moved.bias)
             # Only the read-out's weights are aligned with the change of their input.
             aligned = ONE if step.fan_out == 0 else HALF
@@ -98,21 +93,21 @@ def signals(steps: Chain, state: State) -> tuple[Signal, ...]:
             start = None if step.bias is None else step.bias.initial
             initial = largest(product(step.weight.initial, step.fan_in * HALF, initial), start)
             now = largest(initial, change)
-            found.append(Signal(entered, initial, now, change, direct, back[len(found)]))
+            found.append(MapOrders(entered, initial, now, change, direct, back[len(found)]))
+        values.append((initial, now, change))
     return tuple(found)
 
 
-def advance(steps: Chain, state: State, adaptive: bool) -> State:
+def advance(net: ScaledProgram, state: State, adaptive: bool) -> State:
     """Return the increments one step later."""
-    maps = [step for step in steps if isinstance(step, Map)]
     return tuple(
         Moved(
-            largest(moved.weight, _update(step.weight, signal.backward, signal.input, adaptive)),
+            largest(moved.weight, _update(step.weight, orders.backward, orders.input, adaptive)),
             None
             if step.bias is None
-            else largest(moved.bias, _update(step.bias, signal.backward, ZERO, adaptive)),
+            else largest(moved.bias, _update(step.bias, orders.backward, ZERO, adaptive)),
         )
-        for step, moved, signal in zip(maps, state, signals(steps, state), strict=True)
+        for step, moved, orders in zip(net.maps, state, orders_of(net, state), strict=True)
     )
 
 
@@ -120,21 +115,21 @@ def _update(entry: Entry, backward: Order, forward: Order, adaptive: bool) -> Or
     return entry.rate if adaptive else product(entry.rate, backward, forward)
 
 
-def _backward(steps: Chain, state: State) -> tuple[Order, ...]:
-    found: list[Order] = []
-    now: Order = ZERO
-    waiting: list[Order] = []
-    for step in reversed(steps):
-        if step == "merge":
-            waiting.append(now)
-        elif step == "split":
-            now = largest(now, waiting.pop())
-        elif isinstance(step, Map):
-            moved = state[len(state) - 1 - len(found)]
+def _backward(net: ScaledProgram, state: State) -> list[Order]:
+    """Return the order of the output's derivative with respect to the output of each map."""
+    operations, found = net.program.operations, []
+    values: list[Order] = [*(None for _ in operations[1:]), ZERO]
+    maps = zip(reversed(net.maps), reversed(state), strict=True)
+    for place in reversed(range(len(operations))):
+        operation, now = operations[place], values[place]
+        if isinstance(operation, Affine):
+            step, moved = next(maps)
             found.append(now)
             through = largest(
                 product(step.weight.initial, step.fan_out * HALF),
                 product(moved.weight, step.fan_out),
             )
             now = product(now, through)
-    return tuple(reversed(found))
+        for read in operation.reads:
+            values[read] = largest(values[read], now)
+    return found[::-1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from largen.bibliography import cites
 from largen.parameterizations.classification.orders import Order, show
 from largen.parameterizations.classification.plane import ScalingClass
 from largen.results import Result, with_labels
@@ -75,6 +76,7 @@ class LayerScaling:
         return self.change is not None and (self.initial is None or self.change >= self.initial)
 
 
+@cites("golikov2020towards", "pehlevan2023lecture")
 @dataclass(frozen=True)
 class Classification(Result):
     """The limit that a parameterization gives a network; returned by :func:`largen.classify`.

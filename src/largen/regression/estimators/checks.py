@@ -8,7 +8,7 @@ from typing import Any
 
 from sklearn.utils.validation import validate_data
 
-from largen.arrays import known
+from largen.arrays import as_array, known, opened
 from largen.errors import InvalidInput
 
 
@@ -30,14 +30,29 @@ def named_by(name: str) -> Iterator[None]:
 
 
 def checked_by_sklearn(estimator: Any, X: Any, *targets: Any, **options: Any) -> Any:
-    """Return samples and targets validated by ``sklearn.utils.validation.validate_data``.
+    """Return samples and targets, read as everywhere in largen and validated by scikit-learn.
 
     Raises
     ------
     InvalidInput
-        If scikit-learn refuses them; an :class:`InvalidType` where it raises a ``TypeError``.
+        If either refuses them; an :class:`InvalidType` where scikit-learn's contract requires a
+        ``TypeError``.
     """
-    known("X", X)
-    known("y", targets)
+    samples = read("X", X)
+    if hasattr(X, "columns"):
+        samples = X  # a frame, whose names of features scikit-learn keeps
+    read_targets = read if options.get("y_numeric") else opened
+    given: list[Any] = [y if y is None else read_targets("y", y) for y in targets]
     with named_by("X, y" if targets else "X"):
-        return validate_data(estimator, X, *targets, **options)
+        return validate_data(estimator, samples, *given, **options)
+
+
+def read(name: str, value: Any) -> Any:
+    """Return :func:`largen.arrays.as_array` of an argument."""
+    try:
+        known(name, value)
+        return as_array(name, value)
+    except InvalidInput as error:
+        if isinstance(error.__cause__, TypeError):
+            raise InvalidType(f"{error} {error.__cause__}") from error
+        raise

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.regression import (
     KernelPosterior,
@@ -105,6 +106,7 @@ class Noisy(OfNetworks):
         return found
 
 
+@cites("lee2018deep", "bahri2022les")
 @dataclass(eq=False, repr=False, kw_only=True)
 class Bayesian(Noisy):
     """Inference with the network as prior, and Gaussian noise in the targets."""
@@ -121,6 +123,7 @@ class Bayesian(Noisy):
         return self._of_noise(given, targets, sample_weight, "nngp", fit_likelihood)
 
 
+@cites("jacot2018neural", "lee2019wide", "bahri2022les")
 @dataclass(eq=False, repr=False, kw_only=True)
 class Trained(Noisy):
     """Networks trained for an infinite time, or the posterior of a precomputed kernel."""
@@ -143,6 +146,7 @@ class Trained(Noisy):
         return self._of_noise(given, targets, sample_weight, kind, fit)
 
 
+@cites("jacot2018neural", "lee2019wide", "bahri2022les")
 @dataclass(eq=False, repr=False, kw_only=True)
 class Flow(OfNetworks):
     """Networks trained until a finite time."""

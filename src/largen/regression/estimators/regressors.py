@@ -13,9 +13,9 @@ class NNGPRegressor(KernelRegressor, Bayesian):
     """Bayesian inference with an infinitely wide network as prior.
 
     Bahri and Hanin, Les Houches lectures, eq. (32): see :func:`largen.posterior`, kind
-    ``"nngp"``. Standard deviations are those of new targets, noise included. Inputs and targets
-    are used as they are; the prior's mean is 0, so centre the targets or give the network
-    biases, and scale the inputs' entries to order one.
+    ``"nngp"``. Standard deviations are those of new targets, noise included. The prior has the
+    mean 0 and a variance of order one: targets are therefore centred and scaled to variance 1
+    unless ``normalize_y=False``. Inputs are used as they are; standardise them.
 
     Parameters
     ----------
@@ -35,8 +35,9 @@ class NNGPRegressor(KernelRegressor, Bayesian):
         Whether to fit σ_w, σ_b and the noise by :func:`largen.fit_likelihood` first, from those
         of ``net`` and ``noise``; this fit ignores the weights of samples.
     normalize_y
-        Whether targets are centred and scaled to variance 1 for the fit. Predictions are in the
-        units of the targets, the noise in those of the scaled targets.
+        Whether targets are centred and scaled to variance 1 for the fit, the default. Predictions
+        are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
+        targets.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -77,8 +78,9 @@ class NTKRegressor(KernelRegressor, Trained):
 
     Bahri and Hanin, Les Houches lectures, eqs. (87)-(90): see :func:`largen.posterior`, kind
     ``"ntk"``. Standard deviations are those of single networks over initialisations: they measure
-    the disagreement of networks, not the distance of targets. Inputs and targets are used as they
-    are.
+    the disagreement of networks, not the distance of targets. Networks are trained on targets
+    that are centred and scaled to variance 1, unless ``normalize_y=False``. Inputs are used as
+    they are; standardise them.
 
     Parameters
     ----------
@@ -102,8 +104,9 @@ class NTKRegressor(KernelRegressor, Trained):
         :func:`largen.fit_cross_validation`, or for ``"ntk-gp"`` by :func:`largen.fit_likelihood`;
         this fit ignores the weights of samples.
     normalize_y
-        Whether targets are centred and scaled to variance 1 for the fit. Predictions are in the
-        units of the targets, the noise in those of the scaled targets.
+        Whether targets are centred and scaled to variance 1 for the fit, the default. Predictions
+        are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
+        targets.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -142,7 +145,8 @@ class KernelFlowRegressor(KernelRegressor, Flow):
 
     Bahri and Hanin, Les Houches lectures, eqs. (87)-(90), at a finite time: early stopping
     replaces the ridge. See :func:`largen.flow_posterior`. Standard deviations are those of
-    single networks over initialisations, not of targets.
+    single networks over initialisations, not of targets. Networks are trained on targets that are
+    centred and scaled to variance 1, unless ``normalize_y=False``; inputs are used as they are.
 
     Parameters
     ----------
@@ -163,8 +167,9 @@ class KernelFlowRegressor(KernelRegressor, Flow):
         Whether to fit σ_w, σ_b and the time by :func:`largen.fit_cross_validation` first, from
         those of ``net`` and ``time``; this fit ignores the weights of samples.
     normalize_y
-        Whether targets are centred and scaled to variance 1 for the fit. Predictions are in the
-        units of the targets, the noise in those of the scaled targets.
+        Whether targets are centred and scaled to variance 1 for the fit, the default. Predictions
+        are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
+        targets.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.

@@ -15,14 +15,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from largen.architectures import Layer
+from largen.arrays import opened
 from largen.errors import InvalidInput, one_of
 from largen.kernels.masked import Masked, masked
 from largen.regression import KernelPosterior, Posterior, Prediction
 from largen.regression.checks import training_targets
-from largen.regression.estimators.checks import checked_by_sklearn, named_by
+from largen.regression.estimators.checks import checked_by_sklearn, named_by, read
 from largen.regression.estimators.samples import weights_of
 from largen.regression.kernel_rows import square_kernel
 from largen.scalars import flag, random_key, sample_shape
+from largen.text import shown
 
 _FLOATS = (np.float64, np.float32)
 Kind = TypeVar("Kind", Posterior, KernelPosterior)
@@ -132,7 +134,8 @@ class KernelEstimator(BaseEstimator):
 class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     """Regression by the mean of the posterior."""
 
-    normalize_y: Any = False
+    # The prior of a network has the mean 0 and, for standardised inputs, a variance of order one.
+    normalize_y: Any = True
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
         """Condition on samples.
@@ -200,8 +203,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             For Bayesian inference they are those of new targets, noise included, as for
             scikit-learn's ``GaussianProcessRegressor`` with a ``WhiteKernel``: about 95 % of the
             targets lie within 1.96 standard deviations. ``posterior_.predict`` leaves the noise
-            out. For trained networks they are those over initialisations and do not describe
-            targets; use ``kind="ntk-gp"`` or :class:`largen.NNGPRegressor` for targets.
+            out, in units of the scaled targets. For trained networks they are those over
+            initialisations and do not describe targets; use ``kind="ntk-gp"`` or
+            :class:`largen.NNGPRegressor` for targets.
 
         Raises
         ------
@@ -282,7 +286,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         mask
             As in :meth:`predict`.
         """
-        return r2_score(y, self.predict(X, mask=mask), sample_weight=sample_weight)
+        weights = weights_of(sample_weight, len(X))
+        return r2_score(read("y", y), self.predict(X, mask=mask), sample_weight=weights)
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):
@@ -315,7 +320,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             self.classes_, position = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InvalidInput(
-                f"y: wanted samples of two classes or more, got one class, {self.classes_[0]!r}."
+                "y: wanted samples of two classes or more, got one class, "
+                f"{shown(self.classes_[0])}."
             )
         targets = np.where(position[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
         if len(self.classes_) == 2:
@@ -371,4 +377,5 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         mask
             As in :meth:`decision_function`.
         """
-        return float(accuracy_score(y, self.predict(X, mask), sample_weight=sample_weight))
+        weights = weights_of(sample_weight, len(X))
+        return float(accuracy_score(opened("y", y), self.predict(X, mask), sample_weight=weights))

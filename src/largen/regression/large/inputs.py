@@ -12,6 +12,7 @@ from largen.errors import InvalidInput, instance_of
 from largen.kernels.masked import Masked, masked
 from largen.kernels.tiles import takes_whole_batches
 from largen.parameterizations import Parameterization
+from largen.programs import program_of
 from largen.text import shown
 
 
@@ -33,7 +34,7 @@ def inputs_of_blocks(
         For wrong arguments, tracers, and networks whose kernels cannot be computed in blocks.
     """
     check_network(net, param)
-    if takes_whole_batches(net):
+    if takes_whole_batches(program_of(net)):
         raise InvalidInput(
             f"net: {net!r} has attention whose heads are drawn for all samples together; blocks "
             "would have different ones. Use lg.kernel."

@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from largen.arrays import floating, known
@@ -160,8 +159,8 @@ def solve_kernel(
 
 
 def _checked(matrix: Any) -> Any:
-    """Return a square matrix, as it is or as a NumPy array."""
-    if isinstance(matrix, (np.ndarray, jax.Array)):
+    """Return a square matrix as a NumPy array; operators and arrays on disk as they are."""
+    if not isinstance(matrix, KernelOperator) and not hasattr(matrix, "chunks"):
         known("matrix", matrix)
         matrix = np.asarray(floating("matrix", matrix, ndim=2))
     if isinstance(matrix, KernelOperator) and not matrix.symmetric:
@@ -199,6 +198,12 @@ def _conjugate_gradients(matrix, right, variance, rank, goal, limit, saved, repo
     while steps < limit and unfinished():
         ahead = product(direction)
         bend = np.sum(direction * ahead, axis=0)
+        lengths = np.linalg.norm(direction, axis=0) * np.linalg.norm(ahead, axis=0)
+        if np.any(bend < -1e-6 * lengths):  # beyond rounding in single precision
+            raise InvalidInput(
+                "matrix: wanted a positive semidefinite kernel, and with the noise it has a "
+                "negative eigenvalue. Take more noise, if the kernel is an estimate."
+            )
         step = energy / np.where(bend > 0, bend, 1)
         solution = solution + step * direction
         left = left - step * ahead

@@ -13,6 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from largen.architectures import Layer
 from largen.arrays import as_array, known
+from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
@@ -20,7 +21,7 @@ from largen.kernels.nngp_ntk import nngp, ntk_kernel
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
 from largen.regression import Prediction
-from largen.regression.checks import training_inputs, training_targets
+from largen.regression.checks import check_lazy, training_inputs, training_targets
 from largen.regression.large.inputs import check_network
 from largen.regression.large.inverse_roots import inverse_root
 from largen.scalars import integer, random_key, real
@@ -30,6 +31,7 @@ KINDS = {"nngp": nngp, "ntk-gp": ntk_kernel}
 _ROWS = 4096
 
 
+@cites("lee2018deep", "lee2019wide", "bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class LowRankPosterior:
     """A Gaussian process in the landmark approximation; made by :func:`low_rank_posterior`.
@@ -144,7 +146,7 @@ def low_rank_posterior(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default. ``predict`` takes one for test samples.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
     key
         A JAX key or an integer, for the draw of landmarks.
 
@@ -169,6 +171,7 @@ def low_rank_posterior(
     """
     one_of("kind", kind, KINDS)
     check_network(net, param)
+    check_lazy(param)
     variance = real("noise", noise, above=0)
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
@@ -208,7 +211,7 @@ def _blocks(samples: int) -> list[np.ndarray]:
 
 
 def _positions(landmarks: Any, samples: int, key: Any) -> np.ndarray:
-    if not isinstance(landmarks, (list, tuple, np.ndarray, jax.Array)):
+    if isinstance(landmarks, str) or not hasattr(landmarks, "__len__"):
         count = min(integer("landmarks", landmarks, at_least=1), samples)
         order = jax.random.permutation(random_key(key), samples)
         return np.asarray(order)[:count]

@@ -7,76 +7,73 @@ from the positions in its receptive field. It may read φ of the normalised laye
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
 
-from largen.architectures import (
-    AvgPool,
-    Axes,
-    Conv,
-    ConvTranspose,
-    Dense,
-    Elementwise,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    Layer,
-    LayerNorm,
-    Parallel,
-    Residual,
-    RMSNorm,
-    Sequence,
-    SumPool,
-    carry,
-    layers_of,
-    signal_of,
-)
-from largen.errors import NoRule, NoTheory
+from largen.errors import NoTheory
 from largen.expectations import ActivationFunction, activation
+from largen.programs import (
+    Affine,
+    Flatten,
+    Function,
+    MoveChannels,
+    Normalise,
+    Operation,
+    Pool,
+    Program,
+    Source,
+    Step,
+    Sum,
+    Weight,
+    blocks,
+    check_independent,
+    join_elementwise,
+    no_rule,
+    written_out,
+)
+from largen.programs.refusals import at
 from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
-from largen.theories.chains.receptive_fields import Pooling, Reading, View
+from largen.theories.chains.receptive_fields import Reading, View
 
+READING = "the mean-field limit"
 LINEAR = activation("linear")
-Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Chain:
+class AffineChain:
     """A network with L hidden layers.
 
     Attributes
     ----------
     phi
         Activations of the hidden layers, of normalised ones with their normalisation.
-    paths
-        The paths of the L + 1 affine maps in the network, the read-in first.
+    weights
+        The weights of the L + 1 affine maps, the read-in first.
     skips
         For each of the L − 1 maps between hidden layers, the hidden layer that a skip connection
         adds to its output; −1 for none.
     readings
         The positions that each of the L + 1 maps reads.
-    axes
-        The order of the data's axes, if the network declares it.
+    channels
+        The axis of the data's channels in a sample, if they are not the last one.
     """
 
     phi: tuple[LayerActivation, ...]
-    paths: tuple[Path, ...]
+    weights: tuple[Weight, ...]
     skips: tuple[int, ...]
     readings: tuple[Reading, ...]
-    axes: Axes | None
+    channels: int | None
 
 
-def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
+def affine_chain(program: Program, branch: float = 1.0) -> AffineChain:
     """Return a network as a chain of affine maps.
 
     Parameters
     ----------
-    net
+    program
         The network.
-    inputs
-        D, or the shape (*space, channels) of a sample.
+    branch
+        The factor of residual branches.
 
     Raises
     ------
@@ -84,191 +81,167 @@ def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
         If the network is not a chain of affine maps, activations between them, linear pooling
         before affine maps, and residual branches of these that begin and end with an affine map.
     NoRule
-        For a layer that the mean-field limit does not cover.
+        For an operation that the mean-field limit does not cover.
     """
-    walk = _Walk(net, _view(net, inputs))
-    walk.through(net)
-    if not walk.paths or walk.read or not walk.view.fresh:
-        raise NoTheory(f"the mean-field limit wants a network that ends in Dense(), got {net!r}")
-    if walk.skips[len(walk.paths) - 1] >= 0:
-        raise NoTheory(f"the mean-field limit wants a read-out of its own, got {net!r}")
-    for layer in () if all(reading.plain for reading in walk.readings) else layers_of(net):
-        if getattr(layer, "width_ratio", 1) != 1:
-            raise NoTheory(
-                "the mean-field limit of convolutions has one width for all hidden layers, got "
-                f"{layer!r}"
-            )
-    if any(isinstance(phi, NormalizedActivation) for phi in walk.phi):
-        if not all(reading.plain for reading in walk.readings):
-            raise NoTheory(
-                "the mean-field limit has normalised layers of fully connected networks only, got "
-                f"{net!r}"
-            )
-        for layer in layers_of(net):
-            if getattr(layer, "width_ratio", 1) != 1:
+    program = join_elementwise(written_out(program), branch)
+    check_independent(program, READING)
+    walk = _Walk(program)
+    walk.through(program)
+    if not walk.weights or walk.read or not walk.view.fresh:
+        raise NoTheory(f"{READING} wants a network that ends in Dense(), got {program.sources[-1]}")
+    if walk.skips[-1] >= 0:
+        raise NoTheory(f"{READING} wants a read-out of its own, got {program.sources[-1]}")
+    plain = all(reading.plain for reading in walk.readings)
+    normalized = any(isinstance(phi, NormalizedActivation) for phi in walk.phi)
+    if normalized and not plain:
+        raise NoTheory(f"{READING} has normalised layers of fully connected networks only.")
+    if normalized or not plain:
+        what = "normalised layers" if normalized else "convolutions"
+        for weight in walk.weights:
+            if weight.width_ratio != 1:
                 raise NoTheory(
-                    "the mean-field limit of normalised layers has one width for all hidden "
-                    f"layers, got {layer!r}"
+                    f"{READING} of {what} has one width for all hidden layers, got the width "
+                    f"ratio {weight.width_ratio} at {weight.name}."
                 )
-    return Chain(
+    return AffineChain(
         tuple(walk.phi),
-        tuple(walk.paths),
+        tuple(walk.weights),
         tuple(walk.skips[1:-1]),
         tuple(walk.readings),
-        walk.axes,
+        walk.channels,
     )
 
 
-def _view(net: Layer, inputs: int | tuple[int, ...]) -> View:
-    """Return the view of the input positions, with axes in the order in which layers take them."""
-    signal = signal_of(inputs)
-    first = next(layers_of(net))
-    if isinstance(first, Axes):
-        signal = first.signal_behind(signal)
-    return View.of(signal.space or ())
-
-
-@dataclass
 class _Walk:
     """The chain collected so far along a network; affine map m produces preactivation m."""
 
-    net: Layer
-    view: View
-    phi: list[LayerActivation] = field(default_factory=list)
-    paths: list[Path] = field(default_factory=list)
-    skips: list[int] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
-    axes: Axes | None = None
-    norm: LayerNorm | RMSNorm | None = None  # of the last preactivation, for what reads it next
+    def __init__(self, program: Program):
+        self.view = View.of(program.signals[0].space or ())
+        self.phi: list[LayerActivation] = []
+        self.weights: list[Weight] = []
+        self.skips: list[int] = []
+        self.readings: list[Reading] = []
+        self.channels: int | None = None
+        self.norm: Normalise | None = None  # of the last preactivation, for what reads it next
 
     @property
     def read(self) -> bool:
         """Whether a normalisation or an activation follows the last affine map collected so far."""
         return self.activated or self.norm is not None
 
-    def activate(self, phi: ActivationFunction) -> None:
-        """Add the activation of the last layer, normalised if a normalisation is before it."""
-        self.phi.append(phi if self.norm is None else NormalizedActivation(phi, self.norm))
-        self.norm = None
-
     @property
     def activated(self) -> bool:
         """Whether an activation follows the last affine map collected so far."""
-        return len(self.phi) == len(self.paths)
+        return len(self.phi) == len(self.weights)
 
-    def through(self, net: Layer) -> None:
-        """Collect all layers of a network, with this object as the carried state."""
-        carry(net, self, leaf=_step, join=_join)
+    def activate(self, phi: ActivationFunction) -> None:
+        """Add the activation of the last layer, normalised if a normalisation is before it."""
+        norm, self.norm = self.norm, None
+        self.phi.append(phi if norm is None else NormalizedActivation(phi, norm.centred, norm.eps))
 
-    def past(self, branch: Layer, through: Callable[[Any], Any]) -> None:
-        """Collect the branch of a residual connection."""
+    def through(self, program: Program) -> None:
+        """Collect all operations of a program."""
+        for step in blocks(program, READING):
+            follow(step.operation, step, self)
+
+    def past(self, branch: Program, block: Source) -> None:
+        """Collect the branch of a residual block."""
         if self.read or not self.view.fresh:
             raise NoTheory(
-                "the mean-field limit wants residual branches that read a preactivation: an "
-                f"affine map or another branch before them, got {self.net!r}"
+                f"{READING} wants residual branches that read a preactivation: an affine map or "
+                f"another branch before them, got {at(block)}"
             )
-        start = len(self.paths) - 1
-        through(self)
-        end = len(self.paths) - 1
+        start = len(self.weights) - 1
+        self.through(branch)
+        end = len(self.weights) - 1
         if end == start or self.read or not self.view.fresh or self.skips[end] >= 0:
             raise NoTheory(
-                "the mean-field limit wants residual branches that end in an affine map, got "
-                f"{branch!r}"
+                f"{READING} wants residual branches that end in an affine map, got {at(block)}"
             )
         self.skips[end] = start
 
 
-def _step(layer: Layer, path: Path, walk: _Walk) -> _Walk:
-    follow(layer, path, walk)
-    return walk
-
-
-def _join(layer: Parallel, path: Path, walk: _Walk, ways: Any) -> _Walk:
-    if not isinstance(layer, Residual):
-        raise no_rule(layer)
-    if layer.shortcut is not None:
-        raise NoTheory(
-            "the mean-field limit of residual branches has no rule for a shortcut with weights or "
-            f"activations of its own, got {layer!r}"
-        )
-    walk.past(layer.branch, ways[0])
-    return walk
-
-
-def no_rule(layer: Layer) -> NoRule:
-    """Return the error for a layer that the mean-field limit does not cover."""
-    known = [kind for kind in follow.registry if kind is not object]
-    return NoRule("the mean-field limit", layer, [*known, Residual, Sequence])
-
-
 @singledispatch
-def follow(layer: Layer, path: Path, walk: _Walk) -> None:
-    """Add an elementary layer (one without sublayers) to the chain.
+def follow(operation: Operation, step: Step, walk: _Walk) -> None:
+    """Add an operation to the chain.
 
     Raises
     ------
     NoRule
-        For a layer that the mean-field limit does not cover.
+        For an operation that the mean-field limit does not cover.
     """
-    raise no_rule(layer)
-
-
-@follow.register(Dense)
-@follow.register(Conv)
-@follow.register(ConvTranspose)
-def _(layer: Dense | Conv | ConvTranspose, path: Path, walk: _Walk) -> None:
-    if getattr(layer, "groups", 1) > 1:
-        raise NoTheory(
-            "the mean-field limit has no rule for channels that are split into groups, got "
-            f"{layer!r}"
-        )
-    if walk.paths and not walk.activated:
-        walk.activate(LINEAR)
-    walk.paths.append(path)
-    walk.skips.append(-1)
-    reading, walk.view = walk.view.read_by(layer)
-    walk.readings.append(reading)
-
-
-@follow.register(AvgPool)
-@follow.register(SumPool)
-@follow.register(GlobalAvgPool)
-@follow.register(GlobalSumPool)
-def _(layer: Pooling, path: Path, walk: _Walk) -> None:
-    walk.view = walk.view.pool(layer)
+    raise no_rule(READING, operation, step.source, follow.registry)
 
 
 @follow.register
-def _(layer: Flatten, path: Path, walk: _Walk) -> None:
+def _(operation: Affine, step: Step, walk: _Walk) -> None:
+    if operation.groups > 1:
+        raise NoTheory(
+            f"{READING} has no rule for channels that are split into groups, got {at(step.source)}"
+        )
+    if not operation.tied and step.weight.bias_std:
+        raise NoTheory(
+            f"{READING} has no rule for a bias of each position, got {at(step.source)}; without "
+            "bias_std there is one."
+        )
+    if walk.weights and not walk.activated:
+        walk.activate(LINEAR)
+    walk.weights.append(step.weight)
+    walk.skips.append(-1)
+    reading, walk.view = walk.view.read_by(operation)
+    walk.readings.append(reading)
+
+
+@follow.register
+def _(operation: Pool, step: Step, walk: _Walk) -> None:
+    walk.view = walk.view.pool(operation)
+
+
+@follow.register
+def _(operation: Flatten, step: Step, walk: _Walk) -> None:
     walk.view = walk.view.flatten()
 
 
 @follow.register
-def _(layer: Axes, path: Path, walk: _Walk) -> None:
-    walk.axes = layer
+def _(operation: MoveChannels, step: Step, walk: _Walk) -> None:
+    walk.channels, walk.view = operation.axis, View.of(step.signal.space or ())
 
 
 @follow.register
-def _(layer: Elementwise, path: Path, walk: _Walk) -> None:
+def _(operation: Function, step: Step, walk: _Walk) -> None:
     if walk.activated or not walk.view.fresh:
         raise NoTheory(
-            "the mean-field limit wants a Dense() or a Conv() before each activation, and pooling "
-            f"behind it, got {walk.net!r}"
+            f"{READING} wants a Dense() or a Conv() before each activation, and pooling behind "
+            f"it, got {at(step.source)}"
         )
-    walk.activate(layer.activation)
+    walk.activate(operation.phi)
 
 
-@follow.register(LayerNorm)
-@follow.register(RMSNorm)
-def _(layer: LayerNorm | RMSNorm, path: Path, walk: _Walk) -> None:
-    if not walk.paths:
+@follow.register
+def _(operation: Normalise, step: Step, walk: _Walk) -> None:
+    if operation.over == "batch":
+        raise no_rule(READING, operation, step.source, follow.registry)
+    if not walk.weights:
         raise NoTheory(
-            f"the mean-field limit normalises over infinitely many neurons, and before {layer!r} "
-            "are the inputs; normalise these in the data."
+            f"{READING} normalises over infinitely many neurons, and before {at(step.source)} are "
+            "the inputs; normalise these in the data."
         )
     if walk.read or not walk.view.fresh or walk.view.flat:
         raise NoTheory(
-            "the mean-field limit has normalisations of preactivations, directly behind an affine "
-            f"map or a residual stream and before the activation, got {walk.net!r}"
+            f"{READING} has normalisations of preactivations, directly behind an affine map or a "
+            f"residual stream and before the activation, got {at(step.source)}"
         )
-    walk.norm = layer
+    walk.norm = operation
+
+
+@follow.register
+def _(operation: Sum, step: Step, walk: _Walk) -> None:
+    if step.residual is None:
+        raise no_rule(READING, operation, step.source, follow.registry)
+    skip, branch = step.residual
+    if len(skip.operations) > 1:
+        raise NoTheory(
+            f"{READING} of residual branches has no rule for a shortcut with weights or "
+            f"activations of its own, got {at(step.source)}"
+        )
+    walk.past(branch, step.source)

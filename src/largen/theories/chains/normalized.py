@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from largen.architectures import LayerNorm, RMSNorm
 from largen.expectations import ActivationFunction
 
 
@@ -30,19 +29,26 @@ class NormalizedActivation:
     ----------
     activation
         φ.
-    norm
-        The normalisation before it.
+    centred
+        Whether the mean over neurons is subtracted.
+    eps
+        ε.
     """
 
     activation: ActivationFunction
-    norm: LayerNorm | RMSNorm
+    centred: bool
+    eps: float
 
     def __call__(self, h):
         """Return φ(h̃), neurons along the last axis."""
-        return self.activation(_normalize(self.norm, h)[0])
+        return self.activation(self.normalize(h)[0])
 
-    def __repr__(self) -> str:
-        return f"{self.activation} of {self.norm!r}"
+    def normalize(self, h: Any) -> tuple[Any, Any]:
+        """Return h̃ and 1/σ."""
+        if self.centred:
+            h = h - jnp.mean(h, axis=-1, keepdims=True)
+        inverse = 1 / jnp.sqrt(jnp.mean(h**2, axis=-1, keepdims=True) + self.eps)
+        return h * inverse, inverse
 
 
 LayerActivation = (
@@ -67,7 +73,7 @@ def slopes(phi: LayerActivation, h: Any) -> Slopes:
     """Return the linearisation at h, neurons along the last axis."""
     if not isinstance(phi, NormalizedActivation):
         return Slopes(phi.derivative(h))
-    normalized, inverse = _normalize(phi.norm, h)
+    normalized, inverse = phi.normalize(h)
     return Slopes(phi.activation.derivative(normalized), normalized, inverse)
 
 
@@ -77,14 +83,6 @@ def pull_back(phi: LayerActivation, at: Slopes, z: Any) -> Any:
     if not isinstance(phi, NormalizedActivation):
         return v
     along = jnp.mean(at.normalized * v, axis=-1, keepdims=True)
-    if isinstance(phi.norm, LayerNorm):
+    if phi.centred:
         v = v - jnp.mean(v, axis=-1, keepdims=True)
     return (v - at.normalized * along) * at.inverse
-
-
-def _normalize(norm: LayerNorm | RMSNorm, h: Any) -> tuple[Any, Any]:
-    """Return h̃ and 1/σ."""
-    if isinstance(norm, LayerNorm):
-        h = h - jnp.mean(h, axis=-1, keepdims=True)
-    inverse = 1 / jnp.sqrt(jnp.mean(h**2, axis=-1, keepdims=True) + norm.eps)
-    return h * inverse, inverse

@@ -8,10 +8,12 @@ from fractions import Fraction
 import numpy as np
 
 from largen.errors import NoTheory
-from largen.parameterizations import CanonicalForm, CanonicalWeight, canonical_form
+from largen.parameterizations import CanonicalForm, canonical_form
 from largen.parameterizations.weight_rules import first_fan_in
+from largen.programs import Weight
 from largen.runs import Posed, Run
-from largen.theories.chains.chain import LINEAR, Chain, chain
+from largen.theories.chains.chain import LINEAR, AffineChain, affine_chain
+from largen.theories.chains.constants import MapConstants
 from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
 from largen.theories.chains.receptive_fields import Reading, gather
 
@@ -20,37 +22,14 @@ from largen.theories.chains.receptive_fields import Reading, gather
 GAUSSIAN_ROLES = ("input", "output", "bias")
 
 
-@dataclass(frozen=True)
-class AffineMap:
-    """The constants of one affine map, y = σ V x + σ_b b, between hidden layers or to the output.
+@dataclass(frozen=True, kw_only=True)
+class AffineMap(MapConstants):
+    """One affine map between hidden layers or to the output, and the positions that it reads.
 
-    Attributes
-    ----------
-    reading
-        The positions that the map reads.
-    std
-        σ, divided by the root of the number of features that the map sums over per unit of width.
-    rate
-        ρ, the learning rate of the weights relative to η₀.
-    bias_std, bias_rate
-        σ_b and ρ of the bias; 0 if there is no bias.
+    Its σ is divided by the root of the number of features that the map sums over per unit of width.
     """
 
     reading: Reading
-    std: float
-    rate: float
-    bias_std: float = 0.0
-    bias_rate: float = 0.0
-
-    @property
-    def kernel_rate(self) -> float:
-        """ρσ², the prefactor of the weights' contribution to the tangent kernel."""
-        return self.rate * self.std**2
-
-    @property
-    def bias_kernel_rate(self) -> float:
-        """ρσ_b², the prefactor of the bias's contribution to the tangent kernel."""
-        return self.bias_rate * self.bias_std**2
 
 
 @dataclass(frozen=True)
@@ -181,8 +160,8 @@ def posed_by(run: Run) -> Posed[Problem]:
         activations, linear pooling and residual branches of them, or if a weight's update vanishes
         or diverges with the width.
     """
-    links = chain(run.net, run.data.inputs)
     form = _form(run)
+    links = affine_chain(run.program, form.branch)
     if form.d != Fraction(1, 2):
         raise NoTheory(
             f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
@@ -200,26 +179,25 @@ def posed_by(run: Run) -> Posed[Problem]:
     return Posed(run, reason, _problem(run, links, form))
 
 
-def _problem(run: Run, links: Chain, form: CanonicalForm) -> Problem:
-    found: dict[tuple[int, ...], dict[str, CanonicalWeight]] = {path: {} for path in links.paths}
-    for weight in form.weights.values():
-        found[weight.site.path][weight.kind] = weight
-    first, *rest = (found[path] for path in links.paths)
-    fields, rate = _fields(run, links, first)
+def _problem(run: Run, links: AffineChain, form: CanonicalForm) -> Problem:
+    fields, rate = _fields(run, links, MapConstants.of(form, links.weights[0]))
     factors = [form.branch if skip >= 0 else 1.0 for skip in (*links.skips, -1)]
     return Problem(
         phi=links.phi,
         fields=fields,
         positions=tuple(reading.positions for reading in links.readings[:-1]),
         field_rate=rate,
-        maps=tuple(map(_affine, links.readings[1:], rest, factors)),
+        maps=tuple(
+            _affine(form, *each)
+            for each in zip(links.weights[1:], links.readings[1:], factors, strict=True)
+        ),
         skips=links.skips,
         inside=_inside(links),
         branch=form.branch,
         gamma=form.gamma,
         samples=len(run.data.x_train),
         outputs=int(np.prod(run.output_shape, dtype=int)),
-        ratios=tuple(found[path]["weight"].site.width_ratio for path in links.paths[:-1]),
+        ratios=tuple(weight.width_ratio for weight in links.weights[:-1]),
     )
 
 
@@ -230,7 +208,7 @@ def _form(run: Run) -> CanonicalForm:
     )
 
 
-def _inside(links: Chain) -> tuple[bool, ...]:
+def _inside(links: AffineChain) -> tuple[bool, ...]:
     """Whether each hidden layer lies between the ends of a skip."""
     inside = [False] * len(links.phi)
     for map_, skip in enumerate(links.skips):
@@ -239,28 +217,27 @@ def _inside(links: Chain) -> tuple[bool, ...]:
     return tuple(inside)
 
 
-def _affine(reading: Reading, weights: dict[str, CanonicalWeight], factor: float) -> AffineMap:
-    weight, bias = weights["weight"], weights.get("bias")
-    std = factor * weight.std / float(weight.site.patch) ** 0.5
-    if bias is None:
-        return AffineMap(reading, std, weight.rate)
-    return AffineMap(reading, std, weight.rate, factor * bias.std, bias.rate)
+def _affine(form: CanonicalForm, weight: Weight, reading: Reading, factor: float) -> AffineMap:
+    found = MapConstants.of(form, weight)
+    return AffineMap(
+        std=factor * found.std / float(weight.patch) ** 0.5,
+        rate=found.rate,
+        bias_std=factor * found.bias_std,
+        bias_rate=found.bias_rate,
+        reading=reading,
+    )
 
 
-def _fields(
-    run: Run, links: Chain, weights: dict[str, CanonicalWeight]
-) -> tuple[np.ndarray, np.ndarray]:
+def _fields(run: Run, links: AffineChain, constants: MapConstants) -> tuple[np.ndarray, np.ndarray]:
     x = run.data.x.astype(np.float64)
-    if links.axes:
-        x = np.moveaxis(x, 1 + links.axes.channels, -1)
-    reading, weight = links.readings[0], weights["weight"]
-    x = gather(reading.taps, x.reshape(-1, x.shape[-1]))
-    fan_in = first_fan_in(run.data.inputs, weight.site)
-    columns = [weight.std * x / np.sqrt(fan_in)]
-    rates = [weights["weight"].rate]
-    if "bias" in weights:
-        columns.append(np.full((len(x), 1), weights["bias"].std))
-        rates.append(weights["bias"].rate)
+    if links.channels is not None:
+        x = np.moveaxis(x, 1 + links.channels, -1)
+    x = gather(links.readings[0].taps, x.reshape(-1, x.shape[-1]))
+    fan_in = first_fan_in(run.data.inputs, links.weights[0])
+    columns, rates = [constants.std * x / np.sqrt(fan_in)], [constants.rate]
+    if constants.bias_std:
+        columns.append(np.full((len(x), 1), constants.bias_std))
+        rates.append(constants.bias_rate)
         if len(set(rates)) == 1:
             # With equal rates the problem is invariant under rotations that mix weights and bias.
             columns, rates = [np.concatenate(columns, 1)], rates[:1]

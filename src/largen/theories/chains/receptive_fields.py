@@ -9,7 +9,7 @@ where T_k(a, b) is the weight with which place k of the window at output positio
 (Bordelon et al., Depthwise hyperparameter transfer in residual networks, (134), where the stride is
 1 and all places are read). Strides, padding, dilation, pooling before the map and transposed
 convolutions are all contained in T. After ``Flatten`` every position has a matrix of its own, and
-there is one output position.
+there is one output position. Without shared weights every output position has matrices of its own.
 """
 
 from __future__ import annotations
@@ -21,19 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.architectures import (
-    AvgPool,
-    Conv,
-    ConvTranspose,
-    Dense,
-    GlobalAvgPool,
-    GlobalSumPool,
-    SumPool,
-)
-from largen.programs.windows import slides
-
-Affine = Dense | Conv | ConvTranspose
-Pooling = AvgPool | SumPool | GlobalAvgPool | GlobalSumPool
+from largen.programs import Affine, Pool, Window, slides
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +81,14 @@ class View:
         """Return the view directly after an affine map."""
         return cls(space, np.eye(prod(space)))
 
-    def pool(self, layer: Pooling) -> View:
-        """Return the view after a pooling layer."""
-        if isinstance(layer, (GlobalAvgPool, GlobalSumPool)):
+    def pool(self, pool: Pool) -> View:
+        """Return the view after the average or the sum over windows, or over all positions."""
+        if pool.window is None:
             space, sums = (), np.ones((1, len(self.pooled)))
         else:
-            space, shown = _shown(layer, self.space)
+            space, shown = _shown(pool.window, self.space)
             sums = shown.sum(0)
-        if isinstance(layer, (AvgPool, GlobalAvgPool)):
+        if not pool.total:
             sums = sums / sums.sum(1, keepdims=True)
         return replace(self, space=space, pooled=sums @ self.pooled, fresh=False)
 
@@ -108,20 +96,23 @@ class View:
         """Return the view after ``Flatten``."""
         return replace(self, space=(), flat=True)
 
-    def read_by(self, layer: Affine) -> tuple[Reading, View]:
+    def read_by(self, affine: Affine) -> tuple[Reading, View]:
         """Return the reading of an affine map, and the view after it."""
-        if isinstance(layer, Dense):
+        if affine.window is None:
             space = self.space
             taps = self.pooled[:, None] if self.flat else self.pooled[None]
         else:
-            space, shown = _shown(layer, self.space)
+            space, shown = _shown(affine.window, self.space)
             taps = shown @ self.pooled
+        if not affine.tied:
+            taps = np.einsum("kab,ac->kcab", taps, np.eye(taps.shape[1]))
+            taps = taps.reshape(-1, *taps.shape[2:])
         return Reading(_independent(taps), self.pooled), View.of(space)
 
 
-def _shown(layer: Any, space: tuple[int, ...]) -> tuple[tuple[int, ...], np.ndarray]:
+def _shown(window: Window, space: tuple[int, ...]) -> tuple[tuple[int, ...], np.ndarray]:
     """Return the output space of a window, and T of its places, (place, output, input)."""
-    found = slides(layer.geometry, space)
+    found = slides(window, space)
     axes = []
     for slide, length in zip(found, space, strict=True):
         extended = np.asarray(slide.extended(np.eye(length, dtype=np.float32), 0), float)

@@ -2,7 +2,8 @@
 
 Decay shrinks the initial weights too, θ = a(t)θ₀ + δ(t) with a of order one while δ stays small,
 and with them features and tangent kernel. If the output is homogeneous of degree Λ in the
-weights that decay (relu networks without biases; Λ is the number of affine maps that are trained),
+weights that decay (relu networks without biases; Λ is the number of trained affine maps that follow
+one another),
 f(aθ₀) = a^Λ f₀ and ∇f(aθ₀) = a^(Λ−1) ∇f₀, so that with δ = Σ_μ α_μ ρ∇f₀(x_μ)
 
     f = a^Λ f₀ + a^(Λ−1) Θα,
@@ -18,19 +19,28 @@ kernel changes its shape as well as its size.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence, carry, copies_of
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
 from largen.parameterizations import CanonicalForm
+from largen.programs import (
+    Affine,
+    Concatenate,
+    Function,
+    Operation,
+    Product,
+    Program,
+    Source,
+    Sum,
+    written_out,
+)
+from largen.programs.refusals import at
 
 _POINTS = np.concatenate([side * np.geomspace(1e-3, 1e3, 41) for side in (-1, 1)])
 
 
-def degree(net: Layer, form: CanonicalForm) -> int:
+def degree(program: Program, form: CanonicalForm) -> int:
     """Return Λ, the degree of the output in the weights that decay.
 
     Raises
@@ -41,28 +51,33 @@ def degree(net: Layer, form: CanonicalForm) -> int:
     for name in form.weights:
         if name.endswith(".bias"):
             raise _not_homogeneous(f"it has the bias {name}")
-    return _degree(net, form)
+    program, degrees = written_out(program), [0]
+    for operation, source in zip(program.operations[1:], program.sources[1:], strict=True):
+        behind = _behind(operation, source, [degrees[read] for read in operation.reads])
+        if isinstance(operation, Affine):
+            weight = program.weights[operation.weight]
+            behind += int(form.weights[f"{weight.name}.weight"].rate > 0)
+        degrees.append(behind)
+    return degrees[-1]
 
 
-def _degree(net: Layer, form: CanonicalForm) -> int:
-    def leaf(layer: Layer, path: tuple[int, ...], found: int) -> int:
-        if isinstance(layer, Affine):
-            name = ".".join(map(str, path)) or "0"
-            return found + int(form.weights[f"{name}.weight"].rate > 0)
-        if isinstance(layer, Elementwise):
-            if not _of_degree_one(layer.activation):
-                raise _not_homogeneous(f"{layer.activation!r} is not of degree one")
-        elif not layer.homogeneous:
-            raise _not_homogeneous(f"{layer!r} is not linear and not a product with weights")
-        return found
-
-    def join(layer: Parallel, path: tuple[int, ...], found: int, ways: Any) -> int:
-        raise _not_homogeneous(f"{layer!r} is not linear and not a product with weights")
-
-    def again(layer: Sequence, path: tuple[int, ...], found: int, once: Any) -> int:
-        return found + copies_of(layer) * once(0)
-
-    return carry(net, 0, leaf=leaf, join=join, again=again)
+def _behind(operation: Operation, source: Source, before: list[int]) -> int:
+    """Return the degree of an operation's value for fixed weights, given those that it reads."""
+    match operation:
+        case Product():
+            return sum(before)
+        case Function(phi=phi) if not _of_degree_one(phi):
+            raise _not_homogeneous(f"{phi!r} is not of degree one ({at(source)})")
+        case Sum() | Concatenate() if len(set(before)) > 1:
+            lowest, highest = min(before), max(before)
+            raise _not_homogeneous(
+                f"{at(source)} joins values of degrees {lowest} and {highest} in the weights"
+            )
+        case Affine() | Function() | Sum() | Concatenate():
+            return before[0]
+    if not operation.homogeneous:
+        raise _not_homogeneous(f"{at(source)} is not linear and not a product with weights")
+    return before[0]
 
 
 def _of_degree_one(phi: ActivationFunction) -> bool:

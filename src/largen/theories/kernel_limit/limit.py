@@ -32,7 +32,7 @@ from largen.kernels.nngp_ntk import concrete_kernels, nngp_scale
 from largen.kernels.tiles import check_size, fitting, most_positions
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import CanonicalForm, canonical_form
-from largen.programs import Affine, program_of
+from largen.programs import Affine
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import flag, integer, random_key, real
@@ -132,6 +132,7 @@ class KernelLimit(Theory):
     """
 
     name: ClassVar[str] = "kernel"
+    papers: ClassVar[tuple[str, ...]] = ("jacot2018neural", "lee2019wide", "bahri2022les")
     random_outputs: ClassVar[bool] = True
 
     std: bool = True
@@ -178,8 +179,8 @@ class KernelLimit(Theory):
         still, power = "features stand still", 1
         if run.optimizer.weight_decay:
             still = "features only shrink with the weights that decay"
-            power = degree(run.net, form)
-        if not isinstance(program_of(run.net, run.data.inputs).operations[-1], Affine):
+            power = degree(run.program, form)
+        if not isinstance(run.program.operations[-1], Affine):
             raise NoTheory(
                 f"the network {run.net!r} does not end in a Dense() layer: its outputs are not "
                 "Gaussian, and the tangent kernel moves."

@@ -27,7 +27,7 @@ MOST_SITES = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class FiniteWidth(Theory):
-    """The mean over initialisations of networks of width n: the kernel limit plus c/n.
+    """The mean over initialisations of networks of width n: the kernel limit plus a shift c/n.
 
     This theory covers one hidden layer in NTK parameterization. The neurons are independent at
     initialisation, so that averages over a single neuron give the order 1/n exactly: the effect of
@@ -41,7 +41,8 @@ class FiniteWidth(Theory):
     Parameters
     ----------
     width
-        n; None for the limit of infinite width, with c among the variables.
+        n; None for the limit of infinite width, where all shifts are 0. Shifts are exactly
+        proportional to 1/n: with ``width=1`` they are c itself.
     sites
         The number of sample neurons of each average, rounded up to a power of two.
     replicates
@@ -56,18 +57,20 @@ class FiniteWidth(Theory):
     Notes
     -----
     In the trajectory ``f_train`` and ``f_test`` are means over networks of width n, and losses are
-    those of the mean outputs.
+    those of the mean outputs. All variables have the units of the outputs or of Θ.
 
     ========================  ===================================  =================================
     further variable          axes                                 meaning
     ========================  ===================================  =================================
-    ``f_train_shift``         as ``f_train``                       c, n times the correction
-    ``f_train_shift_error``   as ``f_train``                       the standard error of c
-    ``f_train_error``         as ``f_train``                       the standard error of the mean
-    ``f_train_of_kernels``    as ``f_train``                       the part of c by fluctuations of
-                                                                   the kernel at initialisation
+    ``f_train_shift``         as ``f_train``                       c/n, mean minus limit
+    ``f_train_error``         as ``f_train``                       the standard error of the mean,
+                                                                   and of the shift
+    ``f_train_of_kernels``    as ``f_train``                       the part of the shift by
+                                                                   fluctuations of the kernel at
+                                                                   initialisation
     ``ntk``                   ``(sample, sample_2)``               Θ of infinite width
-    ``ntk_shift``             ``(step, sample, sample_2)``         n times the mean change of Θ
+    ``ntk_shift``             ``(step, sample, sample_2)``         mean change of Θ in training
+    ``ntk_shift_error``       ``(step, sample, sample_2)``         its standard error
     ========================  ===================================  =================================
 
     and the same for ``f_test``. Errors do not include the next order, n⁻².
@@ -84,11 +87,12 @@ class FiniteWidth(Theory):
     >>> flow = {"optimizer": lg.gradient_flow(2.0), "times": [1.0, 2.0]}
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, **flow)
     >>> mean = lg.solve(run, theory=lg.theories.FiniteWidth(width=100, sites=256))
-    >>> bool(np.allclose(mean.f_train, lg.solve(run).f_train + mean.f_train_shift / 100))
+    >>> bool(np.allclose(mean.f_train, lg.solve(run).f_train + mean.f_train_shift))
     True
     """
 
     name: ClassVar[str] = "kernel, order 1/width"
+    papers: ClassVar[tuple[str, ...]] = ("bahri2022les",)
     random_outputs: ClassVar[bool] = True
 
     width: int | None = None
@@ -179,7 +183,7 @@ class FiniteWidth(Theory):
         run, P = posed.run, len(posed.run.data.x_train)
         dtype, out = run.data.x_train.dtype, ("output",) if run.output_shape else ()
         kernels, features, moved = (np.stack(part) for part in zip(*drawn, strict=True))
-        root = len(drawn) ** 0.5
+        root, n = len(drawn) ** 0.5, np.inf if self.width is None else self.width
         extra: dict[str, Any] = {"ntk": (("sample", "sample_2"), limit.ntk)}
         means = []
         for name, axis, rows in (
@@ -189,20 +193,18 @@ class FiniteWidth(Theory):
             start = getattr(limit, name)
 
             def shaped(array: np.ndarray, like: np.ndarray = start) -> np.ndarray:
-                return array.reshape(like.shape).astype(dtype)
+                return (array.reshape(like.shape) / n).astype(dtype)
 
             total = (kernels + features)[:, :, rows]
             error = shaped(total.std(0, ddof=1) / root)
             shift, axes = shaped(total.mean(0)), ("step", axis, *out)
-            n = np.inf if self.width is None else self.width
             extra |= {
                 f"{name}_shift": (axes, shift),
-                f"{name}_shift_error": (axes, error),
                 f"{name}_of_kernels": (axes, shaped(kernels[:, :, rows].mean(0))),
-                f"{name}_error": (axes, error / dtype.type(n)),
+                f"{name}_error": (axes, error),
             }
-            means.append(start + shift / dtype.type(n))
-        shift = moved[:, :, :P].astype(dtype)
+            means.append(start + shift)
+        shift = (moved[:, :, :P] / n).astype(dtype)
         axes = ("step", "sample", "sample_2")
         extra["ntk_shift"] = (axes, shift.mean(0))
         extra["ntk_shift_error"] = (axes, shift.std(0, ddof=1) / dtype.type(root))

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import mlp
 from largen.arrays import finite_result, floating, known, like
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.memory import check_fits
 from largen.parameterizations import gd, mean_field
@@ -20,6 +21,7 @@ MOST_POINTS = 10**6
 MOST_BLOCKS = 20_000  # the cost grows as the square
 
 
+@cites("bordelon2022self", "pehlevan2023lecture")
 class WhitenedLinear(NamedTuple):
     """The solution of :func:`whitened_linear_flow`.
 
@@ -44,6 +46,7 @@ class WhitenedLinear(NamedTuple):
     plot = plot_result
 
 
+@cites("bordelon2023depthwise")
 class OneStep(NamedTuple):
     """The result of :func:`kernel_after_one_step`: depth τ = l/L, and H before and after a step."""
 
@@ -119,6 +122,7 @@ def whitened_linear_flow(
     return WhitenedLinear(*finite_result("whitened_linear_flow", found))
 
 
+@cites("bordelon2022self", "pehlevan2023lecture")
 def deep_linear(
     kernel: ArrayLike,
     y: ArrayLike,

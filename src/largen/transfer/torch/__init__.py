@@ -28,7 +28,6 @@ except ModuleNotFoundError as error:  # pragma: no cover - needs an environment 
     ) from None
 
 from largen.transfer.schedules import constant, warmup_cosine
-from largen.transfer.torch.auditing import audit, audit_stock
 from largen.transfer.torch.check import coordinate_check
 from largen.transfer.torch.diagnosis import diagnose
 from largen.transfer.torch.optimizers import check_optimizer
@@ -36,12 +35,11 @@ from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.residual import Residual
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.schedules import check_rates, check_scheduler
+from largen.transfer.torch.tangents import tangent_kernel
 
 __all__ = [
     "Residual",
     "TorchPlan",
-    "audit",
-    "audit_stock",
     "check_optimizer",
     "check_rates",
     "check_scheduler",
@@ -49,5 +47,6 @@ __all__ = [
     "coordinate_check",
     "diagnose",
     "scale",
+    "tangent_kernel",
     "warmup_cosine",
 ]

@@ -10,11 +10,13 @@ from jax.flatten_util import ravel_pytree
 from tests.theories.mean_field.deep.test_against_networks import KERNELS, assert_chance
 
 import largen as lg
+from largen import networks
 from largen.architectures.layers import Repeat, Serial
 from largen.errors import NoRule, NoTheory
-from largen.networks.modules import Frame, build
+from largen.networks.rules.affine import Weights
 from largen.networks.tangent import kernels, probe
-from largen.theories.chains.chain import chain
+from largen.programs import program_of
+from largen.theories.chains.chain import affine_chain
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.dense import stored
@@ -109,13 +111,18 @@ def swept(run, mode, dense):
 def normals_of(run, network, posed, start, weights):
     """Return the standard Gaussian numbers behind a network's parameters, from random matrices."""
     values = iter([*zip(weights, start.biases, strict=True), (start.readout, None)])
-    first = build(run.net.layers[0], Frame(network.table, 1, 1, ()), (0,), network.inputs)
 
     def read_in():
-        def fields(normals):
-            return jnp.ravel(first.forward(first.init(normals), jnp.asarray(run.data.x), None)[0])
+        program, names = network.module.sized.program, network.module.names[0]
+        rules = {kind: network.table[name] for kind, name in names.items()}
 
-        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), first.shapes)
+        def fields(normals):
+            params = {kind: rules[kind].init_std * normals[kind] for kind in rules}
+            x = jnp.asarray(run.data.x)
+            return jnp.ravel(networks.rule(program.operations[1], Weights(params, rules), (x,)))
+
+        shapes = network.module.shapes[0]
+        zero = jax.tree.map(lambda leaf: jnp.zeros((*leaf.shape[:-1], 1)), shapes)
         flat, tree = ravel_pytree(zero)
         linear = jax.jacobian(lambda flat: fields(tree(flat)))(flat)
         found = np.linalg.lstsq(linear, posed.fields @ start.fields, rcond=1e-10)[0]
@@ -215,6 +222,16 @@ NETS = {
         lg.Flatten(),
         lg.Dense(),
     ),
+    "weights that are not shared": lg.serial(
+        lg.LocallyConnected((2,)),
+        TANH,
+        lg.LocallyConnected((3,), strides=2, weight_std=1.3),
+        ERF,
+        lg.Conv((2,)),
+        TANH,
+        lg.GlobalAvgPool(),
+        lg.Dense(),
+    ),
 }
 
 
@@ -288,11 +305,30 @@ def test_ensembles_of_wide_networks():
         assert_chance(ours, error, getattr(nets, what))
 
 
+@pytest.mark.slow
+def test_weights_that_are_not_shared_train_as_networks():
+    net = lg.serial(
+        lg.LocallyConnected((2,)), TANH, lg.LocallyConnected((2,)), TANH, lg.GlobalAvgPool(),
+        lg.Dense(),
+    )  # fmt: skip
+    run = run_of(net, (3,), param=lg.mean_field(1.0), optimizer=lg.gd(1.0), steps=10)
+    limit = solve(run, particles=512, replicates=8, rtol=1e-2, key=1)
+    nets = lg.train(run, width=256, seeds=32, key=2, record=("features", "gradients", "ntk"))
+    assert np.abs(limit.f_train[-1]).max() > 0.1
+    for what in ("f_train", "f_test", *KERNELS):
+        ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
+        assert_chance(ours, error, getattr(nets, what))
+
+
 @pytest.mark.parametrize(
     ("layers", "error", "words"),
     [
         ((lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten()), NoRule, "MaxPool"),
-        ((lg.LocallyConnected((2,)), TANH, lg.Flatten()), NoRule, "LocallyConnected"),
+        (
+            (lg.LocallyConnected((2,), bias_std=0.1), TANH, lg.Flatten()),
+            NoTheory,
+            "a bias of each position, got LocallyConnected",
+        ),
         ((lg.Conv((2,)), lg.BatchNorm(), TANH, lg.Flatten()), NoRule, "BatchNorm"),
         ((lg.Conv((2,)), TANH, lg.Conv((2,), groups=2), TANH, lg.Flatten()), NoTheory, "groups"),
         ((lg.Conv((2,)), lg.AvgPool((2,)), TANH, lg.Flatten()), NoTheory, "pooling behind it"),
@@ -305,11 +341,11 @@ def test_ensembles_of_wide_networks():
 )
 def test_refusals(layers, error, words):
     with pytest.raises(error, match=words):
-        chain(lg.serial(*layers, lg.Dense()), (4, 2))
+        affine_chain(program_of(lg.serial(*layers, lg.Dense()), (4, 2)))
 
 
 def test_the_theory_is_chosen_by_itself():
     assert choose(CASES["pooled"])[0].name == "mean field, deep"
     net = lg.serial(lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten(), lg.Dense())
-    with pytest.raises(NoTheory, match=r"deep: .* no rule for the layer MaxPool"):
+    with pytest.raises(NoTheory, match=r"deep: .* no rule for a maximum over positions \(MaxPool"):
         choose(run_of(net, (4,)))

@@ -271,3 +271,15 @@ def test_pairs_of_entries():
 def test_refusals(run, words):
     with pytest.raises(NoTheory, match=words):
         DeepMeanField.covers(run)
+
+
+@pytest.mark.parametrize("activation", ["tanh", pytest.param("relu", marks=pytest.mark.slow)])
+def test_inputs_that_vanish(activation):
+    zero = lg.Dataset(np.zeros((3, 4)), Y[:3], np.zeros((2, 4)), YT)
+    run = lg.Run(lg.mlp(2, activation), lg.mean_field(), zero, optimizer=lg.gd(0.3), steps=3)
+    limit = lg.solve(run)
+    assert limit.status == "ok"
+    assert not limit.f_train.any()
+    assert not limit.f_test.any()
+    with pytest.raises(NoTheory, match="do not fluctuate"):
+        lg.width_corrections_in_training(run, width=8, replicates=2)

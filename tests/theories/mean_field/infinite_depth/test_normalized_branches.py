@@ -81,7 +81,10 @@ def finite_depth(norm, start, blocks, *, along=1.0):
 
 @pytest.mark.parametrize("norm", [lg.LayerNorm(eps=0.05), lg.RMSNorm(eps=0.3)])
 def test_neurons_solve_sums_over_time(norm):
-    phi, out = (NormalizedActivation(activation(name), norm) for name in ("tanh", "linear"))
+    phi, out = (
+        NormalizedActivation(activation(name), isinstance(norm, lg.LayerNorm), norm.eps)
+        for name in ("tanh", "linear")
+    )
     network = NeuronNetwork(phi, out, FIELDS, np.ones(3), Map(), Map(), 1.0)
     with jax.enable_x64(True):
         start = neurons(network, 64, np.random.default_rng(1), np.float64)

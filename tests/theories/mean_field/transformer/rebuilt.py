@@ -12,6 +12,7 @@ import numpy as np
 
 import largen as lg
 from largen.networks.tangent import kernels, probe
+from largen.programs import Affine
 from largen.theories.mean_field.options import NO_KERNELS
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
 from largen.theories.mean_field.transformer.weights import Matrix
@@ -51,29 +52,39 @@ def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
     if ratio is not None:
         assert unit < SAMPLED / ratio
         unit = int(SAMPLED / ratio)
-    embed = embeddings(limit, rows, unit)
-    found = {}
-    named = [row.name for row in rows if not (row.site.role == "output" and row.kind == "bias")]
-    for name, weights in zip(named, limit.context.weights, strict=True):
+    # A map of a concatenation has a matrix for each of its parts.
+    maps = iter(node for node in problem.network.nodes if isinstance(node.operation, Affine))
+    named = [
+        (row.name, row.site)
+        for row in rows
+        if not (row.site.role == "output" and row.kind == "bias")
+        for _ in (next(maps).reads if row.kind == "weight" else [row])
+    ]
+    inner = [
+        (weights, site.width_ratio)
+        for weights, (_, site) in zip(limit.context.weights, named, strict=True)
+        if site.role != "output"
+    ]
+    embed, found = embeddings(inner, unit), {}
+    for (name, site), weights in zip(named, limit.context.weights, strict=True):
         if isinstance(weights, Matrix):
             operator = weights.operator
             into, out_of = embed[operator.behind.population], embed[operator.before.population]
-            found[name] = (into @ initial_matrix(operator) @ out_of.T).T * len(into) ** 0.5
+            block = (into @ initial_matrix(operator) @ out_of.T).T * len(into) ** 0.5
         else:
             into, own = embed[weights.population], vectors[id(weights)]
-            rows_of = own @ into[:, : own.shape[1]].T * len(into) ** 0.5
-            found[name] = rows_of.T if name == named[-1] else rows_of
+            block = own @ into[:, : own.shape[1]].T * len(into) ** 0.5
+        found.setdefault(name, []).append(block.T if site.role == "output" else block)
+    found = {name: np.concatenate(blocks) for name, blocks in found.items()}
     return solved, trained(run, unit, found, bool(wanted.names))
 
 
-def embeddings(limit, rows, unit):
+def embeddings(inner, unit):
     """Return an isometry from the coordinates of each population to its neurons of mean zero."""
     draw, found = np.random.default_rng(0), {}
-    ratios = [row.site.width_ratio for row in rows if row.kind == "weight"]
-    matrices = [w for w in limit.context.weights if isinstance(w, Matrix)]
-    first = limit.context.weights[0].population
-    targets = [first, *(matrix.operator.behind.population for matrix in matrices)]
-    for population, ratio in zip(targets, ratios[:-1], strict=True):
+    for weights, ratio in inner:
+        matrix = isinstance(weights, Matrix)
+        population = weights.operator.behind.population if matrix else weights.population
         neurons = int(ratio * unit)
         if population.sampled:
             assert population.size == neurons

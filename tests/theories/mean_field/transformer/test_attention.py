@@ -163,7 +163,7 @@ def test_linear_networks_follow_their_closed_equations(which):
     data = lg.Dataset(x[:3], Y[:3], x[3:], Y[3:])
     run = run_of(net, lg.mean_field(1.5), data, optimizer, steps=8)
     closed = lg.solve(run, theory="mean field, deep", method="closed")
-    found = lg.solve(run, theory="mean field, attention")
+    found = lg.solve(run, theory="mean field, branches and attention")
     for name in ("f_train", "f_test"):
         np.testing.assert_allclose(getattr(found, name), getattr(closed, name), atol=2e-6)
 
@@ -194,14 +194,18 @@ def test_nothing_depends_on_the_tolerance_of_directions_or_on_the_number_of_head
 REFUSED = {
     "conv": (transformer(lg.Conv((2,))), {}, NoRule, r"Conv\(\(2,\)\)"),
     "flatten": (lg.serial(DENSE, CAUSAL, lg.Flatten(), DENSE), {}, NoRule, "Flatten"),
-    "product": (transformer(lg.Product(DENSE, DENSE)), {}, NoRule, "Product"),
+    "concatenation": (
+        transformer(lg.Concatenate(DENSE, DENSE), lg.RMSNorm()), {}, NoRule,
+        "behind a concatenation: no rule for a normalisation over channels",
+    ),
     "activation of data": (
         lg.serial(lg.Activation("relu"), DENSE, CAUSAL, lg.GlobalAvgPool(), DENSE), {}, NoTheory,
         "the read-in, before",
     ),
     "data": (lg.serial(lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in, before"),
     "attention to data": (
-        lg.serial(lg.QKVAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in",
+        lg.serial(lg.SelfAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory,
+        "the read-in",
     ),
     "depth": (
         transformer(lg.repeat(CAUSAL, math.inf)), {"param": lg.complete_p()}, NoTheory,

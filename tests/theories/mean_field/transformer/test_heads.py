@@ -130,7 +130,7 @@ OTHERS = {
 def test_what_is_not_covered_is_refused_with_the_reason(which):
     block, kind, words = OTHERS[which]
     with pytest.raises(kind, match=words):
-        lg.solve(run_of(transformer(block)), theory="mean field, attention")
+        lg.solve(run_of(transformer(block)), theory="mean field, branches and attention")
 
 
 def test_sizes_that_do_not_fit_are_refused_at_the_door():

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from tests.theories.mean_field.transformer import test_attention, test_heads
+from tests.theories.mean_field.transformer import test_attention, test_graphs, test_heads
 from tests.theories.mean_field.transformer.rebuilt import solved_and_trained
 from tests.theories.mean_field.transformer.test_attention import (
     CAUSAL,
@@ -28,6 +28,8 @@ REBUILT = {
         2,
     ),
     "heads": test_heads.REBUILT["perceptron"],
+    "concatenation": (run_of(test_graphs.REBUILT["concatenation"][0], steps=2), None),
+    "gates": (run_of(test_graphs.REBUILT["gates"][0], steps=2), 1),
 }
 
 

@@ -14,8 +14,8 @@ import largen as lg
 from largen.theories.mean_field.options import wanted_kernels
 from largen.theories.mean_field.transformer import dynamics, random_matrix
 from largen.theories.mean_field.transformer.kernel_records import KernelRecords
+from largen.theories.mean_field.transformer.network import Populations
 from largen.theories.mean_field.transformer.populations import Population, averages, plus
-from largen.theories.mean_field.transformer.program import Populations
 from largen.theories.mean_field.transformer.weights import Descent
 
 WIDTH, SOLUTIONS, NETWORKS, RATE = 8, 400, 10_000, 0.25

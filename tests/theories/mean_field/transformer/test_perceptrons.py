@@ -133,7 +133,7 @@ def test_without_attention_it_is_the_limit_of_residual_networks():
     data = lg.Dataset(x[:3], Y[:3], x[3:], Y[3:])
     run = run_of(WITHOUT_ATTENTION, data=data, optimizer=lg.gd(0.2), steps=6)
     chain = lg.solve(run, theory="mean field, deep", replicates=6, key=1)
-    found = lg.solve(run, theory="mean field, attention", replicates=8, key=1)
+    found = lg.solve(run, theory="mean field, branches and attention", replicates=8, key=1)
     for name in ("f_train", "f_test"):
         ours, theirs = getattr(found, name)[1:], getattr(chain, name)[1:]
         error = np.hypot(getattr(found, f"{name}_error"), getattr(chain, f"{name}_error"))[1:]
@@ -199,7 +199,7 @@ def test_a_small_budget_and_progress_are_told():
 def test_neurons_for_the_weights_alone_are_wanted_at_the_door():
     run = run_of(transformer(CAUSAL, STREAM), steps=1)
     with pytest.raises(InvalidInput, match=r"particles: wanted more than twice .* got 8"):
-        lg.solve(run, theory="mean field, attention", particles=8)
+        lg.solve(run, theory="mean field, branches and attention", particles=8)
 
 
 def test_fields_that_span_the_neurons_are_told():

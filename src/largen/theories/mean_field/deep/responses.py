@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure, instance_of
 from largen.expectations import ActivationFunction
 from largen.interrupts import check, interruptible
@@ -48,6 +49,7 @@ FINE = 1e-6  # tolerance at which the sweep keeps all directions and runs in dou
 SETTLED = 1e-10
 
 
+@cites("bordelon2022self", "pehlevan2023lecture")
 class ResponseFunctions(NamedTuple):
     """Response functions of a mean-field limit; made by :func:`response_functions`.
 
@@ -182,7 +184,7 @@ def _check_covered(run: Run) -> Posed[Problem]:
         posed = posed_by(run)
     except NoRule as unknown:
         raise NoTheory(
-            f"response functions are not computed for networks with {unknown.layer!r}; "
+            f"response functions are not computed for networks with {unknown.layer}; "
             "lg.solve(run, record_pairs=[(t, s)]) records kernels between times."
         ) from None
     problem = posed.problem

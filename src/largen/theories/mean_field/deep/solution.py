@@ -65,8 +65,9 @@ OF_WIDTH, NETWORKS = 256, 64  # width and number of the networks whose fluctuati
 class DeepMeanField(Theory):
     """The mean-field limit of fully connected, convolutional and residual networks.
 
-    The equations of dynamical mean-field theory (Pehlevan and Bordelon's lecture notes, (65),
-    corrected: A⁰ = Bᴸ = 0, and B at equal times is kept) are causal: one sweep in time solves
+    The equations of dynamical mean-field theory (Bordelon and Pehlevan, *Self-consistent dynamical
+    field theory*, arXiv 2205.09653; Pehlevan and Bordelon's lecture notes, (65), corrected:
+    A⁰ = Bᴸ = 0, and B at equal times is kept) are causal: one sweep in time solves
     them, without iteration. Gradient descent is exact at any step size; gradient flow is
     extrapolated from three lengths of steps. Expectations are averages over neurons. Their random
     matrices W(0) are not stored, but represented by their products with the directions that occur,
@@ -202,6 +203,11 @@ class DeepMeanField(Theory):
     """
 
     name: ClassVar[str] = "mean field, deep"
+    papers: ClassVar[tuple[str, ...]] = (
+        "bordelon2022self",
+        "pehlevan2023lecture",
+        "bordelon2023depthwise",
+    )
 
     method: Method = "auto"
     rtol: float = 3e-3

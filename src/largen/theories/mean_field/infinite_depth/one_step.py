@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from largen.arrays import finite_result
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
 from largen.scalars import LARGEST, flag, integer, real
@@ -14,6 +15,7 @@ from largen.scalars import LARGEST, flag, integer, real
 MOST_POINTS = 10**6
 
 
+@cites("bordelon2023depthwise")
 class InfiniteDepthStep(NamedTuple):
     """What :func:`infinite_depth_one_step` returns.
 

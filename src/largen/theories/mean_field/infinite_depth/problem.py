@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from largen.architectures import Layer, Repeat, endless_stack, map_layers
+from largen.architectures import endless_stack, of_depth
 from largen.errors import NoTheory
 from largen.parameterizations import canonical_form, temperature_of
 from largen.runs import Posed, Run
@@ -127,12 +126,7 @@ class EndlessProblem:
 
 def with_blocks(run: Run, times: int) -> Run:
     """Return the run of a network whose stack ends after this number of repetitions."""
-
-    def ended(layer: Layer, path: tuple[int, ...]) -> Layer:
-        endless = isinstance(layer, Repeat) and layer.times == math.inf
-        return replace(layer, times=times) if endless else layer
-
-    return run.with_changes(net=map_layers(run.net, ended))
+    return run.with_changes(net=of_depth(run.net, times))
 
 
 def with_branches(run: Run, alpha: Fraction, power: Fraction) -> Run:

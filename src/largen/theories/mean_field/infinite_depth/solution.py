@@ -155,6 +155,7 @@ class InfiniteDepth(Theory):
     """
 
     name: ClassVar[str] = "mean field, infinite depth"
+    papers: ClassVar[tuple[str, ...]] = ("bordelon2023depthwise",)
 
     method: Method = "auto"
     rtol: float = 1e-2

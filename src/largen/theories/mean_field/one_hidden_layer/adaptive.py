@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from largen.architectures import depth, weight_sites
 from largen.errors import NoTheory
 from largen.parameterizations import Adam, Power, RMSProp
 from largen.parameterizations.rules import Row
@@ -30,7 +29,7 @@ from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Run
 
 
-class Weight(NamedTuple):
+class AdaptiveConstants(NamedTuple):
     """Constants of one kind of weight.
 
     Attributes
@@ -70,7 +69,7 @@ def average_of(run: Run) -> Average | None:
     return None
 
 
-def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
+def weights_of(run: Run) -> dict[tuple[str, str], AdaptiveConstants]:
     """Return the constants of every weight by role and kind, such as ``("input", "weight")``.
 
     Raises
@@ -82,7 +81,7 @@ def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
     rows = {(row.site.role, row.kind): row for row in table.rows}
     first = table.rows[0].site
     inputs = first_fan_in(run.data.inputs, first)
-    at: dict[str, Any] = {"width": 1, "depth": max(depth(run.net), 1), "inputs": inputs}
+    at: dict[str, Any] = {"width": 1, "depth": 1, "inputs": inputs}
     readout = rows["output", "weight"]
     # The weight with which one neuron out of rN enters f, σ_out/(γ₀√r N).
     outward = readout.rule.multiplier * readout.rule.init_std
@@ -104,13 +103,15 @@ def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
         eps = getattr(run.optimizer, "eps", 0.0)
         _constant(run, row, std, step, gradient if eps else Power())
         gradient = Power(gradient.constant, inputs=gradient.inputs, depth=gradient.depth)
-        found[role, kind] = Weight(std.at(**at), gradient.at(**at), step.at(**at), row.distribution)
+        found[role, kind] = AdaptiveConstants(
+            std.at(**at), gradient.at(**at), step.at(**at), row.distribution
+        )
     return found
 
 
 def ratio_of(run: Run) -> float:
     """Return r, the number of hidden neurons per unit of width."""
-    return float(weight_sites(run.net)[0].width_ratio)
+    return float(run.program.weights[0].width_ratio)
 
 
 def _constant(run: Run, row: Row[Power], std: Power, step: Power, gradient: Power) -> None:

@@ -7,20 +7,22 @@ from fractions import Fraction
 
 import numpy as np
 
-from largen.architectures import (
-    Dense,
-    Elementwise,
-    Layer,
-    Repeat,
-    Residual,
-    Serial,
-    layers_of,
-    parts_of,
-)
-from largen.errors import NoRule, NoTheory
+from largen.errors import NoTheory
 from largen.expectations import ActivationFunction, activation
 from largen.parameterizations import CanonicalForm, canonical_form
 from largen.parameterizations.distributions import GAUSSIAN
+from largen.programs import (
+    BRANCH,
+    Affine,
+    Function,
+    Operation,
+    Program,
+    Repeat,
+    Sum,
+    chain,
+    join_elementwise,
+    no_rule,
+)
 from largen.runs import Posed, Run
 from largen.theories.mean_field.one_hidden_layer.adaptive import (
     Average,
@@ -29,6 +31,7 @@ from largen.theories.mean_field.one_hidden_layer.adaptive import (
     weights_of,
 )
 
+READING = "the mean-field limit of one hidden layer"
 LINEAR = activation("linear")
 
 
@@ -143,7 +146,7 @@ def posed_by(run: Run) -> Posed[OneLayerProblem]:
     NoRule
         For a layer that is neither affine nor an activation.
     """
-    phi = _activation(run.net)
+    phi = _activation(run.program)
     if run.param.d == Fraction(1, 2) and (average := average_of(run)):
         return Posed(run, REASON, _by_weight(run, phi, average))
     form = _form(run)
@@ -255,23 +258,32 @@ def _outputs(run: Run) -> int:
     return int(np.prod(run.output_shape, dtype=int))
 
 
-def _activation(net: Layer) -> ActivationFunction:
+def _branches(operation: Operation) -> bool:
+    """Whether an operation is a repetition, or the end of a residual block."""
+    return isinstance(operation, Repeat) or (
+        isinstance(operation, Sum) and BRANCH in operation.factors
+    )
+
+
+def _activation(program: Program) -> ActivationFunction:
     """Return φ of a network with one hidden layer."""
-    match net:
-        case Serial((Dense(), Dense())):
-            return LINEAR
-        case Serial((Dense(), Elementwise() as layer, Dense())):
-            return layer.activation
-    if any(isinstance(layer, Residual | Repeat) for layer in (net, *parts_of(net))):
+    if any(map(_branches, program.operations)):
         raise NoTheory("this is the theory of one hidden layer, without residual branches")
-    layers = list(layers_of(net))
-    for layer in layers:
-        if not isinstance(layer, Dense | Elementwise):
-            raise NoRule("the mean-field limit", layer, [Dense, Elementwise])
-    if sum(isinstance(layer, Dense) for layer in layers) > 2:
+    steps = chain(join_elementwise(program), READING)
+    for step in steps:
+        affine = isinstance(step.operation, Affine) and step.operation.dense
+        if not affine and not isinstance(step.operation, Function):
+            raise no_rule(READING, step.operation, step.source, [Affine, Function])
+    match [step.operation for step in steps]:
+        case [Affine(), Affine()]:
+            return LINEAR
+        case [Affine(), Function(phi=phi), Affine()]:
+            return phi
+    if sum(isinstance(step.operation, Affine) for step in steps) > 2:
         raise NoTheory("this is the theory of one hidden layer, such as that of lg.mlp(1, …)")
+    layers = ", ".join(str(step.source) for step in steps)
     raise NoTheory(
-        f"the mean-field limit is implemented for Dense, Activation, Dense; this network is {net!r}"
+        f"{READING} is implemented for Dense, Activation, Dense; this network has {layers}"
     )
 
 

@@ -125,6 +125,12 @@ class MeanField(Theory):
     """
 
     name: ClassVar[str] = "mean field, one hidden layer"
+    papers: ClassVar[tuple[str, ...]] = (
+        "mei2018mean",
+        "golikov2020towards",
+        "pehlevan2023lecture",
+        "hanin2026primer",
+    )
 
     method: Method = "auto"
     rtol: float = 2e-3

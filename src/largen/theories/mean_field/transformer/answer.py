@@ -42,13 +42,13 @@ def trajectory(
     if found.f_error is not None:
         axes = ("step", "sample", *run.output_axes)
         add("f", axes, shaped(found.f_error), ("_train_error", "_test_error"))
-    if posed.problem.program.attentions and settings.record_at:
+    if posed.problem.network.attentions and settings.record_at:
         axes = ("record", "attention_layer", "sample", "position", "position_2")
         add("attention", axes, found.patterns.astype(dtype), ("", "_test"))
         if found.patterns_error is not None:
             errors = found.patterns_error.astype(dtype)
             add("attention", axes, errors, ("_error", "_test_error"))
-        layers = np.arange(1, posed.problem.program.attentions + 1)
+        layers = np.arange(1, posed.problem.network.attentions + 1)
         extra["attention_layer"] = (("attention_layer",), layers)
         extra["record_step"] = (("record",), np.array(settings.record_at))
     if found.kernels:

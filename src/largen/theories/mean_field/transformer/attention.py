@@ -15,99 +15,37 @@ and c/√d takes the place of c in g_q and g_k.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.special import softmax
 
-from largen.theories.mean_field.transformer.operations import (
-    Attention,
-    Heads,
-    OwnAttention,
-)
+from largen.programs import Attend
+from largen.theories.mean_field.transformer.network import Node
 from largen.theories.mean_field.transformer.passes import (
     Context,
     Fields,
-    InSequence,
     Pass,
     Weightless,
     pass_of,
 )
-from largen.theories.mean_field.transformer.populations import averages, grown, plus
+from largen.theories.mean_field.transformer.populations import averages, grown
 from largen.theories.mean_field.transformer.random_matrix import Diverged
-from largen.theories.mean_field.transformer.weights import Descent
 
 
 @pass_of.register
-def _(operation: OwnAttention, context: Context) -> Pass:
-    return _OfItself(operation, context)
+def _(operation: Attend, node: Node, context: Context) -> Pass:
+    _, keys, values = context.read_by(node)
+    share = values.ratio / keys.ratio
+    if operation.concentrated:
+        return _Weighted(operation.scale, share, context, operation.causal)
+    size = operation.key_size
+    assert size is not None
+    attention = _Weighted(operation.scale / size**0.5, share, context, operation.causal)
+    return _InHeads(attention, size, context.population(node).size)
 
 
-class _OfItself(Weightless):
-    """Attention whose queries, keys and values are its input."""
-
-    def __init__(self, operation: OwnAttention, context: Context):
-        self._attention = _Weighted(operation.scale, 1.0, context)
-
-    def forward(self, x: Fields) -> Fields:
-        return self._attention.forward(x, x, x)
-
-    def backward(self, g: Fields) -> Fields:
-        queries, keys, values = self._attention.backward(g)
-        return plus(plus(queries, keys), values)
-
-
-@pass_of.register
-def _(operation: Attention, context: Context) -> Pass:
-    return _OfQueriesAndKeys(operation, context)
-
-
-class _OfQueriesAndKeys:
-    """Attention with weights of its own."""
-
-    def __init__(self, operation: Attention, context: Context):
-        parts = (operation.queries, operation.keys, operation.values)
-        self._parts = [InSequence(part, context) for part in parts]
-        self._attention = _Weighted(operation.scale, operation.share, context, operation.causal)
-        self._heads = None if operation.heads is None else _InHeads(operation.heads, context)
-
-    def forward(self, x: Fields) -> Fields:
-        found = [part.forward(x) for part in self._parts]
-        if self._heads is None:
-            return self._attention.forward(*found)
-        return self._heads.join(self._attention.forward(*map(self._heads.split, found)))
-
-    def backward(self, g: Fields) -> Fields:
-        if self._heads is None:
-            found = self._attention.backward(g)
-        else:
-            found = map(self._heads.join, self._attention.backward(self._heads.split(g)))
-        queries, keys, values = (
-            part.backward(each) for part, each in zip(self._parts, found, strict=True)
-        )
-        return plus(plus(queries, keys), values)
-
-    def step(self, step: Descent) -> None:
-        for part in self._parts:
-            part.step(step)
-
-
-class _InHeads:
-    """Rows of a population as values at the neurons of each head, and back."""
-
-    def __init__(self, heads: Heads, context: Context):
-        self._size, self._neurons = heads.size, context.population(heads.population).size
-
-    def split(self, x: Fields) -> Fields:
-        """Return values (sample, head, position, neuron) of rows (sample, position, coordinate)."""
-        x = self._neurons**0.5 * grown(x, (*x.shape[:2], self._neurons))
-        return np.swapaxes(x.reshape(*x.shape[:2], -1, self._size), 1, 2)
-
-    def join(self, values: Fields) -> Fields:
-        """Return rows (sample, position, coordinate) of values."""
-        x = np.swapaxes(values, 1, 2)
-        return x.reshape(*x.shape[:2], -1) / self._neurons**0.5
-
-
-class _Weighted:
+class _Weighted(Weightless):
     """Sums of values with the weights softmax(c⟨q_s k_t⟩), which are scalars of a population.
 
     With fields (sample, head, position, neuron) there are weights of each head, and the products of
@@ -119,7 +57,8 @@ class _Weighted:
         self._patterns, self._place = context.patterns, len(context.patterns)
         context.patterns.append(None)
 
-    def forward(self, queries: Fields, keys: Fields, values: Fields) -> Fields:
+    def forward(self, *x: Fields) -> Fields:
+        queries, keys, values = x
         logits = self._scale * averages(queries, keys).astype(np.float64)
         if not np.isfinite(logits).all():
             raise Diverged
@@ -131,7 +70,7 @@ class _Weighted:
         self._weights = self._weights.astype(values.dtype)
         return self._weights @ values
 
-    def backward(self, g: Fields) -> tuple[Fields, Fields, Fields]:
+    def backward(self, g: Fields) -> Sequence[Fields]:
         """Return the backward fields of queries, keys and values."""
         queries, keys, values = (each[: len(g)] for each in self._fields)
         weights = self._weights[: len(g)]
@@ -139,3 +78,26 @@ class _Weighted:
         slope = weights * (e - np.sum(weights * e, -1, keepdims=True)) * self._share * self._scale
         transposed = np.swapaxes(slope, -1, -2)
         return slope @ keys, transposed @ queries, np.swapaxes(weights, -1, -2) @ g
+
+
+class _InHeads(Weightless):
+    """Attention in each head, of rows of a population of heads."""
+
+    def __init__(self, attention: _Weighted, size: int, neurons: int):
+        self._attention, self._size, self._neurons = attention, size, neurons
+
+    def forward(self, *x: Fields) -> Fields:
+        return self._join(self._attention.forward(*map(self._split, x)))
+
+    def backward(self, g: Fields) -> Sequence[Fields]:
+        return [self._join(each) for each in self._attention.backward(self._split(g))]
+
+    def _split(self, x: Fields) -> Fields:
+        """Return values (sample, head, position, neuron) of rows (sample, position, coordinate)."""
+        x = self._neurons**0.5 * grown(x, (*x.shape[:2], self._neurons))
+        return np.swapaxes(x.reshape(*x.shape[:2], -1, self._size), 1, 2)
+
+    def _join(self, values: Fields) -> Fields:
+        """Return rows (sample, position, coordinate) of values."""
+        x = np.swapaxes(values, 1, 2)
+        return x.reshape(*x.shape[:2], -1) / self._neurons**0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,14 +15,14 @@ from largen.runs import Run
 from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
 from largen.theories.mean_field.options import NO_KERNELS, WantedKernels
 from largen.theories.mean_field.transformer.kernel_records import KernelRecords
-from largen.theories.mean_field.transformer.passes import Context, InSequence
+from largen.theories.mean_field.transformer.network import PopulatedNetwork
+from largen.theories.mean_field.transformer.passes import Context, Passes
 from largen.theories.mean_field.transformer.populations import (
     Population,
     SampledPopulation,
     TooFewNeurons,
     averages,
 )
-from largen.theories.mean_field.transformer.program import Program, ReadOut
 from largen.theories.mean_field.transformer.random_matrix import (
     TOLERANCE,
     Diverged,
@@ -37,7 +37,7 @@ class AttentionProblem:
 
     Attributes
     ----------
-    program
+    network
         The network.
     gamma
         γ₀.
@@ -49,7 +49,7 @@ class AttentionProblem:
         C, the number of outputs of each.
     """
 
-    program: Program
+    network: PopulatedNetwork
     gamma: float
     samples: int
     positions: int
@@ -104,31 +104,40 @@ class Solved(NamedTuple):
 
 
 class Output:
-    """The outputs f_s = σ√r ⟨w x_s⟩/γ₀ + b of positions s, with a bias b that is 0 initially."""
+    """The outputs f_s = σ Σ_i r_i ⟨w_i x_is⟩/(√r γ₀) + b of positions s, with b = 0 initially.
 
-    def __init__(self, operation: ReadOut, outputs: int, gamma: float, context: Context):
-        weights, root = operation.weights, operation.before**0.5
-        self._vectors = Vectors(outputs, context.population(operation.population), weights.rate)
-        self._out, self._back = weights.std * root / gamma, weights.std / root
-        context.weights.append(self._vectors)
-        self._map = context.affine_map(weights, 1.0)
+    x_i are the fields that it reads, of r_i N neurons out of rN.
+    """
+
+    def __init__(self, outputs: int, gamma: float, context: Context):
+        node = context.network.nodes[-1]
+        constants, read = context.network.constants(node.operation), context.read_by(node)
+        root = sum(each.ratio for each in read) ** 0.5
+        self._vectors = [Vectors(outputs, context.population(x), constants.rate) for x in read]
+        self._out = [constants.std * each.ratio / root / gamma for each in read]
+        self._back = constants.std / root
+        self._roots = [share**0.5 for share in context.network.shares(node)]
+        context.weights += self._vectors
+        self._map = context.affine_map(constants, 1.0)
         self._gamma = gamma
         # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
-        self._bias_rate = weights.bias_rate * weights.bias_std**2
+        self._bias_rate = constants.bias_kernel_rate
         self._bias = Trained(np.zeros(outputs), self._bias_rate > 0)
 
-    def forward(self, x: np.ndarray) -> np.ndarray:
+    def forward(self, x: Sequence[np.ndarray]) -> np.ndarray:
         """Return f, (sample, position, output), of fields (sample, position, coordinate)."""
         self._x = x
-        self._map.reads(x)
-        return self._out * averages(x, self._vectors.rows) + self._bias.values
+        self._map.reads(x, self._roots)
+        parts = zip(self._out, x, self._vectors, strict=True)
+        return sum(out * averages(each, w.rows) for out, each, w in parts) + self._bias.values
 
-    def backward(self, weights: np.ndarray) -> np.ndarray:
+    def backward(self, weights: np.ndarray) -> list[np.ndarray]:
         """Return the backward fields of Σ Δ_μs·f_μs, for weights γ₀Δ/P as f of training samples."""
         self._weights = weights.reshape(-1, weights.shape[-1])
-        x = self._x[: len(weights)].reshape(len(self._weights), -1)
-        self._vectors.pull(self._back * self._weights.T @ x)
-        return self._back * weights @ self._vectors.rows
+        for each, vectors in zip(self._x, self._vectors, strict=True):
+            x = each[: len(weights)].reshape(len(self._weights), -1)
+            vectors.pull(self._back * self._weights.T @ x)
+        return [self._back * weights @ vectors.rows for vectors in self._vectors]
 
     def restart(self) -> None:
         """Return to the bias before training."""
@@ -136,7 +145,8 @@ class Output:
 
     def step(self, step: Descent) -> None:
         """Make a step."""
-        self._vectors.step(step)
+        for vectors in self._vectors:
+            vectors.step(step)
         self._bias.move(self._bias_rate * self._weights.sum(0) / self._gamma, step)
 
 
@@ -159,8 +169,7 @@ class InfiniteNetwork:
     """
 
     def __init__(self, problem: AttentionProblem, drawn: Drawn | None = None):
-        *inner, last = problem.program.operations
-        populations = problem.program.populations
+        populations = problem.network.populations
         rng = None if drawn is None else np.random.default_rng(drawn.seed)
 
         def make(number: int) -> Population:
@@ -173,9 +182,9 @@ class InfiniteNetwork:
             return SampledPopulation(neurons, drawn.first, rng, size, self.dtype)
 
         self.dtype = np.dtype(np.float64 if drawn is None else drawn.dtype)
-        self.context = Context(populations.of, make)
-        self._inner = InSequence(tuple(inner), self.context)
-        self._output = Output(last, problem.outputs, problem.gamma, self.context)
+        self.context = Context(problem.network, make)
+        self._inner = Passes(self.context)
+        self._output = Output(problem.outputs, problem.gamma, self.context)
         self._gamma = problem.gamma
 
     def forward(self, x: np.ndarray) -> np.ndarray:
@@ -246,11 +255,11 @@ def train(
         Called with the numbers of finished and of all time indices.
     """
     x = run.data.x.astype(np.float64)
-    x = x.reshape(len(x), problem.program.positions, -1)
+    x = x.reshape(len(x), problem.network.positions, -1)
     times, last = len(run.times), len(run.times) - 1
     f = np.full((times, len(x), problem.positions, problem.outputs), np.nan)
-    sides = (problem.program.positions,) * 2
-    patterns = np.full((len(record_at), problem.program.attentions, len(x), *sides), np.nan)
+    sides = (problem.network.positions,) * 2
+    patterns = np.full((len(record_at), problem.network.attentions, len(x), *sides), np.nan)
     stopped: str | None = None
     residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
     scalar = not run.output_shape
@@ -296,8 +305,8 @@ def bytes_at_start(problem: AttentionProblem, run: Run, particles: int) -> float
 
     Each population with activations has ``particles`` neurons.
     """
-    columns = len(run.data.x) * problem.program.positions
-    sampled = particles * len(problem.program.populations.sampled)
+    columns = len(run.data.x) * problem.network.positions
+    sampled = particles * len(problem.network.populations.sampled)
     return 64.0 * columns * (columns + run.data.x.shape[-1] + sampled)
 
 

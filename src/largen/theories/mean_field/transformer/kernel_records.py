@@ -12,36 +12,39 @@ with r neurons of a layer per unit of width, and Φ⁰ of the inputs, divided by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.options import WantedKernels
-from largen.theories.mean_field.transformer.operations import Weights
 from largen.theories.mean_field.transformer.populations import averages, grown
 
 
-class AffineMap:
+class ObservedMap:
     """An affine map, and the fields around it in the last passes, while they are observed.
 
     Attributes
     ----------
-    weights
+    constants
         Its constants.
     ratio
         The number of neurons behind it per unit of width.
     observed
         Whether fields are kept.
     features
-        The fields that it read, (sample, position, coordinate); None if they were not observed.
+        The fields that it read, (sample, position, coordinate), each times the root of its share in
+        the neurons; None if they were not observed.
     gradients
         The backward fields behind it, likewise.
     """
 
-    def __init__(self, weights: Weights, ratio: float):
-        self.weights, self.ratio = weights, ratio
+    def __init__(self, constants: MapConstants, ratio: float):
+        self.constants, self.ratio = constants, ratio
         self.observe(False)
 
     def observe(self, whether: bool) -> None:
@@ -50,10 +53,10 @@ class AffineMap:
         self.features: Any = None
         self.gradients: Any = None
 
-    def reads(self, x: np.ndarray) -> None:
-        """Note the fields that the map reads."""
+    def reads(self, x: Sequence[np.ndarray], roots: Sequence[float] = (1.0,)) -> None:
+        """Note the fields that the map reads, and the roots of their shares in the neurons."""
         if self.observed:
-            self.features = x
+            self.features = [root * each for root, each in zip(roots, x, strict=True)]
 
     def receives(self, g: np.ndarray) -> None:
         """Note the backward fields behind the map."""
@@ -61,19 +64,19 @@ class AffineMap:
             self.gradients = g
 
 
-class Fields(NamedTuple):
+class ObservedFields(NamedTuple):
     """The fields around all affine maps at a time.
 
     Attributes
     ----------
     features
-        What each map reads, (sample, position, coordinate).
+        The fields that each map reads, (sample, position, coordinate).
     gradients
         The backward fields behind each map but the last, (sample, position, output, coordinate);
         none if they are not wanted.
     """
 
-    features: list[np.ndarray]
+    features: list[list[np.ndarray]]
     gradients: list[np.ndarray]
 
 
@@ -95,14 +98,14 @@ class KernelRecords:
     def __init__(
         self,
         wanted: WantedKernels,
-        maps: list[AffineMap],
+        maps: list[ObservedMap],
         samples: int,
         outputs: int,
         scalar: bool,
     ):
         self.wanted, self._maps, self._samples = wanted, maps, samples
         self._outputs, self._scalar = outputs, scalar
-        self._kept: dict[int, Fields] = {}
+        self._kept: dict[int, ObservedFields] = {}
         self._found: dict[Any, dict[str, np.ndarray]] = {}
         self._unknown: dict[str, np.ndarray] = {}
 
@@ -137,12 +140,14 @@ class KernelRecords:
         recorded = self.wanted.recorded
         if not self._maps[0].observed:
             return
-        features = [each.features[: self._rows] for each in self._maps]
+        features = [[x[: self._rows] for x in each.features] for each in self._maps]
         if not self._unknown:
             self._unknown = self._of_nothing(features)
         if t not in recorded.single | recorded.paired:
             return
-        now = Fields(features, self._gradients(backward, scale) if self._with_gradients else [])
+        now = ObservedFields(
+            features, self._gradients(backward, scale) if self._with_gradients else []
+        )
         if t in recorded.single:
             self._found[t] = self._named(now, now, tangent="ntk" in self.wanted.names)
         self._kept[t] = now
@@ -178,7 +183,7 @@ class KernelRecords:
 
     def _gradients(self, backward: Callable[[np.ndarray], Any], scale: float) -> list[np.ndarray]:
         """Return the backward fields of each output, (sample, position, output, coordinate)."""
-        samples = len(self._maps[0].features[: self._rows])
+        samples = len(self._maps[0].features[0][: self._rows])
         by_output = []
         for one in np.eye(self._outputs):
             backward(np.tile(scale * one, (samples, 1, 1)))
@@ -189,21 +194,25 @@ class KernelRecords:
             found.append(np.stack([grown(x, (*x.shape[:2], wide)) for x in fields], 2))
         return found
 
-    def _of_nothing(self, features: list[np.ndarray]) -> dict[str, np.ndarray]:
+    def _of_nothing(self, features: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
         """Return NaN for each kernel, with its shape."""
-        features = [np.zeros((*x.shape[:-1], 1)) for x in features]
-        gradients = [x[:, :, None].repeat(self._outputs, 2) for x in features[:-1]]
-        one = Fields(features, gradients if self._with_gradients else [])
+        features = [[np.zeros((*x[0].shape[:-1], 1))] for x in features]
+        gradients = [x[0][:, :, None].repeat(self._outputs, 2) for x in features[:-1]]
+        one = ObservedFields(features, gradients if self._with_gradients else [])
         found = self._named(one, one, tangent="ntk" in self.wanted.names)
         return {name: np.full_like(x, np.nan) for name, x in found.items()}
 
-    def _named(self, one: Fields, two: Fields, tangent: bool = False) -> dict[str, np.ndarray]:
+    def _named(
+        self, one: ObservedFields, two: ObservedFields, tangent: bool = False
+    ) -> dict[str, np.ndarray]:
         """Return kernels between the fields of two times, by name."""
         p = self._samples
-        two = Fields([x[:p] for x in two.features], [g[:p] for g in two.gradients])
-        phi = [_gram(a, b) for a, b in zip(one.features, two.features, strict=True)]
+        phi = [
+            reduce(operator.add, (_gram(a, b[:p]) for a, b in zip(*parts, strict=True)))
+            for parts in zip(one.features, two.features, strict=True)
+        ]
         pairs = zip(self._maps, one.gradients, two.gradients, strict=False)  # none of the last map
-        g = [behind.ratio * _gram(a, b) for behind, a, b in pairs]
+        g = [behind.ratio * _gram(a, b[:p]) for behind, a, b in pairs]
         found: dict[str, np.ndarray] = {}
         if "features" in self.wanted.names:
             found |= _by_position("feature_kernel", [each[:p] for each in phi[1:]], mean=True)
@@ -222,11 +231,8 @@ class KernelRecords:
 
     def _tangent(self, phi: list[np.ndarray], g: list[np.ndarray]) -> np.ndarray:
         """Return K, (sample, sample, output, output)."""
-        of = [each.weights for each in self._maps]
-        read = [
-            w.rate * w.std**2 * x + w.bias_rate * w.bias_std**2
-            for w, x in zip(of, phi, strict=True)
-        ]
+        of = [each.constants for each in self._maps]
+        read = [c.kernel_rate * x + c.bias_kernel_rate for c, x in zip(of, phi, strict=True)]
         found = read[-1][:, 0, :, 0, None, None] * np.eye(self._outputs)
         for x, each in zip(read, g, strict=False):
             found = found + np.einsum("msnt,msntcd->mncd", x, each)

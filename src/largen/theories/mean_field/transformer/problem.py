@@ -11,7 +11,7 @@ from largen.parameterizations import GradientFlow, canonical_form, temperature_o
 from largen.runs import Posed, Run
 from largen.theories.chains.problem import GAUSSIAN_ROLES
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
-from largen.theories.mean_field.transformer.program import program
+from largen.theories.mean_field.transformer.network import populated
 
 HALF = Fraction(1, 2)
 
@@ -37,7 +37,7 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
             "move at order one, and the mean-field limit applies, for N^(1/2) only. "
             "The kernel limit is the theory of d = 0."
         )
-    found = program(run.net, run.data.inputs, form)
+    found = populated(run.program, form)
     problem = AttentionProblem(
         found,
         form.gamma,
@@ -66,18 +66,14 @@ def _check_training(run: Run) -> None:
     """Check that the run is one of gradient descent of finitely many blocks."""
     optimizer = run.optimizer
     if depth(run.net) == math.inf:
-        raise NoTheory(
-            "this limit needs a number of blocks, and the network is infinitely deep; attention "
-            "at infinite depth is not implemented."
-        )
+        raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
     if isinstance(optimizer, GradientFlow):
         raise NoTheory(
-            "gradient flow of attention is not implemented; gradient descent is: lg.gd, with a "
-            "small rate."
+            "gradient flow is not implemented here; gradient descent is: lg.gd, with a small rate."
         )
     if optimizer.adaptive:
         raise NoTheory(
-            f"{optimizer} has no implemented limit beside attention: its update of a weight is no "
+            f"{optimizer} has no implemented limit here: its update of a weight is no "
             "sum of products of fields. Use lg.gd or lg.sgd."
         )
     if temperature_of(optimizer):

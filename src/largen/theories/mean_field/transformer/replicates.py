@@ -189,8 +189,8 @@ def solve_by_replicates(
 
 def wanted_particles(problem: AttentionProblem, run: Run) -> int:
     """Return the default number of neurons of a sampled population, a power of two."""
-    columns = len(run.data.x) * problem.program.positions
-    wanted = PER_COLUMN * columns * (IN_HEADS if problem.program.populations.head_sizes else 1)
+    columns = len(run.data.x) * problem.network.positions
+    wanted = PER_COLUMN * columns * (IN_HEADS if problem.network.populations.head_sizes else 1)
     return 2 ** int(np.ceil(np.log2(max(FEWEST_PARTICLES, wanted))))
 
 
@@ -324,7 +324,7 @@ class _Replicates:
     def _network(self, number: int) -> InfiniteNetwork:
         """Return the network of a replicate."""
         samples = len(self._run.data.x) + self._problem.samples
-        first = samples * self._problem.program.positions
+        first = samples * self._problem.network.positions
         drawn = Drawn(self._particles, first, (*self._seed, number), self._dtype)
         return InfiniteNetwork(self._problem, drawn)
 

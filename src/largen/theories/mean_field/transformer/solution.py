@@ -98,8 +98,10 @@ class AttentionMeanField(Theory):
     Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``Activation``,
     ``QKVAttention``, ``SelfAttention``, ``MultiHeadAttention`` of a ``key_size`` with as many
     values as keys, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and ``GlobalSumPool``, and a
-    ``Dense`` read-out, with ratios of widths and biases; gradient descent on full or other batches
-    with momentum, weight decay and schedules. All heads of a ``QKVAttention`` have the same logits
+    ``Dense`` read-out, with ratios of widths and biases; ``Product``, ``Concatenate`` and other
+    graphs of these, such as skips over several blocks or from the inputs, sums with constant
+    factors, and gates; gradient descent on full or other batches with momentum, weight decay and
+    schedules. All heads of a ``QKVAttention`` have the same logits
     in the limit, whatever their number. Not covered are logits q·k/√d of keys that grow in number
     with the width, tied embeddings, adaptive optimizers, Langevin noise and gradient flow.
 
@@ -197,7 +199,8 @@ class AttentionMeanField(Theory):
     [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.33, 0.33, 0.33]]
     """
 
-    name: ClassVar[str] = "mean field, attention"
+    name: ClassVar[str] = "mean field, branches and attention"
+    papers: ClassVar[tuple[str, ...]] = ("bordelon2024transformer",)
     has_positions: ClassVar[bool] = True
 
     rtol: float = 3e-3
@@ -266,7 +269,7 @@ class AttentionMeanField(Theory):
         needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
         with reporter(self.progress, "mean field", cheaper) as report:
-            if problem.program.populations.sampled:
+            if problem.network.populations.sampled:
                 found = self._sampled(posed, settings, report)
             else:
                 found = solve_exactly(problem, run, settings, report)

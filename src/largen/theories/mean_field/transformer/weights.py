@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.transformer.populations import Population, grown, plus
-from largen.theories.mean_field.transformer.program import Weights
 from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix
 
 
@@ -90,11 +90,13 @@ class Matrix:
         V.
     """
 
-    def __init__(self, weights: Weights, source: Population, target: Population, ratio: float):
+    def __init__(
+        self, constants: MapConstants, source: Population, target: Population, ratio: float
+    ):
         self.operator = GaussianMatrix(source, target, ratio)
-        self._std, self._rate, self._ratio = weights.std, weights.rate, ratio
-        self._kept = Trained(np.ones(1), weights.rate > 0)
-        self._change = Trained(np.zeros((0, 0), source.dtype), weights.rate > 0)
+        self._std, self._rate, self._ratio = constants.std, constants.rate, ratio
+        self._kept = Trained(np.ones(1), constants.rate > 0)
+        self._change = Trained(np.zeros((0, 0), source.dtype), constants.rate > 0)
         self._features, self._descent = np.zeros((0, 0)), np.zeros((0, 0))
 
     def restart(self, tolerance: float) -> None:
@@ -124,9 +126,9 @@ class Matrix:
 class Bias:
     """The bias σ_b b of a population."""
 
-    def __init__(self, weights: Weights, population: Population):
-        self._std = weights.bias_std
-        self._vector = Vectors(1, population, weights.bias_rate) if self._std else None
+    def __init__(self, constants: MapConstants, population: Population):
+        self._std = constants.bias_std
+        self._vector = Vectors(1, population, constants.bias_rate) if self._std else None
 
     @property
     def weights(self) -> list[Vectors]:

@@ -157,6 +157,8 @@ def orthonormal(
         The number of consecutive rows whose concatenation counts as one row of the Gram matrix.
     """
     n = rows.shape[1]
+    if not len(rows):  # features are zero, and have no directions
+        return rows
     rows = rows - rows.mean(1, keepdims=True)
     if len(avoid):
         known = frame(avoid)

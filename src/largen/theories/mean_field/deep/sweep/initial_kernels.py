@@ -56,7 +56,7 @@ def initial_tangent(problem: Problem) -> np.ndarray:
             covariance, size = covariances[-1], np.ones(len(covariances[-1]))
             if isinstance(phi, NormalizedActivation):
                 # Preactivations have mean zero, and averages of g vanish.
-                size = 1 / np.sqrt(np.diag(covariance) + phi.norm.eps)
+                size = 1 / np.sqrt(np.diag(covariance) + phi.eps)
             size = np.multiply.outer(size, size)
             covariance, phi = size * covariance, elementwise(phi)
             variance = np.diag(covariance)

@@ -208,14 +208,14 @@ def _transpose(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sampl
         features = patches
     else:  # the features of patches, in the precision that a basis of them needs
         features, anchors = features.astype(np.float64), anchors.astype(np.float64)
-    size = len(basis) * taps
+    size, together = len(basis) * taps, 1 if tap_by_tap else taps
     each = response.reshape(size, neurons) if tap_by_tap else response
-    wanted = taps * len(basis) / len(each) * np.eye(len(each)) - each @ each.T / neurons
+    wanted = together * np.eye(len(each)) - each @ each.T / neurons
     avoid = np.concatenate([features, anchors])
     if taps == 1:
         fresh = _rows(fresh, turn, by_sample)
-    xi = orthonormal(fresh[:size], avoid, wanted, taps * len(basis) // len(each))
-    xi = (not muted) * xi.reshape(len(basis), -1).astype(g.dtype)
+    xi = orthonormal(fresh[:size], avoid, wanted, together)
+    xi = (not muted) * xi.reshape(len(basis), taps * neurons).astype(g.dtype)
     return basis, xi, weight * ((g @ basis.T) @ xi + (g @ answers.T) @ patches)
 
 

@@ -1,0 +1,240 @@
+"""The networks whose kernels at finite width are known, with their numbers of neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from largen.architectures import Layer
+from largen.errors import InvalidInput, NoTheory, instance_of
+from largen.expectations import ActivationFunction
+from largen.finite_width.checks import check_derivative
+from largen.finite_width.constants import Constants, ConstantsOf
+from largen.parameterizations import Parameterization
+from largen.programs import (
+    Affine,
+    Data,
+    Function,
+    Operation,
+    Program,
+    Step,
+    Sum,
+    Weight,
+    blocks,
+    check_independent,
+    no_rule,
+    program_of,
+    written_out,
+)
+from largen.scalars import integer, integers
+
+
+@dataclass(frozen=True)
+class HiddenLayer:
+    """An activation of ``width`` neurons and the affine map behind it.
+
+    Attributes
+    ----------
+    phi
+        φ of these neurons.
+    width
+        n, their number.
+    weight, bias
+        σ_w² and σ_b² of the affine map behind them.
+    rates
+        ρ of its weights and of its bias in the tangent kernel.
+    """
+
+    phi: ActivationFunction
+    width: int
+    weight: float
+    bias: float
+    rates: tuple[float, float] = (1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A residual branch, h ← h + β·branch(h).
+
+    Attributes
+    ----------
+    inner
+        Its activations, each with the map behind it; the last map adds to the stream.
+    square
+        β².
+    """
+
+    inner: tuple[HiddenLayer, ...]
+    square: float
+
+
+@dataclass(frozen=True)
+class SizedNetwork:
+    """An affine map of the inputs, then hidden layers and residual branches, and a read-out.
+
+    Attributes
+    ----------
+    first
+        The constants of the first map.
+    parts
+        The hidden layers and branches in order; the last is the hidden layer before the read-out.
+    """
+
+    first: Constants
+    parts: tuple[HiddenLayer | Branch, ...]
+
+    def first_kernel(self, x: np.ndarray) -> np.ndarray:
+        """Return K¹ = σ_b² + σ_w² x·x'/D, exact at any width."""
+        return self.first.kernel(x)
+
+    @property
+    def hidden(self) -> tuple[HiddenLayer, ...]:
+        """All hidden layers in order, those of branches included."""
+        layers = [p.inner if isinstance(p, Branch) else (p,) for p in self.parts]
+        return tuple(layer for part in layers for layer in part)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The number of neurons of every activation, in order."""
+        return tuple(layer.width for layer in self.hidden)
+
+    @property
+    def branched(self) -> bool:
+        """Whether there are residual branches."""
+        return any(isinstance(part, Branch) for part in self.parts)
+
+
+def sized_network(
+    net: Layer, width: int | Sequence[int], what: str,
+    param: Parameterization | None = None, inputs: int = 1, *, branches: bool = False,
+) -> SizedNetwork:  # fmt: skip
+    """Read a network of ``inputs`` inputs, with its widths.
+
+    Parameters
+    ----------
+    net
+        The network.
+    width
+        N, or without residual branches a number for each hidden layer.
+    what
+        The function that asks, for messages.
+    param, inputs
+        The parameterization, :func:`largen.ntk` by default, and the number of inputs.
+    branches
+        Whether residual branches are known.
+
+    Raises
+    ------
+    NoRule
+        For an operation without a theory at finite width, such as a convolution.
+    NoTheory
+        For operations in another order, a skip with layers of its own, a weight at two places, and
+        weights that are not Gaussian.
+    InvalidInput
+        For widths that are not positive, or not one for each hidden layer.
+    """
+    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
+    program, reading = written_out(program_of(net)), f"{what} at finite width"
+    known = (Affine, Function, Sum) if branches else (Affine, Function)
+    for operation, source in zip(program.operations, program.sources, strict=True):
+        if not _known(operation, known):
+            raise no_rule(reading, operation, source, known)
+    check_independent(program, reading)
+    steps, residual = blocks(program, reading), any(isinstance(o, Sum) for o in program.operations)
+    parts = _parts(steps, _wrong(what, net, residual), what)
+    numbers = iter([*_numbers(program, width, residual), 1])  # one output
+    constants = ConstantsOf(net, width, param, inputs, what)
+    first = constants(steps[0].weight, inputs)
+    return SizedNetwork(first, tuple(_sized(parts, numbers, constants)))
+
+
+# An activation with the weight of the affine map behind it; those of a branch are a list.
+_Pair = tuple[ActivationFunction, Weight]
+
+
+def _known(operation: Operation, kinds: tuple[type[Operation], ...]) -> bool:
+    if isinstance(operation, Affine):
+        return operation.dense
+    return isinstance(operation, (Data, *kinds))
+
+
+def _wrong(what: str, net: Layer, residual: bool) -> NoTheory:
+    wanted = (
+        "Dense(), residual branches of Activation() and Dense() in turn, and Activation() and "
+        "Dense() at the end, such as lg.residual_mlp(8)"
+        if residual
+        else "Dense() and Activation() in turn, from a Dense() to a Dense(), such as lg.mlp(3)"
+    )
+    return NoTheory(f"{what}: wanted {wanted}, got {net!r}.")
+
+
+def _parts(steps: tuple[Step, ...], wrong: NoTheory, what: str) -> list[_Pair | list[_Pair]]:
+    """Return what follows the first affine map, the pairs of a branch as a list."""
+    if not isinstance(steps[0].operation, Affine):
+        raise wrong
+    found: list[_Pair | list[_Pair]] = []
+    straight: list[Step] = []  # since the last branch
+    for step in steps[1:]:
+        if step.residual is None:
+            straight.append(step)
+            continue
+        skip, branch = step.residual
+        if skip.output > 0 or branch.output == 0:
+            raise wrong
+        found += [*_pairs(straight, wrong, what), _pairs(blocks(branch, what), wrong, what)]
+        straight = []
+    if not straight:
+        raise wrong
+    return found + _pairs(straight, wrong, what)
+
+
+def _pairs(steps: Sequence[Step], wrong: NoTheory, what: str) -> list[_Pair]:
+    """Return alternating functions and affine maps in pairs."""
+    if len(steps) % 2:
+        raise wrong
+    found = []
+    for function, then in zip(steps[0::2], steps[1::2], strict=True):
+        phi = function.operation
+        if not isinstance(phi, Function) or not isinstance(then.operation, Affine):
+            raise wrong
+        check_derivative(phi.phi, what)
+        found.append((phi.phi, then.weight))
+    return found
+
+
+def _numbers(program: Program, width: int | Sequence[int], residual: bool) -> list[int]:
+    """Return the number of neurons behind each affine map but the read-out."""
+    maps = [each.weight for each in program.operations if isinstance(each, Affine)]
+    ratios = [program.weights[index].width_ratio for index in maps[:-1]]
+    if isinstance(width, (int, np.integer)):
+        n = integer("width", width, at_least=1)
+        found = [n * ratio for ratio in ratios]
+        if any(w.denominator != 1 for w in found):
+            shown = ", ".join(map(str, ratios))
+            raise InvalidInput(f"width: {n} times the ratios {shown} are not all integers.")
+        return [int(w) for w in found]
+    if residual:
+        raise InvalidInput(f"width: residual networks have one width, got {width!r}.")
+    found = integers("width", width, at_least=1)
+    if len(found) != len(ratios):
+        raise InvalidInput(
+            f"width: wanted one for each of {len(ratios)} hidden layers, got {len(found)}."
+        )
+    return found
+
+
+def _sized(
+    parts: list[_Pair | list[_Pair]], numbers: Iterator[int], constants: ConstantsOf
+) -> Iterator[HiddenLayer | Branch]:
+    """Yield the parts with their numbers of neurons, those behind all maps, and constants."""
+    neurons = next(numbers)
+    for part in parts:
+        inner, behind = [], neurons
+        for phi, weight in part if isinstance(part, list) else [part]:
+            its = constants(weight, behind)
+            inner.append(HiddenLayer(phi, behind, its.weight, its.bias, its.rates))
+            behind = next(numbers)
+        yield Branch(tuple(inner), constants.branch**2) if isinstance(part, list) else inner[0]
+        neurons = behind

@@ -1,0 +1,1 @@
+"""Tangent kernels of any JAX function, from the structure of its affine maps."""

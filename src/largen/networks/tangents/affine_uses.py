@@ -1,0 +1,301 @@
+"""Where a function uses its parameters in affine maps, read from its jaxpr.
+
+A use is a product of a parameter array W, up to the order of its entries and a constant factor,
+with something else: ``dot_general``, a convolution, or rows taken from a table. Its output is
+linear in W, so that the derivative of f by W through this use is Σ_t a_t ⊗ δ_t, with the other
+operand a and the cotangent δ of the output. The sum over t is over positions.
+
+A parameter array that is used in any other way as well is *plain*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun, primitives
+
+Labels = tuple[Hashable, ...]
+
+
+class View(NamedTuple):
+    """A parameter array times a constant, with its entries in another order.
+
+    Attributes
+    ----------
+    leaf
+        Index of the array.
+    base
+        The reshapes that led here; axes of views with the same base can be compared.
+    axes
+        A label for each axis of the view.
+    scale
+        The constant.
+    """
+
+    leaf: int
+    base: Hashable
+    axes: Labels
+    scale: Any
+
+    def reshaped(self, shape: Sequence[int]) -> View:
+        """Return the view in another shape."""
+        base = (self.base, self.axes, tuple(shape))
+        return self._replace(base=base, axes=tuple(range(len(shape))))
+
+
+class Value(NamedTuple):
+    """A value during a pass; ``known`` if neither parameters nor samples enter it."""
+
+    array: Any
+    view: View | None = None
+    known: bool = False
+
+
+@dataclass(frozen=True)
+class Use:
+    """An affine map's use of a parameter array: ∂f/∂W = Σ_t a_t ⊗ δ_t.
+
+    Attributes
+    ----------
+    leaf, base
+        As in :class:`View`.
+    of_input, of_output
+        Labels of the axes of a and of δ behind the axis of positions; shared labels are those of a
+        batch, over which there is no sum.
+    shape, dtype
+        Of the output.
+    arrange
+        Brings a cotangent of the output into the shape (position, \\*of_output).
+    """
+
+    leaf: int
+    base: Hashable
+    of_input: Labels
+    of_output: Labels
+    shape: tuple[int, ...]
+    dtype: Any
+    arrange: Callable[[Any], Any]
+
+
+@dataclass
+class Pass:
+    """A pass through a function, which adds taps to the outputs of affine maps.
+
+    Attributes
+    ----------
+    taps
+        What is added to the outputs of all uses in their order; None for nothing.
+    uses, inputs
+        The uses, and the operand a of each, of shape (position, \\*of_input).
+    plain
+        Indices of parameter arrays that are used in another way.
+    """
+
+    taps: Sequence[Any] | None = None
+    uses: list[Use] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    plain: set[int] = field(default_factory=set)
+
+    def outputs(self, closed: ClosedJaxpr, parameters: Sequence[Any], x: Any) -> list[Any]:
+        """Return the outputs of a function of flat parameters and samples."""
+        values = [
+            Value(array, View(leaf, (), tuple(range(np.ndim(array))), 1.0))
+            for leaf, array in enumerate(parameters)
+        ]
+        found = self._run(closed.jaxpr, closed.consts, [*values, Value(x)])
+        self._mark_plain(found)
+        return [value.array for value in found]
+
+    def _mark_plain(self, values: Sequence[Value]) -> None:
+        self.plain.update(value.view.leaf for value in values if value.view is not None)
+
+    def _run(self, jaxpr, constants, arguments: Sequence[Value]) -> list[Value]:
+        held = dict(zip(jaxpr.constvars, (Value(c, known=True) for c in constants), strict=True))
+        held.update(zip(jaxpr.invars, arguments, strict=True))
+
+        def read(atom):
+            return Value(atom.val, known=True) if isinstance(atom, Literal) else held[atom]
+
+        for equation in jaxpr.eqns:
+            outputs = self._apply(jaxpr, equation, [read(atom) for atom in equation.invars])
+            held.update(zip(equation.outvars, outputs, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _apply(self, jaxpr, equation, values: list[Value]) -> list[Value]:
+        inner = inlined(equation)
+        if inner is not None:
+            return self._run(*inner, values)
+        arrays = [value.array for value in values]
+        views = [value.view for value in values if value.view is not None]
+        known = all(value.known for value in values)
+        use = _use(equation, values) if len(views) == 1 else None
+        if use is not None:
+            made, operand = use
+            (output,) = evaluate(equation, arrays, jaxpr)
+            if self.taps is not None:
+                output = output + self.taps[len(self.uses)]
+            self.uses.append(made)
+            self.inputs.append(operand)
+            return [Value(output)]
+        outputs = evaluate(equation, arrays, jaxpr)
+        view = _moved(equation, values) if len(views) == 1 else None
+        if view is None:
+            self._mark_plain(values)
+        return [Value(output, view, known) for output in outputs]
+
+
+def inlined(equation) -> tuple[Any, Sequence[Any]] | None:
+    """Return the jaxpr and constants of an equation that only calls another function."""
+    if equation.primitive in (primitives.jit_p, primitives.closed_call_p, primitives.remat_p):
+        inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+        return (inner.jaxpr, inner.consts) if isinstance(inner, ClosedJaxpr) else (inner, ())
+    return None
+
+
+def evaluate(equation, arrays: Sequence[Any], around: Jaxpr) -> Sequence[Any]:
+    """Return the outputs of an equation of a jaxpr."""
+    given = {
+        atom: array
+        for atom, array in zip(equation.invars, arrays, strict=True)
+        if not isinstance(atom, Literal)
+    }
+    single = around.replace(
+        constvars=[],
+        invars=[*given],
+        outvars=equation.outvars,
+        eqns=[equation],
+        effects=equation.effects,
+    )
+    return jaxpr_as_fun(ClosedJaxpr(single, ()))(*given.values())
+
+
+def _moved(equation, values: Sequence[Value]) -> View | None:
+    """Return the view that an equation makes of a view, None if it does something else."""
+    at = next(i for i, value in enumerate(values) if value.view is not None)
+    view, others = values[at].view, [value for i, value in enumerate(values) if i != at]
+    assert view is not None
+    name, (output,) = equation.primitive.name, equation.outvars[:1]
+    shape = output.aval.shape
+    if name == "transpose":
+        return view._replace(axes=tuple(view.axes[i] for i in equation.params["permutation"]))
+    if name in ("reshape", "squeeze", "broadcast_in_dim") and prod(shape) == values[at].array.size:
+        return None if others else view.reshaped(shape)
+    if name in ("convert_element_type", "copy", "copy_p", "reduce_precision"):
+        return view if jnp.issubdtype(output.aval.dtype, np.floating) else None
+    if name == "neg":
+        return view._replace(scale=-view.scale)
+    if name in ("mul", "div") and others[0].known and np.ndim(others[0].array) == 0:
+        factor = others[0].array
+        if name == "mul":
+            return view._replace(scale=view.scale * factor)
+        return view._replace(scale=view.scale / factor) if at == 0 else None
+    return None
+
+
+def _use(equation, values: Sequence[Value]) -> tuple[Use, Any] | None:
+    """Return the use of a parameter array in an affine map and its other operand, or None."""
+    at = next(i for i, value in enumerate(values) if value.view is not None)
+    read = _READERS.get(equation.primitive)
+    if read is None or (found := read(equation, values, at)) is None:
+        return None
+    view, (output,) = values[at].view, equation.outvars
+    assert view is not None
+    operand, base, of_input, of_output, arrange = found
+    use = Use(view.leaf, base, of_input, of_output, output.aval.shape, output.aval.dtype, arrange)
+    return use, operand * jnp.asarray(view.scale, operand.dtype)
+
+
+def _product(equation, values: Sequence[Value], at: int):
+    """A ``dot_general``: positions are the free axes of the other operand."""
+    view, other = values[at].view, values[1 - at].array
+    assert view is not None
+    contracted, batch = ([*sides] for sides in equation.params["dimension_numbers"])
+    mine, its = ((contracted[i], batch[i]) for i in (at, 1 - at))
+    free = [i for i in range(len(view.axes)) if i not in (*mine[0], *mine[1])]
+    positions = [i for i in range(other.ndim) if i not in (*its[0], *its[1])]
+    count = prod(other.shape[i] for i in positions)
+    operand = jnp.transpose(other, (*positions, *its[1], *its[0]))
+    operand = operand.reshape(count, *operand.shape[len(positions) :])
+    labels = [tuple(view.axes[i] for i in axes) for axes in (mine[1], mine[0], free)]
+    b, p = len(mine[1]), len(positions)
+    first = b if at == 1 else b + len(free)  # where positions begin in the output
+    inner = [i for i in range(b, b + p + len(free)) if not first <= i < first + p]
+
+    def arrange(cotangent):
+        moved = jnp.transpose(cotangent, (*range(first, first + p), *range(b), *inner))
+        return moved.reshape(count, *moved.shape[p:])
+
+    return operand, view.base, labels[0] + labels[1], labels[0] + labels[2], arrange
+
+
+def _convolution(equation, values: Sequence[Value], at: int):
+    """A convolution: positions are those of the output, operands the patches that it reads."""
+    options, view, other = equation.params, values[at].view, values[1 - at].array
+    assert view is not None
+    if at != 1 or options["batch_group_count"] != 1:
+        return None
+    _, of_kernel, of_output = numbers = options["dimension_numbers"]
+    kernel, groups = values[1].array.shape, options["feature_group_count"]
+    window = tuple(kernel[i] for i in of_kernel[2:])
+    patches = lax.conv_general_dilated_patches(
+        other, window, options["window_strides"], options["padding"],
+        lhs_dilation=options["lhs_dilation"], rhs_dilation=options["rhs_dilation"],
+        dimension_numbers=numbers, precision=lax.Precision.HIGHEST,
+    )  # fmt: skip
+    order = (of_output[0], *of_output[2:], of_output[1])
+
+    def by_position(array, *features):
+        return jnp.transpose(array, order).reshape(-1, *features)
+
+    axes = tuple(view.axes[i] for i in of_kernel)
+    inputs, channels = kernel[of_kernel[1]], kernel[of_kernel[0]]
+    if groups == 1:
+        operand = by_position(patches, inputs, *window)
+        return operand, view.base, axes[1:], axes[:1], lambda d: by_position(d, channels)
+    operand = by_position(patches, groups, inputs, *window)
+    group, within = ("group", axes[0]), ("within", axes[0])
+    return (
+        operand,
+        (view.base, "groups", axes[0], groups),
+        (group, *axes[1:]),
+        (group, within),
+        lambda d: by_position(d, groups, channels // groups),
+    )
+
+
+def _rows_taken(equation, values: Sequence[Value], at: int):
+    """Rows of a table: the other operand says which ones, in one-hot vectors."""
+    view, table = values[at].view, values[0].array
+    assert view is not None
+    numbers, options = equation.params["dimension_numbers"], equation.params
+    rank, out = table.ndim, equation.outvars[0].aval
+    whole_rows = (
+        at == 0
+        and tuple(numbers.start_index_map) == (0,) == tuple(numbers.collapsed_slice_dims)
+        and not numbers.operand_batching_dims
+        and tuple(options["slice_sizes"]) == (1, *table.shape[1:])
+        and tuple(numbers.offset_dims) == tuple(range(out.ndim - rank + 1, out.ndim))
+    )
+    if not whole_rows:
+        return None
+    indices = values[1].array.reshape(-1)
+    if options["mode"] == lax.GatherScatterMode.CLIP:
+        indices = jnp.clip(indices, 0, len(table) - 1)
+    operand = (indices[:, None] == jnp.arange(len(table))).astype(out.dtype)
+    return (
+        operand, view.base, view.axes[:1], view.axes[1:],
+        lambda d: d.reshape(-1, *table.shape[1:]),
+    )  # fmt: skip
+
+
+_READERS = {
+    primitives.dot_general_p: _product,
+    primitives.conv_general_dilated_p: _convolution,
+    primitives.gather_p: _rows_taken,
+}

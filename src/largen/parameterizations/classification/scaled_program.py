@@ -1,0 +1,152 @@
+"""The network as the classification uses it: its program, and the exponents of its affine maps.
+
+Under the abc-symmetry a weight W = m·θ is the same for all (m, θ) with the same initial size
+m·s and the same rate: m²·η for gradient descent, m·η for an optimizer whose update does not depend
+on the gradient's size. All exponents of the width follow from these two powers of N.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from largen.architectures import Layer
+from largen.parameterizations.classification.orders import ONE, ZERO, Order
+from largen.parameterizations.powers import Power
+from largen.parameterizations.rules import Row, RuleTable
+from largen.programs import (
+    Affine,
+    Concatenate,
+    Data,
+    Function,
+    Operation,
+    Program,
+    check_independent,
+    no_rule,
+    program_of,
+    written_out,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Exponents of the entries of one weight or bias.
+
+    Attributes
+    ----------
+    initial
+        The exponent of m·s, the effective value at initialisation.
+    rate
+        The exponent of m²·η, or of m·η for an adaptive optimizer.
+    multiplier, eps
+        The exponents of m and of the optimizer's ε.
+    """
+
+    initial: Fraction
+    rate: Fraction
+    multiplier: Fraction
+    eps: Fraction
+
+    def with_smaller_rates(self, power: Fraction) -> Entry:
+        """Return the exponents with the rate multiplied by N^(−power)."""
+        return replace(self, rate=self.rate - power)
+
+
+@dataclass(frozen=True)
+class MapExponents:
+    """The exponents of an affine map.
+
+    ``fan_in`` and ``fan_out`` are the orders of its numbers of inputs and outputs: 0 for data and
+    outputs, 1 for the width.
+    """
+
+    name: str
+    role: str
+    weight: Entry
+    bias: Entry | None
+    fan_in: Fraction
+    fan_out: Fraction
+
+    def with_smaller_rates(self, power: Fraction) -> MapExponents:
+        """Return the map with its rates multiplied by N^(−power)."""
+        bias = None if self.bias is None else self.bias.with_smaller_rates(power)
+        return replace(self, weight=self.weight.with_smaller_rates(power), bias=bias)
+
+
+@dataclass(frozen=True)
+class ScaledProgram:
+    """A program without repetitions, and the exponents of its affine maps.
+
+    Attributes
+    ----------
+    program
+        The program. Operations that are not affine maps have the order of the largest value that
+        they read.
+    maps
+        The affine maps in order.
+    """
+
+    program: Program
+    maps: tuple[MapExponents, ...]
+
+    def with_smaller_rates(self, power: Fraction) -> ScaledProgram:
+        """Return the network with its rates multiplied by N^(−power)."""
+        return replace(self, maps=tuple(each.with_smaller_rates(power) for each in self.maps))
+
+
+def scaled_program(net: Layer, table: RuleTable[Power], adaptive: bool) -> ScaledProgram:
+    """Return the program of a network with the exponents of a rule table.
+
+    Raises
+    ------
+    NoRule
+        For an operation that is neither an affine map, a function of each number nor a sum, and is
+        not homogeneous.
+    NoTheory
+        For infinitely many layers, and a weight at two places.
+    """
+    program = written_out(program_of(net))
+    known = (Data, Affine, Function, Concatenate)
+    for operation, source in zip(program.operations, program.sources, strict=True):
+        if not isinstance(operation, known) and not operation.homogeneous:
+            raise no_rule("the classification", operation, source, [*known[1:], *_homogeneous()])
+    check_independent(program, "the classification")
+    rows: dict[str, dict[str, Row[Power]]] = {}
+    for row in table.rows:
+        rows.setdefault(row.site.name, {})[row.kind] = row
+    weights = (program.weights[o.weight] for o in program.operations if isinstance(o, Affine))
+    maps = (_affine(weight.name, rows[weight.name], adaptive) for weight in weights)
+    return ScaledProgram(program, tuple(maps))
+
+
+def _homogeneous() -> list[type[Operation]]:
+    return [kind for kind in Operation.__subclasses__() if kind.homogeneous]
+
+
+def _affine(name: str, rows: dict[str, Row[Power]], adaptive: bool) -> MapExponents:
+    role = rows["weight"].site.role
+    return MapExponents(
+        name,
+        role,
+        weight=_entry(rows["weight"], adaptive),
+        bias=_entry(rows["bias"], adaptive) if "bias" in rows else None,
+        fan_in=ZERO if role == "input" else ONE,
+        fan_out=ZERO if role == "output" else ONE,
+    )
+
+
+def _entry(row: Row[Power], adaptive: bool) -> Entry:
+    multiplier, rate = Fraction(row.rule.multiplier.width), Fraction(row.rule.lr.width)
+    return Entry(
+        initial=multiplier + Fraction(row.rule.init_std.width),
+        rate=multiplier + rate if adaptive else 2 * multiplier + rate,
+        multiplier=multiplier,
+        eps=Fraction(row.rule.eps.width),
+    )
+
+
+def gradient(entry: Entry, backward: Order, forward: Order) -> Order:
+    """Return the order of the gradient with respect to θ, m·(∂f/∂h)·(input)."""
+    if backward is None or forward is None:
+        return None
+    return entry.multiplier + backward + forward

@@ -1,0 +1,45 @@
+"""The constants of an affine map at infinite width."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from largen.parameterizations import CanonicalForm
+from largen.programs import Weight
+
+
+@dataclass(frozen=True)
+class MapConstants:
+    """The constants of an affine map y = σ V x + σ_b b.
+
+    Attributes
+    ----------
+    std, rate
+        σ, and ρ, the learning rate of the weights relative to η₀.
+    bias_std, bias_rate
+        σ_b and ρ of the bias; 0 if there is none.
+    """
+
+    std: float
+    rate: float
+    bias_std: float = 0.0
+    bias_rate: float = 0.0
+
+    @classmethod
+    def of(cls, form: CanonicalForm, weight: Weight) -> MapConstants:
+        """Return the constants of a weight and its bias."""
+        found, bias = (form.weights.get(f"{weight.name}.{kind}") for kind in ("weight", "bias"))
+        assert found is not None
+        if bias is None:
+            return MapConstants(found.std, found.rate)
+        return MapConstants(found.std, found.rate, bias.std, bias.rate)
+
+    @property
+    def kernel_rate(self) -> float:
+        """ρσ², the prefactor of the weights' contribution to the tangent kernel."""
+        return self.rate * self.std**2
+
+    @property
+    def bias_kernel_rate(self) -> float:
+        """ρσ_b², the prefactor of the bias's contribution to the tangent kernel."""
+        return self.bias_rate * self.bias_std**2

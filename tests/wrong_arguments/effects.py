@@ -1,0 +1,270 @@
+"""Whether another value of an argument gives another result: no accepted argument is idle.
+
+``python -m tests.wrong_arguments effects [NAME …]`` prints what came of each; all take some ten
+minutes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields, is_dataclass
+from inspect import signature
+from itertools import zip_longest
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from tests.wrong_arguments.examples import (
+    GRAM,
+    XT,
+    YT,
+    Example,
+    X,
+    Y,
+    examples,
+    networks,
+    own_weights,
+    run,
+    smooth_run,
+)
+
+import largen as lg
+from largen.errors import LargenError
+
+TOLERANCE = 1e-9  # relative; results that differ by rounding are the same
+SMALL = np.float32
+
+# Other values by the name of the argument; each has to change the result, or to be refused.
+OTHER: dict[str, tuple[Any, ...]] = {
+    "X": (X + 0.1,), "X_test": (XT + 0.1,), "a": ((0, "1/2", 1),), "activation": ("tanh",),
+    "at": (jax.tree.map(lambda w: 2 * w, own_weights()),), "b": ((0, 1, 1),),
+    "batch_size": (1, 2), "beta": (0.5,), "beta1": (0.5,), "beta2": (0.5,), "bias": (0.5,),
+    "bias_std": (0.7, [0.4]), "blocks": (3,), "branch": (lg.Dense(), "1/2"),
+    "branch_rate": ("1/2",), "c": ("1/2",), "causal": (True,), "compare": (False,),
+    "covariance": (2 * GRAM, True), "d": ("1/2",), "data": (lg.Dataset(2 * X, Y, XT, YT),),
+    "dataset": (networks().to_xarray(),), "degree": (1,), "depth": (2, 4),
+    "depth_over_width": (0.3,), "depths": ((2, 4),), "difference": ("1/2",), "dilation": (2,),
+    "distribution": ("sign",), "draws": (6,), "dtype": (np.float64,), "eps": (0.1,),
+    "f": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"], np.array([0.3, 0.4])), "f_test": (1.0,),
+    "extra": ({"mine": (("step",), np.zeros(3))},), "f_train": (1.0,),
+    "features_per_sample": (2.0,), "fit_noise": (False,),
+    "fluctuations": (True,), "fourth_moment": (1.8,), "function": ("erf",), "gamma": (2.0,),
+    "gammas": ([0.5, 2.0],), "groups": (2,), "growth": (1.0,), "heads": (2,),
+    "hidden_layers": (2,), "init_std": ({"0.weight": 0.5},), "inputs": (5,),
+    "kernel": (2 * GRAM, "ntk"), "key": (1,), "key_size": (4,), "keys": (lg.Dense(weight_std=2.0),),
+    "kind": ("nngp", "ntk", "ntk-gp", "bayesian", "linearized"), "landmarks": (1,),
+    "layer": (lg.Dense(weight_std=2.0),), "layers": (3,), "layers_per_block": (2,),
+    "length_scale": (3.0,), "level": (0.5,), "limit": (lg.solve(run(steps=3)),),
+    "logit_scale": (3.0,), "loss": ("logistic", "huber"), "lr": (0.2, 0.3), "matrix": (2 * GRAM,),
+    "mask": (np.array([True, False]),), "mask1": (np.array([True, False]),),
+    "mask2": (np.array([True, False]),), "max_steps": (1,), "measure": (lambda n, a, b, x: b,),
+    "mechanism": ("relu",), "momentum": (0.5,), "name": ("other",),
+    "net": (lg.mlp(1, "tanh"), lg.mlp(2, "linear"), lg.mlp(1, "linear", weight_std=2.0), 3),
+    "nets": (lg.train(run(), width=4, seeds=2, key=1),), "network": ("residual",),
+    "networks": (3,), "noise": (0.3,), "noise_std": (0.5,), "normalize_y": (True,),
+    "notes": (("a note",),), "ntk": (2 * GRAM,), "on": ("train", "test"), "optimize": (True,),
+    "optimizer": (lg.gd(0.2), lg.adam(0.1), lg.gradient_flow(2.0)), "order": ("NCHW", "epochs"),
+    "outputs": (1, 2), "over_space": (True,), "padding": ("SAME", "VALID", "CIRCULAR"),
+    "param": (lg.standard(), lg.mup(), lg.mean_field(2.0), lg.ntk().with_rates({"input": 0.5}),
+              lg.ntk().with_distribution("sign")),
+    "params": (lg.init(lg.mlp(1, "relu"), lg.ntk(), width=4, inputs=3, key=5),),
+    "particles": (128, 512), "penalty": (0.3,), "per_unit": (3,), "points": (51,),
+    "prior": (2 * GRAM,), "q1": (2.0,), "q12": (0.2,), "q2": (2.0,), "q_sigma": ("-3/4",),
+    "quadratic": (False,), "queries": (lg.Dense(weight_std=2.0),), "rank": (2,),
+    "rate": (0.3, (0, 1)), "rate_a": ("1/2",), "rate_v": ("1/2",), "rate_w": ("1/2",),
+    "rates": ({"hidden": 0.2}, [0.05, 0.3], {"w": 2.0, "v": 1.0}), "read_in": (False,),
+    "read_out": (False,), "reason": ("other",), "record": ("features", "ntk"),
+    "record_at": ([1],), "record_pairs": (((0, 1),),), "reference": (lg.ntk(),),
+    "repeats": (4,), "replicates": (3,), "results": (networks(),), "run": (run(steps=3),),
+    "sample_neurons": (2,), "sample_shape": ((3, 1),), "samples": (6,),
+    "sampling": ("independent", "finite_width"), "scale": (2.0,), "scaling": ("mup",),
+    "schedule": (lambda step: 0.5 + 0 * step, [0.5, 0.25]), "seed": (1,), "seeds": (3,),
+    "shared": (False, True), "shortcut": (lg.Dense(),), "signal": (2.0,), "sites": (16,),
+    "slopes": ((1, -2),), "spec": ("erf", "logistic"), "start": ((0.3, 1.0),), "std": (2.0, False),
+    "std_in": ("init_std",), "steps": (3,), "strides": (3, (2, 1)), "temperature": (0.3,),
+    "theory": ("mean field, one hidden layer",), "theta": ({"input": "1/2"},), "time": (2.0,),
+    "times": (3, np.array([0.5, 2.0])), "tokens": ([[1, 1], [0, 2]],),
+    "values": (lg.Dense(weight_std=2.0),), "variance": (2.0,), "variances": ([2.0],),
+    "vocabulary": (4,), "weight_decay": (0.3,), "weight_std": (1.2, [0.9]),
+    "weights": (np.array([1.0, 2.0]), "orthogonal"), "width": (6, 16), "width_ratio": (2,),
+    "width_ratios": ([2],), "widths": ([8, 16, 32], 20, [8]), "window": ((1, 1),),
+    "x": (X + 0.1, (X + 0.1).astype(SMALL), np.ones((1, 3, 2))),
+    "x1": (X + 0.1, (X + 0.1).astype(SMALL)), "x2": (XT, XT.astype(SMALL)),
+    "x_test": (XT + 0.1,), "x_train": (X + 0.1,),
+    "y": (Y + 0.3, 2.0), "y_test": (YT + 1.0,), "y_train": (Y + 0.3,),
+}  # fmt: skip
+
+# Arguments that change no number of a result, and why.
+QUIET = {
+    "ax": "where a picture is drawn",
+    "block": "the size of the parts of a computation",
+    "checkpoint": "a file to go on from",
+    "devices": "where it is computed",
+    "jobs": "the number of processes",
+    "kernel_rtol": "the largest error that is accepted",
+    "max_particles": "a limit that is not reached",
+    "max_replicates": "a limit that is not reached",
+    "memory_budget": "a limit that is not reached",
+    "method": "another way to the same numbers",
+    "name": "a name",
+    "path": "a file",
+    "progress": "what is shown meanwhile",
+    "rtol": "the largest error that is accepted",
+    "throw": "what happens in case of a failure",
+}
+
+
+# Values that are accepted and change nothing in the example's call, and why.
+HEADS = "draws of heads of attention, which this network lacks"
+SAME_PRIOR = "the parameterizations have the same kernel of outputs"
+IDLE = {
+    "Parameterization.net": "activations are not in the rules",
+    "Parameterization.optimizer": "gradient descent has one set of rules, gradient flow as well",
+    "Trajectory.run": "kept as it is, beside the numbers",
+    "adam.batch_size": "as large as the training set",
+    "adam.seed": "the draw of minibatches, without batch_size",
+    "apply.param": "rates and distributions are not in the function that is computed",
+    "cite.results": "both results have the same papers",
+    "compare.on": "the default is chosen by the data",
+    "empirical_ntk.param": "Θ does not depend on γ, and is of given parameters",
+    "fit_likelihood.param": SAME_PRIOR,
+    "init.net": "the same matrices are drawn for all activations and weight_std in lg.ntk()",
+    "init.param": "weights are standard Gaussian in lg.ntk() and lg.mean_field()",
+    "jacobian_moments.bias_std": "slopes of relu do not depend on the variance",
+    "jacobian_moments.variance": "slopes of relu do not depend on the variance",
+    "kernel.param": "kernels at initialisation are those of γf, where f vanishes",
+    "kernel_estimate.param": "kernels at initialisation are those of γf, where f vanishes",
+    "kernel_estimate.repeats": HEADS,
+    "kernel_function.param": "kernels at initialisation are those of γf, where f vanishes",
+    "kernel_operator.param": "kernels at initialisation are those of γf, where f vanishes",
+    "langevin.batch_size": "as large as the training set",
+    "langevin.seed": "the draw of minibatches, without batch_size",
+    "learning_rate_curve.on": "the default is chosen by the data",
+    "log_likelihood.param": SAME_PRIOR,
+    "low_rank_posterior.key": "all samples are landmarks",
+    "low_rank_posterior.param": SAME_PRIOR,
+    "measure_exponents.on": "the default is chosen by the data",
+    "monte_carlo_kernel.param": "kernels at initialisation are those of γf, where f vanishes",
+    "nngp.param": "a kernel of outputs has no rates, and is that of γf, where f vanishes",
+    "ntk_kernel.param": "Θ does not depend on γ",
+    "posterior.param": SAME_PRIOR,
+    "propagate.param": "signals at initialisation have no rates, and no read-out",
+    "regime.on": "the default is chosen by the data",
+    "rmsprop.batch_size": "as large as the training set",
+    "rmsprop.seed": "the draw of minibatches, without batch_size",
+    "sample_kernels.param": "networks at initialisation are the same functions, rates aside",
+    "save.limit": "it is in the file",
+    "solve.mean_field.theory": "the one that is chosen",
+    "solve_kernel.shared": "there is a single column of targets",
+    "stored_kernel.param": "kernels at initialisation are those of γf, where f vanishes",
+    "taylor_expand.degree": "it is taken at the point of the expansion",
+    "theories.KernelLimit.draws": HEADS,
+    "theories.KernelLimit.key": HEADS,
+}
+QUICK = (
+    "AvgPool", "Conv", "Dense", "Loss", "Parameterization", "Parameterization.shift", "abc",
+    "from_reference", "gaussian_moments", "homogeneous_limits", "mlp", "ridge_test_error",
+    "sample_kernels", "width_corrections",
+)  # fmt: skip
+
+
+def users() -> dict[str, Callable[[Any], Any]]:
+    """Return what uses the records of names that are records."""
+    found: dict[str, Callable[[Any], Any]] = {
+        name: lambda made: lg.train(run(optimizer=made, steps=8), width=4, seeds=2, key=0).f_train
+        for name in ("adam", "gd", "langevin", "rmsprop", "sgd")
+    }
+    flow = {"times": [0.5, 1.0], "steps": None}
+    found["gradient_flow"] = lambda made: lg.solve(run(optimizer=made, **flow)).f_train
+    moving = {"theories.MeanField": smooth_run(), "theories.KernelLimit": run()}
+    moving["theories.DeepMeanField"] = smooth_run()
+    found |= {name: lambda made, of=of: lg.solve(of, theory=made) for name, of in moving.items()}
+    found["kernel_function"] = lambda made: made({"0.weight_std": 1.3})
+    for name in ("complete_p", "depth_mup", "mean_field", "mup", "ntk", "standard", "abc"):
+        found[name] = lambda made: [
+            made.table(lg.residual_mlp(2, bias_std=1.0), each, width=8, inputs=3)
+            for each in (lg.gd(0.1), lg.adam(0.1))
+        ]
+    return found
+
+
+def seen(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Yield the numbers and the words of a result."""
+    if isinstance(value, (np.ndarray, jax.Array, np.generic, int, float, complex)):
+        array = np.asarray(value)
+        yield str(array.dtype), array.shape
+        yield array
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            yield str(key)
+            yield from seen(entry, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from seen(entry, depth + 1)
+    elif isinstance(value, xarray.Dataset):
+        for name, array in value.variables.items():
+            yield str(name)
+            yield from seen(np.asarray(array), depth + 1)
+        yield from seen(dict(value.attrs), depth + 1)
+    elif hasattr(value, "to_xarray"):
+        yield from seen(value.to_xarray(), depth + 1)
+    elif hasattr(value, "__matmul__") and hasattr(value, "shape"):
+        yield from seen(value @ np.eye(value.shape[1], dtype=SMALL), depth + 1)
+    elif is_dataclass(value) and depth < 6 and not isinstance(value, type):
+        yield type(value).__name__
+        for field in fields(value):
+            yield from seen(getattr(value, field.name), depth + 1)
+    else:
+        yield re.sub(r"0x[0-9a-f]+", "", str(value))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two results do not differ by more than rounding."""
+    for a, b in zip_longest(seen(one), seen(other)):
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            if a.dtype.kind not in "fc":
+                if not np.array_equal(a, b):
+                    return False
+            elif not np.allclose(a, b, rtol=TOLERANCE, atol=1e-12, equal_nan=True):
+                return False
+        elif type(a) is not type(b) or isinstance(a, np.ndarray) or a != b:
+            return False
+    return True
+
+
+def outcomes_of(
+    name: str, example: Example, use: Callable[[Any], Any]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (argument, value, "changed", "idle" or the words of a refusal)."""
+    maker = example.call.__init__ if isinstance(example.call, type) else example.call
+    given = {n: p.default for n, p in signature(maker).parameters.items()} | example.arguments
+    first = use(example.call(**example.arguments))
+    for argument in example.parameters():
+        if argument in QUIET:
+            continue
+        values = OTHER.get(argument, ())
+        if not values:
+            yield argument, "", "FAULT: no other value is listed"
+        for number, value in enumerate(values):
+            if argument in given and same(given[argument], value):
+                continue
+            try:
+                again = use(example.call(**{**example.arguments, argument: value}))
+            except LargenError as error:
+                yield argument, str(number), f"{type(error).__name__}: {error}"[:150]
+            except Exception as error:
+                yield argument, str(number), f"FAULT {type(error).__name__}: {error}"[:150]
+            else:
+                yield argument, str(number), "idle" if same(first, again) else "changed"
+
+
+def everything(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (name, argument, number of the value, outcome) of some names, or of all."""
+    using = users()
+    for name, example in examples().items():
+        if not names or name in names:
+            for row in outcomes_of(name, example, using.get(name, lambda made: made)):
+                yield name, *row
