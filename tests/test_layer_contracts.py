@@ -81,8 +81,7 @@ EXAMPLES = {
     ),
     lg.QKVAttention: Example((WIDER, lg.QKVAttention(causal=True), lg.GlobalAvgPool()), (3, 2)),
     lg.Graph: rows(
-        lg.Graph({"a": (BRANCH, "x"), "b": ("a", "a"), "s": ("sum", "x", "a", (0.5, "b"))}),
-        networks=False,
+        lg.Graph({"a": (BRANCH, "x"), "b": (BRANCH, "a"), "s": ("sum", "x", "a", "b")}),
     ),
     lg.Axes: Example((lg.Axes("CT"), CONV, RELU, lg.Flatten()), (2, 4)),
 }

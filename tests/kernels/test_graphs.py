@@ -7,7 +7,7 @@ from tests.kernels.graphs import CONV, DENSE, GRAPHS, POOL, RELU, TANH, looped, 
 from tests.programs.interpreter import extrapolated
 
 import largen as lg
-from largen.errors import InvalidInput, LostDigits, NoRule, NoTheory, NumericalFailure
+from largen.errors import InvalidInput, LostDigits, NoTheory, NumericalFailure
 
 RNG = np.random.default_rng(3)
 X, X2 = RNG.standard_normal((3, 3)), RNG.standard_normal((4, 3))
@@ -288,13 +288,10 @@ def test_what_is_refused():
         lg.kernel(read_out, X)
 
 
-def test_rooms_that_do_not_read_graphs_refuse_them_by_name():
-    net = GRAPHS["dense connections"][0]
-    run = lg.Run(net, lg.mean_field(), lg.Dataset(X, X[:, 0]), optimizer=lg.gd(0.1), steps=2)
-    with pytest.raises((NoRule, NoTheory), match="Graph"):
-        lg.solve(run)
-    with pytest.raises(NoRule, match="Graph"):
-        lg.train(run, width=8, key=0)
+def test_weights_at_two_places_are_refused_where_there_is_no_rule_for_them():
+    net = GRAPHS["weight used twice with a skip"][0]
+    with pytest.raises(NoTheory, match="a weight at two places"):
+        lg.classify(lg.ntk(), net)
 
 
 @pytest.mark.parametrize(
