@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, distinct, legend_beside, panels, scheme_title, shades, style
+from largen.plots.panels import for_all, panels
+from largen.plots.style import LIMIT, distinct, legend_beside, scheme_title, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -38,7 +39,7 @@ def sweep_figure(
     """
     schemes = data["scheme"].values
     with style():
-        figure, grid = panels(1, len(schemes))
+        figure, grid = panels(1, len(schemes), [str(scheme) for scheme in schemes])
         for ax, scheme in zip(grid[0], schemes, strict=True):
             _curves(ax, data.sel(scheme=scheme), best.sel(scheme=scheme))
             ax.set_title(scheme_title(str(scheme)))
@@ -48,11 +49,12 @@ def sweep_figure(
         diverges = [
             _divergent(ax, data.sel(scheme=s)) for ax, s in zip(grid[0], schemes, strict=True)
         ]
-        grid[0, 0].set_ylabel("loss after training")
+        for_all(figure, grid, grid[0, 0]).set_ylabel("loss after training")
+        last = for_all(figure, grid, grid[0, -1])
         if any(diverges):
-            grid[0, -1].plot([], [], label="training diverges", **DIVERGES)
-        grid[0, -1].plot([], [], "o", color="0.4", markersize=5, label="filled: best rate")
-        legend_beside(grid[0, -1])
+            last.plot([], [], label="training diverges", **DIVERGES)
+        last.plot([], [], "o", color="0.4", markersize=5, label="filled: best rate")
+        legend_beside(last)
     return figure
 
 
@@ -86,7 +88,7 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
             shown = np.concatenate([starts, *sound])
             ax.set_ylim(shown.min() / 1.02, shown.max() * 1.02)
             _plain_losses(ax)
-            legend_beside(ax, fontsize=6)
+            legend_beside(ax, fontsize="x-small")
         grid[0, 0].set_ylabel("training loss")
     return figure
 
