@@ -71,7 +71,8 @@ def response_figure(data: xarray.Dataset) -> Figure:
     """
     layers = min(data.sizes["layer"], MOST_LAYERS)
     with style():
-        names = [f"{kind}_{layer}" for kind in "AB" for layer in range(1, layers + 1)]
+        above, below = (data[axis].values[:layers] for axis in ("layer", "layer_below_last"))
+        names = [*(f"A_{layer}" for layer in above), *(f"B_{layer}" for layer in below)]
         figure, axes = panels(2, layers, names)
         for row, (name, axis, words) in enumerate(
             (
