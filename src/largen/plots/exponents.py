@@ -34,8 +34,7 @@ def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
     present = [g for g in groups if (data["group"] == g).any() and g != "absolute"]
     with style():
         columns = (len(present) + 2) // 2
-        names = [*present, "exponents"]
-        figure, grid = panels(2, columns, [*names, *[""] * (2 * columns - len(names))])
+        figure, grid = panels(2, columns, [*present, "exponents"])
         axes = grid.ravel()
         for ax, group in zip(axes, present, strict=False):
             _sizes(ax, data.isel(quantity=np.flatnonzero(data["group"].values == group)))

@@ -125,7 +125,7 @@ def panels(rows: int, columns: int, names: Sequence[str] = ()) -> tuple[Any, Any
     rows, columns
         The numbers of panels.
     names
-        Names of the panels, row by row.
+        Names of the panels, row by row; the last ones may have none.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def panels(rows: int, columns: int, names: Sequence[str] = ()) -> tuple[Any, Any
         figure = _figure(rows, columns)
         return figure, figure.subplots(rows, columns, squeeze=False)
     if place.what is not None and place.what not in names:
-        raise NoPanel(place.what, list(dict.fromkeys(filter(None, names))))
+        raise NoPanel(place.what, list(dict.fromkeys(names)))
     axes = Figure().subplots(rows, columns, squeeze=False)
     only: Any = _figure(1, 1).subplots() if place.ax is None else place.ax
     axes.flat[0 if place.what is None else list(names).index(place.what)] = only

@@ -142,8 +142,7 @@ def dataset_figure(data: xarray.Dataset, title: str) -> Figure:
     columns = min(len(shown), MOST_COLUMNS)
     rows = -(-len(shown) // columns)
     with style():
-        names = [*shown, *[""] * (rows * columns - len(shown))]
-        figure, axes = panels(rows, columns, names)
+        figure, axes = panels(rows, columns, shown)
         for ax, name in zip(axes.flat, shown, strict=False):
             _variable(figure, ax, data, name)
         for ax in axes.flat[len(shown) :]:
