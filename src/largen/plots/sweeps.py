@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.panels import for_all, panels
+from largen.plots.panels import alone, for_all, panels
 from largen.plots.style import LIMIT, distinct, legend_beside, scheme_title, shades, style
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ def sweep_figure(
         if any(diverges):
             last.plot([], [], label="training diverges", **DIVERGES)
         last.plot([], [], "o", color="0.4", markersize=5, label="filled: best rate")
-        legend_beside(last)
+        if alone():
+            legend_beside(last)
+        else:  # beside all panels, which then keep their widths
+            figure.legend(*last.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
@@ -166,9 +169,11 @@ def _divergent(ax: Any, data: xarray.Dataset) -> bool:
     ran = loss.notnull().any([axis for axis in loss.dims if axis != "lr"])
     lost = (loss == np.inf).any([axis for axis in loss.dims if axis != "lr"])
     rates = loss["lr"].values[(ran & lost).values]
+    if not len(rates):  # without points what is not clipped would have its place at the origin
+        return False
     low, high = ax.get_ylim()
     ax.plot(rates, np.full(len(rates), high * (low / high) ** 0.03), clip_on=False, **DIVERGES)
-    return len(rates) > 0
+    return True
 
 
 def _same_limits(axes: Any, data: xarray.Dataset) -> None:
