@@ -3,8 +3,10 @@
     python docs/check_site.py docs/_build/html
 
 Every link inside the site must lead to a page and an anchor that exist, and nothing that a page
-loads may come from another host. Where Chromium is on the machine, pages are rendered without a
-screen: equations must be typeset, and the search must find a page by what a user would ask for.
+loads may come from another host. No figure may be shown as text, "<Figure size 640x480 …>", and of
+pages that were executed, every cell with a call of ``.plot`` must have a picture. Where Chromium is
+on the machine, pages are rendered without a screen: equations must be typeset, and the search must
+find a page by what a user would ask for.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ SEARCHES = {
 }
 EQUATIONS = "guide/mean_field.html"
 LOADED = {"script": "src", "img": "src", "link": "href", "source": "src", "iframe": "src"}
+CELL = '<div class="cell '  # with which a cell begins that was read for execution
+AS_TEXT = re.compile(r"\w+ size \d+x\d+ with \d+ Axes")
 NOT_LOADED = {"canonical", "search", "next", "prev", "index", "author", "license"}
 
 
@@ -37,6 +41,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.anchors: set[str] = set()
         self.loaded: list[str] = []
+        self.text = ""
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -48,6 +53,10 @@ class Page(HTMLParser):
         if tag in LOADED and LOADED[tag] in given and given.get("rel") not in NOT_LOADED:
             self.loaded.append(given[LOADED[tag]])
 
+    def handle_data(self, data: str) -> None:
+        """Keep the text."""
+        self.text += data
+
 
 @cache
 def page(path: Path) -> Page:
@@ -55,9 +64,22 @@ def page(path: Path) -> Page:
     return Page(path)
 
 
+def faults_of_pictures(path: Path) -> list[str]:
+    """Return figures of a page that are text, and calls of ``.plot`` that drew nothing."""
+    found = [f"shows a figure as text: {text}" for text in AS_TEXT.findall(page(path).text)]
+    html = path.read_text()
+    if "cell_output" not in html:  # the code was not executed
+        return found
+    for cell in html.split(CELL)[1:]:
+        code = re.sub(r"<[^>]+>", "", cell.partition("cell_output")[0])
+        if ".plot(" in code and "<img " not in cell:
+            found.append("draws nothing where the code calls .plot")
+    return found
+
+
 def faults_of(path: Path) -> list[str]:
     """Return broken links and pictures of a page, and what it loads from elsewhere."""
-    found = []
+    found = faults_of_pictures(path)
     for target in page(path).loaded:
         parts = urlsplit(target)
         if parts.scheme in ("http", "https") or parts.netloc:

@@ -20,7 +20,8 @@ import numpy as np
 
 import largen as lg
 from largen.experiments.digits import digits
-from largen.plots.style import panels, shades, style
+from largen.plots.panels import panels
+from largen.plots.style import shades, style
 
 NET = lg.mlp(1, "tanh")
 

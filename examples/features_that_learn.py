@@ -18,7 +18,8 @@ import numpy as np
 
 import largen as lg
 from largen.experiments.digits import digits
-from largen.plots.style import panels, shades, size_axis, style
+from largen.plots.panels import panels
+from largen.plots.style import shades, size_axis, style
 
 # %% [markdown]
 # ## The task

@@ -1,5 +1,6 @@
 """What every result has: a data set with labels, a file that is read back, and a picture."""
 
+import re
 import warnings
 from functools import cache
 
@@ -111,23 +112,53 @@ def test_every_result_keeps_the_protocol(name, tmp_path):
     assert (tmp_path / "picture.png").stat().st_size > 2000
     assert isinstance(figure, Figure)
     assert figure.axes
-    outer = Figure(figsize=(24, 12), layout="constrained")
-    left, right = outer.subplots(1, 2)
-    assert result.plot(ax=right) is outer
-    assert left in outer.axes
-    outer.savefig(tmp_path / "outer.png")
+    assert figure._repr_png_().startswith(b"\x89PNG")  # pyright: ignore[reportAttributeAccessIssue]
+    for what in (None, *panels_of(result)):
+        outer = Figure(layout="constrained")
+        left, right = outer.subplots(1, 2)
+        assert result.plot(ax=right, what=what) is outer
+        colour_bars = [ax for ax in outer.axes if ax.get_label() == "<colorbar>"]
+        assert outer.axes == [left, right, *colour_bars]
+        assert right.has_data()
+        outer.draw_without_rendering()
 
 
-def test_a_variable_is_drawn_by_its_name(tmp_path, monkeypatch):
+def panels_of(result):
+    """Return the names of a picture's panels, as the answer to a wrong name has them."""
+    with pytest.raises(InvalidInput, match="neither a panel nor a variable") as found:
+        result.plot(what="nothing")
+    names = re.search(r"panels: (.*); variables", str(found.value))
+    return names[1].split(", ") if names else []
+
+
+def test_one_panel_or_variable_is_drawn_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    figure = limit().plot("f_train")
-    assert [ax.get_title() for ax in figure.axes] == ["f train"]
+    assert panels_of(limit()) == ["loss", "outputs"]
+    (panel,) = limit().plot(what="outputs").axes
+    assert "targets" in panel.get_title()
+    for figure in (limit().plot("f_train"), limit().plot(what="f_train")):
+        assert [ax.get_title() for ax in figure.axes] == ["f train"]
     assert not list(tmp_path.iterdir())
-    with pytest.raises(InvalidInput, match=r"'picture' is neither a variable .* picture\.png"):
+    limit().plot("loss.png", what="loss")
+    assert [path.name for path in tmp_path.iterdir()] == ["loss.png"]
+    with pytest.raises(InvalidInput, match=r"path: 'picture' .* picture\.png; panels: loss"):
         limit().plot("picture")
     with pytest.raises(InvalidInput, match="need a suffix"):
         limit().plot(tmp_path / "picture")
-    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidInput, match="need a suffix"):
+        limit().plot("picture", what="loss")
+
+
+def test_pictures_follow_the_settings_of_the_user():
+    usual = limit().plot()
+    assert usual.get_size_inches().tolist() == [7.2, 3.0]
+    assert usual.axes[0].xaxis.label.get_fontsize() == 9
+    with matplotlib.rc_context({"figure.figsize": (5.0, 2.0), "font.size": 14}):
+        figure = limit().plot()
+        assert matplotlib.rcParams["axes.grid"] is False
+    assert figure.get_size_inches().tolist() == [5.0, 2.0]
+    assert figure.axes[0].xaxis.label.get_fontsize() == 14
+    assert figure.axes[0].title.get_fontsize() == 14
 
 
 def test_one_ending_does_not_describe_what_is_none():

@@ -87,3 +87,26 @@ def test_faults_of_a_site_are_found(tmp_path):
         "links to good.html#bottom, which has no such anchor",
         "loads https://example.org/x.js",
     ]
+
+
+def test_figures_that_are_no_pictures_are_found(tmp_path):
+    from check_site import faults_of
+
+    code = '<div class="cell docutils"><div class="cell_input">limit<span>.</span>plot()</div>'
+    other = code.replace("plot()", "save()")
+    outputs = {
+        "picture": '<div class="cell_output"><img src="picture.png"></div></div>',
+        "text": '<div class="cell_output">&lt;Figure size 640x480 with 1 Axes&gt;</div></div>',
+        "nothing": f'</div>{other}<div class="cell_output">1</div></div>',
+        "not_run": "</div>",
+    }
+    for name, output in outputs.items():
+        (tmp_path / f"{name}.html").write_text(code + output)
+    (tmp_path / "picture.png").touch()
+    nothing = "draws nothing where the code calls .plot"
+    assert {name: faults_of(tmp_path / f"{name}.html") for name in outputs} == {
+        "picture": [],
+        "text": ["shows a figure as text: Figure size 640x480 with 1 Axes", nothing],
+        "nothing": [nothing],
+        "not_run": [],
+    }

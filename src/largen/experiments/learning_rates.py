@@ -13,11 +13,10 @@ from jax.typing import ArrayLike
 from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
 from largen.experiments.distances import chosen_samples
-from largen.files import save_figure
 from largen.networks import train
 from largen.parameterizations import Stepped
 from largen.progress import Report, reporter
-from largen.results import Result, with_labels
+from largen.results import Result, drawn, with_labels
 from largen.runs import Run, Status, Theory, Trajectory
 from largen.scalars import integer, real, sequence
 from largen.theories import by_name, choose, solve
@@ -137,6 +136,7 @@ class LearningRateCurve(Result):
         path: str | PathLike[str] | None = None,
         ax: Any = None,
         *,
+        what: str | None = None,
         beside: Sequence[LearningRateCurve] = (),
     ) -> Figure:
         """Draw the loss against the rate, with other curves beside it; write it to ``path``.
@@ -146,17 +146,15 @@ class LearningRateCurve(Result):
         path
             The file of the figure, if it is to be written.
         ax
-            matplotlib axes in whose place the picture is drawn; by default in a new figure.
+            matplotlib axes in which the picture is drawn; by default in a new figure.
+        what
+            The name of a variable of ``to_xarray()`` that is drawn alone.
         beside
             Further curves, such as those of finite networks.
         """
-        from largen.plots import learning_rate_figure, placed_in
+        from largen.plots import learning_rate_figure
 
-        with placed_in(ax):
-            figure = learning_rate_figure([self, *beside])
-        if path is not None:
-            save_figure(path, figure)
-        return figure
+        return drawn(self, lambda: learning_rate_figure([self, *beside]), path, ax, what)
 
     def __repr__(self) -> str:
         low, high = self.good

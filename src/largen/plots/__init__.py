@@ -7,12 +7,13 @@ from largen.plots.exponents import exponents_figure
 from largen.plots.large_steps import catapult_diagram_figure, catapult_figure
 from largen.plots.layer_exponents import layer_exponents_figure
 from largen.plots.learning_rates import learning_rate_figure
+from largen.plots.panels import placed_in
 from largen.plots.plan_factors import plan_figure
 from largen.plots.predicted_training import predicted_figure
 from largen.plots.regimes import regimes_figure
-from largen.plots.results import dataset_figure, figure_of, variable_figure
+from largen.plots.results import dataset_figure, draw, figure_of, variable_figure
 from largen.plots.scaling_map import scaling_figure
-from largen.plots.style import placed_in, scheme_title
+from largen.plots.style import scheme_title
 from largen.plots.theory import posterior_figure, response_figure
 from largen.plots.training_corrections import training_corrections_figure
 from largen.plots.trajectory import trajectory_figure
@@ -24,6 +25,7 @@ __all__ = [
     "coordinate_figure",
     "dataset_figure",
     "depth_figure",
+    "draw",
     "edge_figure",
     "exponents_figure",
     "figure_of",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import CYCLE, LIMIT, panels, shades, size_axis, style
+from largen.plots.panels import panels
+from largen.plots.style import CYCLE, LIMIT, shades, size_axis, style
 
 if TYPE_CHECKING:
     import xarray
@@ -27,7 +28,7 @@ def comparison_figure(rows: Sequence[tuple[str, Any, Mapping[str, Any]]]) -> Fig
         For each row a title, and the data set and exponents of a :class:`largen.Comparison`.
     """
     with style():
-        figure, axes = panels(len(rows), 3)
+        figure, axes = panels(len(rows), 3, ("curves", "outputs", "distances") * len(rows))
         for (title, data, exponents), (curves, outputs, distances) in zip(rows, axes, strict=True):
             _learning_curves(curves, data, title)
             _outputs(outputs, data)
@@ -125,7 +126,9 @@ def depth_figure(
     """
     titles = {"single": "single network", "mean": "ensemble mean"}
     with style():
-        figure, axes = panels(2, 2)
+        figure, axes = panels(
+            2, 2, [f"{kind}_by_{size}" for kind in titles for size in ("width", "depth")]
+        )
         for (kind, title), (by_width, by_depth) in zip(titles.items(), axes, strict=True):
             _against(by_width, data, kind, "width", "depth")
             _against(by_depth, data, kind, "depth", "width")

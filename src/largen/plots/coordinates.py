@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import (
-    FAILED,
-    headline,
-    legend_below,
-    panels,
-    shades,
-    size_axis,
-    style,
-)
+from largen.plots.panels import for_all, headline, panels
+from largen.plots.style import FAILED, legend_below, shades, size_axis, style
 
 if TYPE_CHECKING:
     import xarray
@@ -46,14 +39,14 @@ def coordinate_figure(data: xarray.Dataset) -> Figure:
         )
     ]
     with style():
-        figure, axes = panels(1, 3)
+        figure, axes = panels(1, 3, ("size", "change", "slopes"))
         for ax, name in zip(axes[0], ("size", "change"), strict=False):
             _sizes(ax, moving[name].mean("seed"), colours)
             ax.set(
                 xlabel=f"{data.attrs['along']} relative to the base",
                 title=f"root mean square {WORDS[name]}",
             )
-        legend_below(axes[0, 0], 2, fontsize=6)
+        legend_below(for_all(figure, axes[0, :2], axes[0, 0]), 2, fontsize="x-small")
         _slopes(axes[0, 2], moving, colours)
         headline(figure, f"{data.attrs['title']}, {data.sizes['seed']} networks of each size")
     return figure
@@ -88,6 +81,8 @@ def _slopes(ax: Any, data: xarray.Dataset, colours: list[Any]) -> None:
             zorder=3,
             label=WORDS[name],
         )
-    ax.set_yticks(rows, [str(layer) or "(model)" for layer in data["layer"].values], fontsize=6)
+    ax.set_yticks(
+        rows, [str(layer) or "(model)" for layer in data["layer"].values], fontsize="x-small"
+    )
     ax.set(xlabel="power of the size", title="powers: 0 transfers")
-    legend_below(ax, 3, fontsize=6)
+    legend_below(ax, 3, fontsize="x-small")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import CYCLE, LIMIT, legend_below, panels, style
+from largen.plots.panels import colour_bar, panels
+from largen.plots.style import CYCLE, LIMIT, legend_below, style
 
 if TYPE_CHECKING:
     import xarray
@@ -41,11 +42,11 @@ def phase_figure(diagram: Drawable) -> Figure:
         image = ax.pcolormesh(
             x, y, exponent, cmap="RdBu_r", vmin=-size, vmax=size, shading="nearest", rasterized=True
         )
-        figure.colorbar(image, ax=ax, label=r"$\log\,\chi_\perp$")
+        colour_bar(figure, [(ax, image)], label=r"$\log\,\chi_\perp$")
         if min(len(x), len(y)) > 1:
             depth = np.clip(np.nan_to_num(data["correlation_depth"].values.T), 0, 1e6)
             lines = ax.contour(x, y, depth, levels=[3, 10, 30], colors="0.3", linewidths=0.7)
-            ax.clabel(lines, fmt=lambda level: f"{level:g} layers", fontsize=7)
+            ax.clabel(lines, fmt=lambda level: f"{level:g} layers", fontsize="small")
             ax.plot([], [], color="0.3", linewidth=0.7, label=r"depth scale $\xi_c$")
             if "network_growth" in data:
                 growth = data["network_growth"].values.T
@@ -75,7 +76,7 @@ def edge_figure(edge: Drawable) -> Figure:
     """Draw the edge of chaos in the plane of σ_w and σ_b, and χ_∥ along it."""
     data = edge.to_xarray()
     with style():
-        figure, axes = panels(1, 2)
+        figure, axes = panels(1, 2, ("plane", "along"))
         plane, along = axes[0]
         plane.plot(data["weight_std"], data["bias_std"], "-")
         along.plot(data["variance"], data["chi_parallel"], "-")
@@ -105,7 +106,7 @@ def propagation_figure(propagation: Drawable) -> Figure:
     """Draw by layers the variances, the correlations and the mean square of gradients."""
     data = propagation.to_xarray()
     with style():
-        figure, axes = panels(1, 3)
+        figure, axes = panels(1, 3, ("variance", "correlation", "gradients"))
         layers = np.arange(data.sizes["layer"])
         first, second, third = axes[0]
         first.plot(layers, data["variance"], "o-", markersize=2.5)

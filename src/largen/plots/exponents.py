@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import CYCLE, FAILED, distinct, headline, panels, size_axis, style
+from largen.plots.panels import alone, headline, panels
+from largen.plots.style import CYCLE, FAILED, distinct, size_axis, style
 
 if TYPE_CHECKING:
     import xarray
@@ -33,19 +34,19 @@ def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
     present = [g for g in groups if (data["group"] == g).any() and g != "absolute"]
     with style():
         columns = (len(present) + 2) // 2
-        figure, grid = panels(2, columns)
+        figure, grid = panels(2, columns, [*present, "exponents"])
         axes = grid.ravel()
         for ax, group in zip(axes, present, strict=False):
             _sizes(ax, data.isel(quantity=np.flatnonzero(data["group"].values == group)))
-            ax.set_title(fill(groups[group], 44), fontsize=8)
+            ax.set_title(fill(groups[group], 44), fontsize="small")
         shown = data.isel(quantity=np.flatnonzero(np.isin(data["group"].values, present)))
         _exponents(axes[len(present)], shown)
         for ax in axes[len(present) + 1 :]:
             ax.remove()
         # The panel of exponents, with long names, takes the rest of its row.
-        place = axes[len(present)].get_subplotspec()
-        whole = place.get_gridspec()
-        axes[len(present)].set_subplotspec(whole[1, len(present) - columns :])
+        if not alone():
+            whole = axes[len(present)].get_subplotspec().get_gridspec()
+            axes[len(present)].set_subplotspec(whole[1, len(present) - columns :])
         headline(
             figure,
             f"{data.attrs['parameterization']}, {data.attrs['optimizer']}, "
@@ -103,4 +104,4 @@ def _exponents(ax: Any, data: xarray.Dataset) -> None:
     ]
     ax.set_yticks(rows, labels)
     ax.set(xlabel="exponent of $N$")
-    ax.set_title("exponents: dots measured, ticks predicted", loc="right", fontsize=8)
+    ax.set_title("exponents: dots measured, ticks predicted", loc="right", fontsize="small")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import CYCLE, LIMIT, panels, shades, style
+from largen.plots.panels import for_all, panels
+from largen.plots.style import CYCLE, LIMIT, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def catapult_figure(found: Any) -> Figure:
     """Draw the loss and ηλ of a :class:`largen.experiments.Catapult` against the step."""
     with style():
-        figure, axes = panels(1, 2)
+        figure, axes = panels(1, 2, ("loss", "kernel"))
         loss, kernel = axes[0]
         steps = np.arange(len(found.losses))
         loss.plot(steps, found.losses, color=CYCLE[0])
@@ -49,7 +50,7 @@ def catapult_diagram_figure(data: xarray.Dataset) -> Figure:
         f"steps to {data.attrs['level']:g} of the initial loss": data["steps"].median("seed"),
     }
     with style():
-        figure, axes = panels(2, 2)
+        figure, axes = panels(2, 2, ("survival", "kernel", "largest_loss", "steps"))
         colours = shades(data.sizes["width"])
         for place, (ax, (title, values)) in enumerate(
             zip(axes.flat, quantities.items(), strict=True)
@@ -70,5 +71,5 @@ def catapult_diagram_figure(data: xarray.Dataset) -> Figure:
                 ax.set(yscale="log")
             if place == 1:
                 ax.axhline(2, **LIMIT)
-        axes[0, 0].legend()
+        for_all(figure, axes, axes[0, 0]).legend()
     return figure

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from largen.plots.style import distinct, legend_below, panels, resize, style
+from largen.plots.panels import panels, resize
+from largen.plots.style import distinct, legend_below, style
 
 if TYPE_CHECKING:
     import xarray

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from largen.plots.style import LIMIT, panels, shades, style
+from largen.plots.panels import alone, panels
+from largen.plots.style import LIMIT, shades, style
 
 FEW = 5  # the largest number of entries of a legend within the axes
 NARROW = 1.5  # decades of rates, below which powers of ten are too few ticks
@@ -54,10 +55,10 @@ def learning_rate_figure(curves: Sequence[Any]) -> Figure:
             ylabel=f"{curves[0].on} loss after training",
             title="loss after training, by rate",
         )
-        if len(ax.get_legend_handles_labels()[1]) <= FEW:
+        if len(ax.get_legend_handles_labels()[1]) <= FEW or alone():
             ax.legend()
         else:
-            figure.legend(loc="outside lower center", ncols=2, fontsize=7)
+            figure.legend(loc="outside lower center", ncols=2, fontsize="small")
         if np.ptp(np.log10(curves[0].rates)) < NARROW:
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.xaxis.set_major_formatter("{x:g}")

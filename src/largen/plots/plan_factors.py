@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import distinct, legend_below, panels, resize, style
+from largen.plots.panels import panels, resize
+from largen.plots.style import distinct, legend_below, style
 
 if TYPE_CHECKING:
     import xarray
@@ -56,7 +57,7 @@ def plan_figure(data: xarray.Dataset) -> Figure:
         ticks = _powers_of_two(*ax.get_xlim())
         ax.set_xticks(ticks, map(_fraction, ticks))
         ax.set_xticks([], minor=True)
-        ax.set_yticks(place, [str(row) for row in rows], fontsize=7.5)
+        ax.set_yticks(place, [str(row) for row in rows], fontsize="small")
         if changed:
             legend_below(ax, columns=len(changed))
     return figure

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, distinct, panels, style
+from largen.plots.panels import panels
+from largen.plots.style import LIMIT, distinct, style
 
 if TYPE_CHECKING:
     import xarray
@@ -29,7 +30,7 @@ def predicted_figure(data: xarray.Dataset) -> Figure:
     known = "f_train_actual" in data
     time = data["time"].values
     with style():
-        figure, axes = panels(1, 2)
+        figure, axes = panels(1, 2, ("outputs", "errors"))
         left, right = axes[0]
         lines = data["f_train"].values.reshape(3, len(time), -1)[:, :, :MOST_LINES]
         for i in range(lines.shape[2]):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, shades, style
+from largen.plots.panels import for_all, panels
+from largen.plots.style import shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -24,7 +25,9 @@ def regimes_figure(data: xarray.Dataset, quantities: Mapping[str, str]) -> Figur
         Names of variables, with a title for each.
     """
     with style():
-        figure, axes = panels(2, len(quantities))
+        figure, axes = panels(
+            2, len(quantities), [*quantities, *(f"{name}_scaled" for name in quantities)]
+        )
         for column, (name, title) in zip(axes.T, quantities.items(), strict=True):
             what, _, formula = title.partition(", ")
             for ax, scaled in zip(column, (False, True), strict=True):
@@ -44,5 +47,5 @@ def regimes_figure(data: xarray.Dataset, quantities: Mapping[str, str]) -> Figur
                 ax.set(xscale="log", yscale="log", ylabel=formula)
             column[0].set(title=what, xlabel=r"$\gamma$")
             column[1].set(xlabel=r"$\gamma/\sqrt{N}$")
-        axes[0, 0].legend()
+        for_all(figure, axes, axes[0, 0]).legend()
     return figure

@@ -14,7 +14,8 @@ from largen.errors import InvalidInput
 from largen.plots.coordinates import coordinate_figure
 from largen.plots.criticality import edge_figure, phase_figure, propagation_figure
 from largen.plots.layer_exponents import layer_exponents_figure
-from largen.plots.style import headline, panels, shades, style
+from largen.plots.panels import NoPanel, colour_bar, hand_over, headline, panels, placed_in
+from largen.plots.style import shades, style
 from largen.plots.theory import posterior_figure, response_figure
 from largen.plots.trajectory import trajectory_figure
 
@@ -34,6 +35,52 @@ PICTURES: dict[str, Callable[[Any], Figure]] = {
 }
 MOST_PANELS, MOST_COLUMNS, MOST_LINES, MOST_MARKS = 6, 3, 8, 30
 NAMES = {"nngp": "NNGP kernel", "ntk": "NTK", "tau": r"depth $\tau$"}
+
+
+def draw(
+    result: Any,
+    own: Callable[[], Figure] | None,
+    ax: Any,
+    what: str | None,
+    name: str = "what",
+) -> Figure:
+    """Return the picture of a result, or one of its panels, or one of its variables.
+
+    Parameters
+    ----------
+    result
+        The result.
+    own
+        A function that draws its picture, if it does so itself.
+    ax
+        matplotlib axes to draw one panel in, or None for a new figure.
+    what
+        The name of a panel, or of a variable; None for all panels, or the first in ``ax``.
+    name
+        The argument by which users give ``what``.
+
+    Raises
+    ------
+    InvalidInput
+        If there is neither a panel nor a variable of this name, or nothing to draw.
+    """
+    try:
+        with placed_in(ax, what):
+            figure = figure_of(result) if own is None else own()
+    except NoPanel as missing:
+        data = result.to_xarray()
+        if what not in data.data_vars:
+            file = f", nor a file such as {what}.png" if name == "path" else ""
+            named = f"panels: {', '.join(missing.names)}; " if missing.names else ""
+            raise InvalidInput(
+                f"{name}: {what!r} is neither a panel nor a variable of this result{file}; "
+                f"{named}variables: {', '.join(map(str, data.data_vars))}."
+            ) from None
+        with placed_in(ax):
+            figure = variable_figure(data, str(what))
+    if ax is None:
+        hand_over(figure)
+    return figure
 
 
 def figure_of(result: Any) -> Figure:
@@ -95,7 +142,7 @@ def dataset_figure(data: xarray.Dataset, title: str) -> Figure:
     columns = min(len(shown), MOST_COLUMNS)
     rows = -(-len(shown) // columns)
     with style():
-        figure, axes = panels(rows, columns)
+        figure, axes = panels(rows, columns, shown)
         for ax, name in zip(axes.flat, shown, strict=False):
             _variable(figure, ax, data, name)
         for ax in axes.flat[len(shown) :]:
@@ -110,15 +157,10 @@ def variable_figure(data: xarray.Dataset, name: str) -> Figure:
     Raises
     ------
     InvalidInput
-        If there is no variable of this name, or it is a single number.
+        If it is a single number, or no number.
     """
-    if name not in data.data_vars:
-        raise InvalidInput(
-            f"path: {name!r} is neither a variable of this result nor a file such as {name}.png; "
-            f"variables: {', '.join(map(str, data.data_vars))}."
-        )
     if not data[name].ndim or data[name].dtype.kind not in "biuf":
-        raise InvalidInput(f"path: there is nothing to draw of {name!r}: it has no axes.")
+        raise InvalidInput(f"there is nothing to draw of {name!r}: it has no axes of numbers.")
     with style():
         figure, axes = panels(1, 1)
         _variable(figure, axes[0, 0], data, name)
@@ -171,4 +213,4 @@ def _colours(figure: Any, ax: Any, values: np.ndarray, rows: str, columns: str) 
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5, integer=True))
     ax.grid(visible=False)
-    figure.colorbar(image, ax=ax, shrink=0.8)
+    colour_bar(figure, [(ax, image)], shrink=0.8)

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from largen.plots.style import distinct, panels, resize, style
+from largen.plots.panels import panels, resize
+from largen.plots.style import distinct, style
 
 REGIONS = {
     "divergent from the start": "#f2d3cf",
@@ -105,7 +106,7 @@ def _word(ax: Any, where: np.ndarray, x: np.ndarray, y: np.ndarray, words: str) 
         ha="center",
         va="center",
         color="#4b5563",
-        fontsize=9,
+        fontsize="medium",
         style="italic",
     )
 

@@ -1,19 +1,16 @@
-"""The style of all figures: sizes, colours and line styles."""
+"""The style of all figures: fonts, colours and line styles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from cycler import cycler
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from largen.errors import instance_of
+from largen.plots.panels import chosen
 
 LIMIT = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.4, "zorder": 5}
 CHARACTER = 0.028  # the width of a digit, as a fraction of a panel's width
@@ -30,90 +27,23 @@ TITLES = {
 FAILED = "#D55E00"
 STYLE: dict[Any, Any] = {
     "font.size": 9,
-    "axes.titlesize": 10,
+    "axes.titlesize": "medium",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.prop_cycle": cycler(color=CYCLE),
     "grid.alpha": 0.25,
     "legend.frameon": False,
-    "legend.fontsize": 8,
+    "legend.fontsize": "small",
     "lines.linewidth": 1.2,
-    "figure.dpi": 200,
 }
-
-
-# Axes of the user's in whose place the next figure is drawn.
-_PLACE: ContextVar[Axes | None] = ContextVar("place", default=None)
-
-
-@contextmanager
-def placed_in(ax: Any) -> Iterator[None]:
-    """Draw the figures of this context in the place of given axes, in their figure.
-
-    Parameters
-    ----------
-    ax
-        matplotlib axes, or None for figures of their own.
-
-    Raises
-    ------
-    InvalidInput
-        If they are none of matplotlib's.
-    """
-    if ax is not None:
-        instance_of("ax", ax, Axes, "matplotlib axes")
-    before = _PLACE.set(ax)
-    try:
-        yield
-    finally:
-        _PLACE.reset(before)
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the library's style, and restore the user's settings afterwards."""
-    with mpl.rc_context(STYLE):
+    """Draw in the library's style, save for what the user has set, and restore settings."""
+    with mpl.rc_context({name: value for name, value in STYLE.items() if not chosen(name)}):
         yield
-
-
-def panels(rows: int, columns: int) -> tuple[Any, Any]:
-    """Return a figure that opens no window, and its axes as an array ``(rows, columns)``.
-
-    Within :func:`placed_in`, the axes divide the place of those of the user, in their figure.
-    """
-    place = _PLACE.get()
-    if place is None:
-        figure = Figure(figsize=(3.6 * columns, 3.0 * rows), layout="constrained")
-        return figure, figure.subplots(rows, columns, squeeze=False)
-    figure: Any = place.get_figure(root=True)
-    if rows == columns == 1:
-        return figure, np.array([[place]])
-    place.set_axis_off()
-    within, box = place.get_subplotspec(), place.get_position()
-    if within is not None:
-        grid = within.subgridspec(rows, columns)
-    else:
-        grid = figure.add_gridspec(
-            rows, columns, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1
-        )
-    axes = [[figure.add_subplot(grid[i, j]) for j in range(columns)] for i in range(rows)]
-    return figure, np.array(axes)
-
-
-def resize(figure: Figure, width: float, height: float) -> None:
-    """Set the size of a figure in inches, unless it is one of the user's."""
-    if _PLACE.get() is None:
-        figure.set_size_inches(width, height)
-
-
-def headline(figure: Figure, text: str) -> None:
-    """Write a title above all panels; above the place of the user's axes if there are any."""
-    place = _PLACE.get()
-    if place is None:
-        figure.suptitle(text)
-    else:
-        place.set_title(text, pad=16)
 
 
 def scheme_title(name: str) -> str:

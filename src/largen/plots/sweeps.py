@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, distinct, legend_beside, panels, scheme_title, shades, style
+from largen.plots.panels import alone, for_all, panels
+from largen.plots.style import LIMIT, distinct, legend_beside, scheme_title, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -38,7 +39,7 @@ def sweep_figure(
     """
     schemes = data["scheme"].values
     with style():
-        figure, grid = panels(1, len(schemes))
+        figure, grid = panels(1, len(schemes), [str(scheme) for scheme in schemes])
         for ax, scheme in zip(grid[0], schemes, strict=True):
             _curves(ax, data.sel(scheme=scheme), best.sel(scheme=scheme))
             ax.set_title(scheme_title(str(scheme)))
@@ -48,11 +49,15 @@ def sweep_figure(
         diverges = [
             _divergent(ax, data.sel(scheme=s)) for ax, s in zip(grid[0], schemes, strict=True)
         ]
-        grid[0, 0].set_ylabel("loss after training")
+        for_all(figure, grid, grid[0, 0]).set_ylabel("loss after training")
+        last = for_all(figure, grid, grid[0, -1])
         if any(diverges):
-            grid[0, -1].plot([], [], label="training diverges", **DIVERGES)
-        grid[0, -1].plot([], [], "o", color="0.4", markersize=5, label="filled: best rate")
-        legend_beside(grid[0, -1])
+            last.plot([], [], label="training diverges", **DIVERGES)
+        last.plot([], [], "o", color="0.4", markersize=5, label="filled: best rate")
+        if alone():
+            legend_beside(last)
+        else:  # beside all panels, which then keep their widths
+            figure.legend(*last.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
@@ -86,7 +91,7 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
             shown = np.concatenate([starts, *sound])
             ax.set_ylim(shown.min() / 1.02, shown.max() * 1.02)
             _plain_losses(ax)
-            legend_beside(ax, fontsize=6)
+            legend_beside(ax, fontsize="x-small")
         grid[0, 0].set_ylabel("training loss")
     return figure
 
@@ -164,9 +169,11 @@ def _divergent(ax: Any, data: xarray.Dataset) -> bool:
     ran = loss.notnull().any([axis for axis in loss.dims if axis != "lr"])
     lost = (loss == np.inf).any([axis for axis in loss.dims if axis != "lr"])
     rates = loss["lr"].values[(ran & lost).values]
+    if not len(rates):  # without points what is not clipped would have its place at the origin
+        return False
     low, high = ax.get_ylim()
     ax.plot(rates, np.full(len(rates), high * (low / high) ** 0.03), clip_on=False, **DIVERGES)
-    return len(rates) > 0
+    return True
 
 
 def _same_limits(axes: Any, data: xarray.Dataset) -> None:

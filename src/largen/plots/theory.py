@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from largen.plots.style import legend_below, panels, shades, style
+from largen.plots.panels import colour_bar, panels
+from largen.plots.style import legend_below, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -70,7 +71,9 @@ def response_figure(data: xarray.Dataset) -> Figure:
     """
     layers = min(data.sizes["layer"], MOST_LAYERS)
     with style():
-        figure, axes = panels(2, layers)
+        above, below = (data[axis].values[:layers] for axis in ("layer", "layer_below_last"))
+        names = [*(f"A_{layer}" for layer in above), *(f"B_{layer}" for layer in below)]
+        figure, axes = panels(2, layers, names)
         for row, (name, axis, words) in enumerate(
             (
                 ("A", "layer", r"$A^{%d}(t, s)$: features"),
@@ -91,5 +94,5 @@ def response_figure(data: xarray.Dataset) -> Figure:
                     title=words % int(data[axis].values[i]),
                 )
                 ax.grid(visible=False)
-                figure.colorbar(image, ax=ax, shrink=0.8)
+                colour_bar(figure, [(ax, image)], shrink=0.8)
     return figure

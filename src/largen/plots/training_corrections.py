@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, shades, style
+from largen.plots.panels import panels
+from largen.plots.style import shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -25,7 +26,7 @@ def training_corrections_figure(data: xarray.Dataset) -> Figure:
     """
     time = data["time"].values
     with style():
-        figure, axes = panels(1, 2)
+        figure, axes = panels(1, 2, ("shift", "variance"))
         left, right = axes[0]
         shift, error = (
             data[name].values.reshape(len(time), -1)[:, :MOST_LINES]

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from largen.plots.style import CYCLE, LIMIT, panels, scheme_title, shades, style
+from largen.plots.panels import colour_bar, panels
+from largen.plots.style import CYCLE, LIMIT, scheme_title, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -45,7 +46,8 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
         names.remove("feature_kernel")
     maps = [_MAPS[name](trajectory[name]) for name in names]
     with style():
-        figure, axes = panels(1, 2 + 2 * len(maps))
+        ends = [f"{name}_{end}" for name in names for end in ("first", "last")]
+        figure, axes = panels(1, 2 + len(ends), ["loss", "outputs", *ends])
         _losses(axes[0, 0], trajectory)
         _outputs(axes[0, 1], trajectory)
         for i, drawn in enumerate(maps):
@@ -126,11 +128,12 @@ def _draw_ends(
     times = array.dims[0]
     ends = [array.isel({times: i}) for i in (0, -1)]
     largest = max(float(np.abs(end).max()) for end in ends)
-    images = []
+    images: list[tuple[Any, Any]] = []
     for ax, end, which in zip(axes, ends, ("first", "last"), strict=True):
-        images.append(ax.imshow(end.values, vmin=-largest, vmax=largest, cmap="RdBu_r"))
+        image = ax.imshow(end.values, vmin=-largest, vmax=largest, cmap="RdBu_r")
+        images.append((ax, image))
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(integer=True))
         ax.set(xlabel=labels[0], ylabel=labels[1], title=f"{words}, {which} record")
         ax.grid(visible=False)
-    figure.colorbar(images[0], ax=list(axes), shrink=0.8, label=f"{words} of the last layer")
+    colour_bar(figure, images, shrink=0.8, label=f"{words} of the last layer")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, distinct, headline, panels, size_axis, style
+from largen.plots.panels import headline, panels
+from largen.plots.style import LIMIT, distinct, size_axis, style
 
 COLOURS = {
     "mean field": "#1f77b4",

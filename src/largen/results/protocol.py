@@ -56,18 +56,29 @@ def to_store(result: Any) -> xarray.Dataset:
     return dataset.assign_attrs({KIND: kind, TEXT: str(result)})
 
 
-def plot_result(self: Any, path: str | PathLike[str] | None = None, ax: Any = None) -> Figure:
+def plot_result(
+    self: Any,
+    path: str | PathLike[str] | None = None,
+    ax: Any = None,
+    *,
+    what: str | None = None,
+) -> Figure:
     """Draw the result; write the picture to ``path`` if given.
+
+    In a notebook the picture is shown. Its size, its fonts and its colours are those of your
+    ``matplotlib.rcParams`` where you have changed them.
 
     Parameters
     ----------
     path
-        A file whose suffix names the format: png, pdf, svg, … The name of a variable of
-        ``to_xarray()``, such as ``"feature_kernel"``, draws this variable alone, and writes no
-        file.
+        A file whose suffix names the format: png, pdf, svg, … A name without suffix is read as
+        ``what``, and no file is written.
     ax
-        matplotlib axes in whose place the picture is drawn, in their figure. By default it is drawn
-        in a figure of its own.
+        matplotlib axes in which one panel of the picture is drawn: ``what``, or the first. By
+        default all panels are drawn, in a new figure.
+    what
+        The name of a panel, such as ``"loss"``, or of a variable of ``to_xarray()``, such as
+        ``"feature_kernel"``, which is drawn alone. A wrong name is answered by all names.
 
     Returns
     -------
@@ -77,16 +88,25 @@ def plot_result(self: Any, path: str | PathLike[str] | None = None, ax: Any = No
     Raises
     ------
     InvalidInput
-        If ``ax`` is not from matplotlib, or the path is neither the name of a variable nor a file
-        with the suffix of a picture.
+        If ``ax`` is not from matplotlib, there is neither a panel nor a variable of that name, the
+        path has not the suffix of a picture, or there are only single numbers.
     """
+    return drawn(self, getattr(self, "_figure", None), path, ax, what)
+
+
+def drawn(
+    result: Any,
+    own: Callable[[], Figure] | None,
+    path: str | PathLike[str] | None,
+    ax: Any,
+    what: str | None,
+) -> Figure:
+    """Draw a result as :func:`plot_result` does, by a function of no arguments if not None."""
     from largen import plots
 
-    with plots.placed_in(ax):
-        if isinstance(path, str) and "." not in path:
-            return plots.variable_figure(self.to_xarray(), path)
-        own = getattr(self, "_figure", None)
-        figure = plots.figure_of(self) if own is None else own()
+    if what is None and isinstance(path, str) and "." not in path:
+        return plots.draw(result, own, ax, path, name="path")
+    figure = plots.draw(result, own, ax, what)
     if path is not None:
         save_figure(path, figure)
     return figure
