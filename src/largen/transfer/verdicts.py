@@ -159,10 +159,7 @@ def effects_of(fits: Fits, layout: Layout, along: str, squares: bool = False) ->
     found = _starts(fits, layout)
     if along == "width":
         found += _on_tensors(fits, layout)
-    sums = []
-    for (kind, place, name), fit in fits.items():
-        if kind == "logits" and not name:
-            sums.append(Effect("logits", place, *fit, "grows" if grows(fit, TOTAL, scale) else ""))
+    found += _on_logits(fits, scale)
     for name in layout.holders if along == "width" else ():
         fit = fits.get(("output", "", name))
         if fit is not None and grows(fit, SINGLE, scale):
@@ -174,11 +171,8 @@ def effects_of(fits: Fits, layout: Layout, along: str, squares: bool = False) ->
     if total is not None:
         wrong = "grows" if grows(total, TOTAL, scale) else ""
         wrong = "fades" if fades(total, TOTAL, scale) else wrong
-        sums.append(Effect("output", "", *total, wrong))
-    heavy = [e for e in sums if e.flag and e.kind == "logits"]
-    at = next((i for i, e in enumerate(found) if e.kind == "output"), len(found))
-    rest = [e for e in sums if not (e.flag and e.kind == "logits")]
-    return [*found[:at], *heavy, *found[at:], *rest]
+        found.append(Effect("output", "", *total, wrong))
+    return found
 
 
 def _starts(fits: Fits, layout: Layout) -> list[Effect]:
@@ -202,9 +196,27 @@ def _on_tensors(fits: Fits, layout: Layout) -> list[Effect]:
         fit = fits.get(("tensor", "", name))
         if grows(fit):
             found.append(Effect("tensor", name, *fit, "grows"))
-        elif name not in layout.vectors and fades(fit, FADES) and fades(largest(fits, layout, name), FADES):
+        elif (
+            name not in layout.vectors
+            and fades(fit, FADES)
+            and fades(largest(fits, layout, name), FADES)
+        ):
             found.append(Effect("tensor", name, *fit, "fades"))
     return found
+
+
+def _on_logits(fits: Fits, scale: float) -> list[Effect]:
+    """Attention logits that move too much; if none do, those that move most."""
+    slopes = {
+        place.partition("#")[0]: fit
+        for (kind, place, name), fit in fits.items()
+        if (kind, name) == ("logits", "")
+    }
+    found = [
+        Effect("logits", p, *fit, "grows") for p, fit in slopes.items() if grows(fit, TOTAL, scale)
+    ]
+    most = max(slopes, key=lambda place: slopes[place], default=None)
+    return found if found or most is None else [Effect("logits", most, *slopes[most])]
 
 
 def largest(fits: Fits, layout: Layout, name: str) -> tuple[float, float] | None:
@@ -212,6 +224,7 @@ def largest(fits: Fits, layout: Layout, name: str) -> tuple[float, float] | None
     slopes = [
         fit
         for (kind, place, weight), fit in fits.items()
-        if weight == name and (kind in ("tensor", "logits") or kind == "input" and place in layout.inputs)
+        if weight == name
+        and (kind in ("tensor", "logits") or kind == "input" and place in layout.inputs)
     ]
     return max(slopes, default=None)

@@ -10,6 +10,8 @@ from largen.text import aligned
 from largen.transfer.corrections import Correction
 
 KINDS = ("start", "tensor", "logits", "output")
+ALIKE = 0.4  # differences of slopes within which they are taken to be the same
+SHOWN = 12  # rows of a table, before the last
 LOOSE = 0.3  # half-width of the output's interval above which a pass is weak evidence
 
 
@@ -47,7 +49,7 @@ class Effect:
     def words(self) -> str:
         """The effect as a part of a sentence, without its slope."""
         if self.kind == "start":
-            return f"before training, the {self.where or 'output'} has a size"
+            return f"before training, the {self.where or 'output'} grows"
         moved = {"tensor": "its tensor", "output": "the output", "logits": "attention logits"}
         if self.kind == "logits":
             return f"one update moves the attention logits of {self.where or 'the model'}"
@@ -94,8 +96,17 @@ class Verification:
 
     @property
     def culprit(self) -> Effect | None:
-        """The first effect with a wrong slope."""
-        return next(iter(self.flags), None)
+        """The first effect with a wrong slope.
+
+        If it is on the output, and all weights' slopes there are alike, it is that of all weights:
+        the output itself has a wrong power.
+        """
+        first = next(iter(self.flags), None)
+        if first is None or first.kind != "output":
+            return first
+        slopes = [e.slope for e in self.flags if e.kind == "output"]
+        alike = len(slopes) > 2 and max(slopes) - min(slopes) < ALIKE
+        return self.flags[-1] if alike and not self.flags[-1].where else first
 
     def _power(self, effect: Effect) -> str:
         letter = "l" if self.along == "depth" else "n"
@@ -111,12 +122,12 @@ class Verification:
             loose = max((e.margin for e in self.effects if e.kind == "output"), default=0.0) > LOOSE
             weak = ": wide intervals, pass example= with more samples" if loose else ""
             return f"verified {head}{weak}: {totals}" if totals else f"verified {head}"
-        first = self.flags[0]
+        first = self.culprit or self.flags[0]
         lines = [f"wrong {head}: {first.words} by {self._power(first)}, wanted 0"]
         cells = [["kind", "of", "slope", ""]]
         cells += [
             [e.kind, e.where or "all", f"{e.slope:+.2f} ± {e.margin:.2f}", e.flag]
-            for e in self.effects
+            for e in (*self.effects[:SHOWN], *self.effects[SHOWN:][-1:])
         ]
         lines += [f"  {line}" for line in aligned(cells)]
         lines += [f"  try {c}" for c in self.corrections]

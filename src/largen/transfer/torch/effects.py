@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from largen.transfer.plan import Plan
-from largen.transfer.torch.names import parameters, plain
+from largen.transfer.torch.names import modules, parameters, plain
 from largen.transfer.torch.process import ALONE
 from largen.transfer.torch.recording import forget, output_of
 from largen.transfer.updates import UPDATES
@@ -27,6 +27,7 @@ from largen.transfer.verdicts import Key, Layout
 
 SOFTMAXES = frozenset({F.softmax, torch.softmax, Tensor.softmax})
 FUSED = F.scaled_dot_product_attention
+CONVOLUTIONS = nn.modules.conv._ConvNd
 ON_OUTPUT, ON_TENSOR, ON_LOGITS, ON_INPUT = range(1, 5)  # seeds of the directions
 
 
@@ -74,7 +75,9 @@ class _Softmaxes(TorchFunctionMode):
             return self.attention(*args, **kwargs)
         elif func is F.multi_head_attention_forward:
             # Functions that it calls do not reach the mode, which is off inside a call.
-            with patch.multiple(F, softmax=self.softmax, scaled_dot_product_attention=self.attention):
+            with patch.multiple(
+                F, softmax=self.softmax, scaled_dot_product_attention=self.attention
+            ):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -173,8 +176,10 @@ def measured(
 
     def effects(z: Tensor, seed: int, names: Sequence[str]) -> dict[str, float]:
         wanted = [weights[name] for name in names]
-        direction = torch.randn(z.shape, generator=torch.Generator().manual_seed(seed))
-        s = (z * direction.to(z)).mean()
+        features = None
+        if seed == ON_TENSOR and plan.update.kind == "orthogonal":
+            features = 1 if isinstance(modules(model)[layout.holders[names[0]]], CONVOLUTIONS) else -1
+        s = (z * _direction(z, seed, features)).mean()
         slopes = torch.autograd.grad(s, wanted, retain_graph=True, allow_unused=True)
         return {
             name: _effect(gradient, plan, name)
@@ -204,6 +209,21 @@ def measured(
     for name, value in effects(passed.output, ON_OUTPUT, list(weights)).items():
         found["output", "", name] = value
     return found, layout
+
+
+def _direction(z: Tensor, seed: int, features: int | None) -> Tensor:
+    """Return fixed Gaussian numbers of a tensor's shape: of rank one if the features' axis is given.
+
+    The nuclear norm of a gradient of full rank grows with the rank, that is with the width until
+    it exceeds the number of samples.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if features is None or z.ndim < 2:
+        return torch.randn(z.shape, generator=generator).to(z)
+    axis = features % z.ndim
+    over = torch.randn([1 if i == axis else n for i, n in enumerate(z.shape)], generator=generator)
+    across = torch.randn([n if i == axis else 1 for i, n in enumerate(z.shape)], generator=generator)
+    return (over * across).to(z)
 
 
 def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:

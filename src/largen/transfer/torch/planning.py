@@ -65,7 +65,9 @@ class Request:
             needed = attention is None or (bool(param.branch) and branches is None)
             why = facts.read(self.example, needed)
             if why is not None:
-                factors.notes.append(f"the model could not be called ({why}); factors were not found")
+                factors.notes.append(
+                    f"the model could not be called ({why}); factors were not found"
+                )
             facts.set_depth(strict=bool(param.branch) and branches is None)
         found_roles = facts.roles(by_pattern("roles", self.roles))
         inside = factors.in_branches(param, branches)

@@ -50,7 +50,7 @@ class Networks(Protocol):
 
 
 def next_corrections(
-    networks: Networks, survey: Any, corrections: Sequence[Correction], tried: set[str]
+    networks: Networks, survey: Any, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Return the corrections of the first kind that applies.
 
@@ -63,7 +63,7 @@ def next_corrections(
     corrections
         Those made so far.
     tried
-        Tensors whose start was corrected, to which this one's are added.
+        Tensors whose start was corrected, to which this one is added; each at most twice.
     """
     found = _starts(networks, survey, corrections, tried)
     if found:
@@ -82,7 +82,7 @@ def _half(slope: float) -> float:
 
 
 def _starts(
-    networks: Networks, survey: Any, corrections: Sequence[Correction], tried: set[str]
+    networks: Networks, survey: Any, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Correct the initial values behind the first tensor that starts too large."""
     layout, letter = survey.layout, "l" if networks.along == "depth" else "n"
@@ -90,22 +90,19 @@ def _starts(
         for side in ("input", "output"):
             place = f"{side} of {path}"
             fit = survey.fits.get(("start", place, ""))
-            skip = not path or path in layout.final or place in tried
+            skip = not path or path in layout.final or tried.count(place) > 1
             if skip or not grows(fit) or not _half(fit[0]):
                 continue
             if side == "input" and not _widens(survey, path):
                 continue
-            tried.add(place)
-            before = layout.modules[: i + (side == "output")]
-            for other in reversed(before):
-                names = [
-                    name
-                    for name, holder in layout.holders.items()
-                    if holder == other and name not in layout.vectors
-                ]
+            tried.append(place)
+            for other in reversed(layout.modules[: i + (side == "output")]):
                 inside = side == "input" and f"{other}.".startswith(f"{path}.")
-                if names and not inside and _sets(networks, corrections, path, side, names):
-                    return [Correction("init", name, -_half(fit[0]), letter) for name in names]
+                names = [] if inside else [n for n, h in layout.holders.items() if h == other]
+                matrices = [n for n in names if n not in layout.vectors]
+                for some in (matrices, [n for n in names if n in layout.vectors]):
+                    if some and _sets(networks, corrections, path, side, some):
+                        return [Correction("init", n, -_half(fit[0]), letter) for n in some]
     return []
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import log
 from time import perf_counter
 from typing import Any
 from warnings import warn
@@ -39,7 +40,7 @@ from largen.transfer.verdicts import (
 from largen.transfer.verified import Verification
 
 STEPS = (0, 1, 3)  # sizes: the base, and so many times what the wider (deeper) model adds
-SEEDS = 4
+SEEDS, FIRST = 4, 0  # the number of networks of each size, and the first one's seed
 SAMPLES = 8  # of generated inputs
 MOST_WEIGHTS = 20_000_000
 MOST_SECONDS = 2.0  # for the base's network
@@ -118,8 +119,7 @@ class Verifier:
             verifier.plans = [verifier.request.plan(own) for own in by_size]
         except LargenError as error:
             raise NotVerified(f"no plan for four times the base: {_words(error)}") from None
-        name = "width_ratio" if along == "width" else "depth_ratio"
-        verifier.ratios = tuple(getattr(plan, name) for plan in verifier.plans)
+        verifier.ratios = tuple(ratios_of(request, plan)[along] for plan in verifier.plans)
         if len(set(verifier.ratios)) < 2:
             raise NotVerified("no weight of the model grows")
         verifier.inputs = _inputs(request.example, by_size)
@@ -132,7 +132,8 @@ class Verifier:
 
     def plan(self, size: int, corrections: Sequence[Correction]) -> TorchPlan:
         """Return the corrected plan of one size."""
-        return with_corrections(self.plans[size], corrections, self.facts[size].names)
+        names = self.facts[size].names
+        return with_corrections(self.request, self.plans[size], corrections, names)
 
     def survey(self, corrections: Sequence[Correction] = (), inputs: bool = False) -> Survey:
         """Measure the effects in all networks.
@@ -147,7 +148,7 @@ class Verifier:
         rows, layouts = [], []
         for i, (args, kwargs) in enumerate(self.inputs):
             plan, row = self.plan(i, corrections), []
-            for seed in range(SEEDS):
+            for seed in range(FIRST, FIRST + SEEDS):
                 start = perf_counter()
                 model = plan.build(seed=seed, device="cpu")
                 with fixed_seed(seed):
@@ -192,13 +193,13 @@ class Verifier:
         found = Verification(self.along, self.ratios, SEEDS, tuple(effects))
         if found.passed:
             return found
-        return replace(found, corrections=tuple(next_corrections(self, survey, (), set())))
+        return replace(found, corrections=tuple(next_corrections(self, survey, (), [])))
 
     def repair(self) -> tuple[list[Correction], Verification]:
         """Correct the plan until no slope is wrong; return the corrections and the last verdict."""
         corrections: list[Correction] = []
         self.survey()
-        tried: set[str] = set()
+        tried: list[str] = []
         for _ in range(MOST_REPAIRS):
             survey = self.survey(corrections, inputs=True)
             more = next_corrections(self, survey, corrections, tried)
@@ -210,30 +211,43 @@ class Verifier:
 
 
 def with_corrections(
-    plan: TorchPlan, corrections: Sequence[Correction], names: Mapping[str, str]
+    request: Request,
+    plan: TorchPlan,
+    corrections: Sequence[Correction],
+    names: Mapping[str, str],
 ) -> TorchPlan:
     """Return a plan with corrections, which name weights as the base does."""
     if not corrections:
         return plan
+    ratios = ratios_of(request, plan)
     weights, multipliers = corrected(
-        plan.weights, plan.multipliers, corrections, plan.width_ratio, plan.depth_ratio,
+        plan.weights, plan.multipliers, corrections, ratios["width"], ratios["depth"],
         plan.decay, names,
     )  # fmt: skip
     return replace(plan, weights=weights, multipliers=multipliers)
 
 
-def directions(request: Request, plan: TorchPlan) -> list[str]:
-    """Return the kinds of size in which the target differs from the base."""
-    grown = {
-        "width": plan.width_ratio, "depth": plan.depth_ratio, "experts": plan.experts_ratio,
-    }  # fmt: skip
-    return [along for along, ratio in grown.items() if ratio != 1.0]
+def ratios_of(request: Request, plan: TorchPlan) -> dict[str, float]:
+    """Return the ratios of target and base by kind of size.
+
+    That of widths is the builder's, since a weight may have n² rows. Of several widths the one that
+    differs most counts.
+    """
+    widths = [
+        plan.target[key] / size
+        for key, size in plan.base.items()
+        if key not in (request.depth, request.experts)
+    ]
+    width = max(widths, key=lambda ratio: abs(log(ratio)), default=1.0)
+    return {"width": width, "depth": plan.depth_ratio, "experts": plan.experts_ratio}
 
 
 def verified(plan: TorchPlan, facts: Facts, request: Request) -> TorchPlan:
     """Return the plan with the records of its verification; warn if a slope is wrong."""
     records = []
-    for along in directions(request, plan):
+    for along, ratio in ratios_of(request, plan).items():
+        if ratio == 1.0:
+            continue
         try:
             why = _not_meant(request, along, facts)
             if why:
@@ -243,7 +257,11 @@ def verified(plan: TorchPlan, facts: Facts, request: Request) -> TorchPlan:
             record = Verification(along, reason=str(reason))
         records.append(record)
         if record.flags:
-            warn(f"{record}\n  plan.repaired() corrects what it can by measured powers.", WrongPlan, 3)
+            warn(
+                f"{record}\n  plan.repaired() corrects what it can by measured powers.",
+                WrongPlan,
+                3,
+            )
     return replace(plan, verified=tuple(records))
 
 
@@ -266,7 +284,7 @@ def repaired(plan: TorchPlan) -> TorchPlan:
                     f"plan: measured powers do not make every slope 0. With "
                     f"{', '.join(map(str, corrections)) or 'no correction'}:\n{after}"
                 )
-            plan = with_corrections(plan, corrections, facts.names)
+            plan = with_corrections(request, plan, corrections, facts.names)
             words = ", ".join(map(str, corrections))
             plan = replace(plan, notes=(*plan.notes, f"measured in {record.along}: {words}"))
             record = after
