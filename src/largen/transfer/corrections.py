@@ -61,7 +61,7 @@ def corrected(
     corrections: Iterable[Correction],
     n: float,
     l: float,
-    decay: str,
+    decays_by_rate: bool,
     names: Mapping[str, str],
 ) -> tuple[tuple[ScaledWeight, ...], tuple[ForwardMultiplier, ...]]:
     """Return a plan's weights and multipliers with corrections.
@@ -77,8 +77,8 @@ def corrected(
         The corrections, applied in their order.
     n, l
         The ratios of the target's width and depth to the base's.
-    decay
-        The kind of weight decay of the plan.
+    decays_by_rate
+        Whether weight decay keeps its product with the rate; otherwise it follows the gradient.
     names
         Part or weight of the target → its name in the base, by which corrections name it.
     """
@@ -88,27 +88,30 @@ def corrected(
         factor = (n if each.letter == "n" else l) ** each.power
         if each.what in ("init", "lr"):
             for name in [k for k in rows if names.get(k, k) == each.where]:
-                rows[name] = _scaled(rows[name], each.what, factor, each.words, decay)
+                rows[name] = _scaled(rows[name], each.what, factor, each.words, decays_by_rate)
             continue
         place = ("output", "output") if each.what == "output" else ("attention", "key")
         if each.what == "output":
-            rows = {k: _scaled(w, "eps", factor, each.words, decay) for k, w in rows.items()}
+            rows = {
+                k: _scaled(w, "eps", factor, each.words, decays_by_rate) for k, w in rows.items()
+            }
         paths = [k for k, own in names.items() if own == each.where and k not in rows]
         for path in (paths or [each.where]) if factor != 1.0 else ():
             factors.append(ForwardMultiplier(path, *place, factor, each.words))
     return tuple(rows.values()), tuple(factors)
 
 
-def _scaled(w: ScaledWeight, what: str, factor: float, words: str, decay: str) -> ScaledWeight:
+def _scaled(
+    w: ScaledWeight, what: str, factor: float, words: str, decays_by_rate: bool
+) -> ScaledWeight:
     """Return a weight with one setting, and the weight decay that follows it, multiplied."""
-    columns = {"init": ("init_std",), "lr": ("lr",), "eps": ("eps",)}[what]
+    column = "init_std" if what == "init" else what
     powers = dict(w.powers)
-    for column in columns:
-        powers[column] = words if powers[column] == "1" else f"{powers[column]}·{words}"
-    changes = {column: getattr(w, column) * factor for column in columns}
+    powers[column] = words if powers[column] == "1" else f"{powers[column]}·{words}"
+    changes = {column: getattr(w, column) * factor}
     if what == "init":
         changes["init"] = w.init * factor
-    follows = {"init": -1, "eps": 1, "lr": 0} if decay == "coupled" else {"lr": -1}
+    follows = {"lr": -1} if decays_by_rate else {"init": -1, "eps": 1}
     exponent = follows.get(what, 0)
     if exponent:
         changes["weight_decay"] = w.weight_decay * factor**exponent

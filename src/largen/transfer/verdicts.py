@@ -65,6 +65,8 @@ class Layout:
         Weights with fewer than two axes.
     inputs
         Module → the number of entries of its input.
+    operations
+        About the number of multiplications of the forward pass.
     """
 
     modules: tuple[str, ...]
@@ -73,6 +75,7 @@ class Layout:
     last: frozenset[str]
     vectors: frozenset[str]
     inputs: Mapping[str, int] = field(default_factory=dict)
+    operations: float = 0.0
 
     @property
     def inner(self) -> list[str]:
@@ -86,7 +89,8 @@ def fitted(ratios: Sequence[float], rows: Rows) -> dict[Key, tuple[float, float]
     Examples
     --------
     >>> key = ("output", "", "w")
-    >>> slope, margin = fitted([1, 2, 4], [[{key: 1.0}] * 2, [{key: 2.0}] * 2, [{key: 4.0}] * 2])[key]
+    >>> rows = [[{key: 1.0}] * 2, [{key: 2.0}] * 2, [{key: 4.0}] * 2]
+    >>> slope, margin = fitted([1, 2, 4], rows)[key]
     >>> round(slope, 6), round(margin, 6)
     (1.0, 0.0)
     """
@@ -141,7 +145,7 @@ def fades(fit: tuple[float, float] | None, most: float = TOTAL, scale: float = 1
     return fit is not None and grows((-fit[0], fit[1]), most, scale)
 
 
-def effects_of(fits: Fits, layout: Layout, along: str, squares: bool = False) -> list[Effect]:
+def effects_of(fits: Fits, layout: Layout, along: str, kind: str = "normalised") -> list[Effect]:
     """Return the effects that decide: flagged ones in the order of the forward pass, then sums.
 
     Parameters
@@ -152,14 +156,18 @@ def effects_of(fits: Fits, layout: Layout, along: str, squares: bool = False) ->
         The model's parts.
     along
         ``"width"`` or ``"depth"``.
-    squares
-        Whether effects are squares, as under proportional updates: thresholds are doubled.
+    kind
+        How the optimizer's step scales with the gradient. Effects of proportional updates are
+        squares, and have twice the thresholds; those of orthogonalised ones on single tensors
+        depend on the gradients' ranks, and have that of single weights. In depth, where changes
+        of order l^(±⅓) are those of a finite depth, thresholds are doubled as well.
     """
-    scale = 2.0 if squares else 1.0
+    scale = 2.0 if kind == "proportional" or along == "depth" else 1.0
     found = _starts(fits, layout)
     if along == "width":
-        found += _on_tensors(fits, layout)
-    found += _on_logits(fits, scale)
+        found += _on_tensors(fits, layout, SINGLE if kind == "orthogonal" else TOTAL)
+    # How one block's logits move by gradient descent depends on the gradient behind them.
+    found += [] if along == "depth" and kind == "proportional" else _on_logits(fits, scale)
     for name in layout.holders if along == "width" else ():
         fit = fits.get(("output", "", name))
         if fit is not None and grows(fit, SINGLE, scale):
@@ -189,12 +197,12 @@ def _starts(fits: Fits, layout: Layout) -> list[Effect]:
     return found
 
 
-def _on_tensors(fits: Fits, layout: Layout) -> list[Effect]:
+def _on_tensors(fits: Fits, layout: Layout, most: float) -> list[Effect]:
     """Weights that move the tensor they act on first too much, or nothing inside enough."""
     found = []
     for name in layout.inner:
         fit = fits.get(("tensor", "", name))
-        if grows(fit):
+        if grows(fit, most):
             found.append(Effect("tensor", name, *fit, "grows"))
         elif (
             name not in layout.vectors
@@ -225,6 +233,6 @@ def largest(fits: Fits, layout: Layout, name: str) -> tuple[float, float] | None
         fit
         for (kind, place, weight), fit in fits.items()
         if weight == name
-        and (kind in ("tensor", "logits") or kind == "input" and place in layout.inputs)
+        and (kind in ("tensor", "logits") or (kind == "input" and place in layout.inputs))
     ]
     return max(slopes, default=None)

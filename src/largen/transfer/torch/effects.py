@@ -88,7 +88,8 @@ class _Softmaxes(TorchFunctionMode):
 
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None,
-        dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None,
+        enable_gqa: bool = False,
     ) -> Tensor:  # fmt: skip
         """Return softmax(q·k) v from operations that can be watched."""
         if enable_gqa:
@@ -178,7 +179,9 @@ def measured(
         wanted = [weights[name] for name in names]
         features = None
         if seed == ON_TENSOR and plan.update.kind == "orthogonal":
-            features = 1 if isinstance(modules(model)[layout.holders[names[0]]], CONVOLUTIONS) else -1
+            features = (
+                1 if isinstance(modules(model)[layout.holders[names[0]]], CONVOLUTIONS) else -1
+            )
         s = (z * _direction(z, seed, features)).mean()
         slopes = torch.autograd.grad(s, wanted, retain_graph=True, allow_unused=True)
         return {
@@ -212,7 +215,7 @@ def measured(
 
 
 def _direction(z: Tensor, seed: int, features: int | None) -> Tensor:
-    """Return fixed Gaussian numbers of a tensor's shape: of rank one if the features' axis is given.
+    """Return fixed Gaussian numbers of a tensor's shape, of rank one if there is a features' axis.
 
     The nuclear norm of a gradient of full rank grows with the rank, that is with the width until
     it exceeds the number of samples.
@@ -222,7 +225,9 @@ def _direction(z: Tensor, seed: int, features: int | None) -> Tensor:
         return torch.randn(z.shape, generator=generator).to(z)
     axis = features % z.ndim
     over = torch.randn([1 if i == axis else n for i, n in enumerate(z.shape)], generator=generator)
-    across = torch.randn([n if i == axis else 1 for i, n in enumerate(z.shape)], generator=generator)
+    across = torch.randn(
+        [n if i == axis else 1 for i, n in enumerate(z.shape)], generator=generator
+    )
     return (over * across).to(z)
 
 
@@ -241,6 +246,11 @@ def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
         last=frozenset(n for n, p in holders.items() if not p or p in final),
         vectors=frozenset(name for name, w in weights.items() if w.ndim < 2),
         inputs={path: z.numel() for path, z in passed.inputs.items()},
+        operations=sum(
+            weights[name].numel() * passed.outputs[path].numel() / weights[name].shape[0]
+            for name, path in holders.items()
+            if weights[name].ndim > 1
+        ),
     )
 
 

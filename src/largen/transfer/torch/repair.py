@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import log2
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from largen.transfer.corrections import Correction
 from largen.transfer.torch.effects import Pass, as_in_training, forward
 from largen.transfer.torch.names import modules, parameters
 from largen.transfer.torch.process import fixed_seed
+from largen.transfer.torch.surveys import Specimens, Survey
 from largen.transfer.verdicts import FADES, SINGLE, START, fades, grows, largest
 
 SETS_SIZE = 0.5  # change of log₂ of a size when weights are doubled, above which they set it
@@ -33,31 +34,15 @@ SHARE = 0.1  # of the sum over weights, above which a single weight's slope coun
 EXACT = 1e-3
 
 
-class Networks(Protocol):
-    """What corrections need of a verifier."""
-
-    along: str
-    inputs: list[Any]
-
-    @property
-    def squares(self) -> bool:
-        """Whether the effects are squares."""
-        ...
-
-    def plan(self, size: int, corrections: Sequence[Correction]) -> Any:
-        """Return the corrected plan of one size."""
-        ...
-
-
 def next_corrections(
-    networks: Networks, survey: Any, corrections: Sequence[Correction], tried: list[str]
+    networks: Specimens, survey: Survey, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Return the corrections of the first kind that applies.
 
     Parameters
     ----------
     networks
-        The verifier, for experiments on its networks.
+        The networks, for experiments.
     survey
         The slopes.
     corrections
@@ -82,7 +67,7 @@ def _half(slope: float) -> float:
 
 
 def _starts(
-    networks: Networks, survey: Any, corrections: Sequence[Correction], tried: list[str]
+    networks: Specimens, survey: Survey, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Correct the initial values behind the first tensor that starts too large."""
     layout, letter = survey.layout, "l" if networks.along == "depth" else "n"
@@ -106,13 +91,13 @@ def _starts(
     return []
 
 
-def _widens(survey: Any, path: str) -> bool:
+def _widens(survey: Survey, path: str) -> bool:
     """Whether the input of a module grows with the size."""
     return survey.largest.inputs.get(path, 0) > survey.layout.inputs.get(path, 0)
 
 
 def _pass(
-    networks: Networks,
+    networks: Specimens,
     corrections: Sequence[Correction],
     doubled: Collection[str] = (),
     module: str | None = None,
@@ -135,7 +120,7 @@ def _double(module: nn.Module, args: tuple, output: Any) -> Any:
 
 
 def _sets(
-    networks: Networks,
+    networks: Specimens,
     corrections: Sequence[Correction],
     path: str,
     side: str,
@@ -151,9 +136,9 @@ def _sets(
     return log2(max(size(names), 1e-30) / max(size(()), 1e-30)) > SETS_SIZE
 
 
-def _rates(networks: Networks, survey: Any) -> list[Correction]:
+def _rates(networks: Specimens, survey: Survey) -> list[Correction]:
     """Correct rates by the effects on the output."""
-    letter, scale = ("l" if networks.along == "depth" else "n"), 2.0 if networks.squares else 1.0
+    letter, scale = ("l" if networks.along == "depth" else "n"), 2.0
     return [
         Correction("lr", place, -_half(fit[0]), letter)
         for (kind, place, _), fit in survey.fits.items()
@@ -163,7 +148,7 @@ def _rates(networks: Networks, survey: Any) -> list[Correction]:
     ]
 
 
-def _on_tensors(survey: Any) -> list[Correction]:
+def _on_tensors(survey: Survey) -> list[Correction]:
     """Correct the rates of weights by their effects on the tensors that they act on first."""
     found = []
     for name in survey.layout.inner:
@@ -171,12 +156,12 @@ def _on_tensors(survey: Any) -> list[Correction]:
         if fades(fit, FADES):
             fit = largest(survey.fits, survey.layout, name)
         matrix = name not in survey.layout.vectors
-        if fit is not None and (grows(fit) or matrix and fades(fit, FADES)) and _half(fit[0]):
+        if fit is not None and (grows(fit) or (matrix and fades(fit, FADES))) and _half(fit[0]):
             found.append(Correction("lr", name, -_half(fit[0])))
     return found
 
 
-def _on_inputs(survey: Any) -> list[Correction]:
+def _on_inputs(survey: Survey) -> list[Correction]:
     """Correct the rate of the weight that moves the input of a later module most."""
     last = survey.rows[-1][0]
     for path in survey.layout.modules:
@@ -191,7 +176,7 @@ def _on_inputs(survey: Any) -> list[Correction]:
 
 
 def _on_logits(
-    networks: Networks, survey: Any, corrections: Sequence[Correction]
+    networks: Specimens, survey: Survey, corrections: Sequence[Correction]
 ) -> list[Correction]:
     """Correct the factor of logits: on the key of PyTorch's attention, else in queries or keys."""
     found = []
@@ -217,7 +202,7 @@ def _on_logits(
     return found
 
 
-def _on_output(survey: Any) -> list[Correction]:
+def _on_output(survey: Survey) -> list[Correction]:
     """Correct the factor of the output, or the rates of weights that act on it first."""
     fits, layout, last = survey.fits, survey.layout, survey.rows[-1]
     sums = {n: sum(row.get(("output", "", n), 0.0) for row in last) for n in layout.inner}
