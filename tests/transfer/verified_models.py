@@ -126,7 +126,7 @@ class Looped(nn.Module):
 # name → builder, example, what is wrong first: the kind of effect, and a part of its place.
 FAULTS = {
     "towers": (Towers, PAIR, "output", ""),
-    "divided towers": (lambda width: Towers(width, True), PAIR, "start", "output of a.2"),
+    "divided towers": (lambda width: Towers(width, True), PAIR, "output", ""),
     "biaffine": (Biaffine, PAIR, "output", ""),
     "bilinear": (Bilinear, (ROWS,), "start", "output of w"),
     "hypernetwork": (Hypernetwork, (ROWS,), "start", "output of h"),

@@ -223,7 +223,7 @@ class Plan:
             lines.append(f"for all weights: {self.horizon}")
         places: dict[str, int] = {}
         for m in self.multipliers:
-            module = _star(m.module + ".")[:-1]
+            module = _star(m.module + ".")[:-1] or "the model"
             text = f"{m.kind}: {m.where} of {module} × {m.power} = {m.factor:.4g}"
             places[text] = places.get(text, 0) + 1
         lines.extend(f"{text} ({count})" if count > 1 else text for text, count in places.items())

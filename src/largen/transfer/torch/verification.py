@@ -58,6 +58,8 @@ def verified(plan: TorchPlan, facts: Facts, request: Request) -> TorchPlan:
 def repaired(plan: TorchPlan) -> TorchPlan:
     """Return a plan with measured powers; see :meth:`TorchPlan.repaired`."""
     request = plan.request
+    if not any(record.flags for record in plan.verified):
+        return plan
     if request is None:
         raise InvalidInput(
             "plan: a plan read from text does not know the model's inputs; repair the plan that "
