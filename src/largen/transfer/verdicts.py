@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import numpy as np
 
@@ -135,12 +136,16 @@ def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, s
     return {**numbers, **sums}
 
 
-def grows(fit: tuple[float, float] | None, most: float = TOTAL, scale: float = 1.0) -> bool:
+def grows(
+    fit: tuple[float, float] | None, most: float = TOTAL, scale: float = 1.0
+) -> TypeGuard[tuple[float, float]]:
     """Whether a slope is certainly above its threshold."""
     return fit is not None and fit[0] > scale * most and fit[0] - fit[1] > scale * CERTAIN
 
 
-def fades(fit: tuple[float, float] | None, most: float = TOTAL, scale: float = 1.0) -> bool:
+def fades(
+    fit: tuple[float, float] | None, most: float = TOTAL, scale: float = 1.0
+) -> TypeGuard[tuple[float, float]]:
     """Whether a slope is certainly below minus its threshold."""
     return fit is not None and grows((-fit[0], fit[1]), most, scale)
 
@@ -171,10 +176,10 @@ def effects_of(fits: Fits, layout: Layout, along: str, kind: str = "normalised")
     for name in layout.holders if along == "width" else ():
         fit = fits.get(("output", "", name))
         if fit is not None and grows(fit, SINGLE, scale):
-            found.append(Effect("output", name, *fit, "grows"))
+            found.append(Effect("output", name, fit[0], fit[1], "grows"))
     for (kind, place, _), fit in fits.items() if along == "depth" else ():
         if kind == "copies" and grows(fit, START, scale):
-            found.append(Effect("output", place, *fit, "grows"))
+            found.append(Effect("output", place, fit[0], fit[1], "grows"))
     total = fits.get(("output", "all", ""))
     if total is not None:
         wrong = "grows" if grows(total, TOTAL, scale) else ""
@@ -190,10 +195,10 @@ def _starts(fits: Fits, layout: Layout) -> list[Effect]:
         for side in ("input", "output"):
             fit = fits.get(("start", f"{side} of {path}", ""))
             if path and grows(fit) and not (side == "output" and path in layout.final):
-                found.append(Effect("start", f"{side} of {path}", *fit, "grows"))
+                found.append(Effect("start", f"{side} of {path}", fit[0], fit[1], "grows"))
     fit = fits.get(("start", "output", ""))
     if grows(fit, START):
-        found.append(Effect("start", "", *fit, "grows"))
+        found.append(Effect("start", "", fit[0], fit[1], "grows"))
     return found
 
 
@@ -203,13 +208,13 @@ def _on_tensors(fits: Fits, layout: Layout, most: float) -> list[Effect]:
     for name in layout.inner:
         fit = fits.get(("tensor", "", name))
         if grows(fit, most):
-            found.append(Effect("tensor", name, *fit, "grows"))
+            found.append(Effect("tensor", name, fit[0], fit[1], "grows"))
         elif (
             name not in layout.vectors
             and fades(fit, FADES)
             and fades(largest(fits, layout, name), FADES)
         ):
-            found.append(Effect("tensor", name, *fit, "fades"))
+            found.append(Effect("tensor", name, fit[0], fit[1], "fades"))
     return found
 
 
@@ -221,7 +226,9 @@ def _on_logits(fits: Fits, scale: float) -> list[Effect]:
         if (kind, name) == ("logits", "")
     }
     found = [
-        Effect("logits", p, *fit, "grows") for p, fit in slopes.items() if grows(fit, TOTAL, scale)
+        Effect("logits", p, fit[0], fit[1], "grows")
+        for p, fit in slopes.items()
+        if grows(fit, TOTAL, scale)
     ]
     most = max(slopes, key=lambda place: slopes[place], default=None)
     return found if found or most is None else [Effect("logits", most, *slopes[most])]

@@ -178,7 +178,8 @@ def measured(
     def effects(z: Tensor, seed: int, names: Sequence[str]) -> dict[str, float]:
         wanted = [weights[name] for name in names]
         features = None
-        if seed == ON_TENSOR and plan.update.kind == "orthogonal":
+        kinds = {UPDATES[plan[n].moved_by or plan.optimizer].kind for n in names}
+        if seed == ON_TENSOR and "orthogonal" in kinds:
             features = (
                 1 if isinstance(modules(model)[layout.holders[names[0]]], CONVOLUTIONS) else -1
             )

@@ -62,8 +62,9 @@ def next_corrections(
     return _on_logits(networks, survey, corrections) or _on_output(survey)
 
 
-def _half(slope: float) -> float:
-    return round(2 * slope) / 2
+def _half(fit: tuple[float, float] | None) -> float:
+    """Return a slope rounded to halves."""
+    return 0.0 if fit is None else round(2 * fit[0]) / 2
 
 
 def _starts(
@@ -76,7 +77,7 @@ def _starts(
             place = f"{side} of {path}"
             fit = survey.fits.get(("start", place, ""))
             skip = not path or path in layout.final or tried.count(place) > 1
-            if skip or not grows(fit) or not _half(fit[0]):
+            if skip or not grows(fit) or not _half(fit):
                 continue
             if side == "input" and not _widens(survey, path):
                 continue
@@ -87,7 +88,7 @@ def _starts(
                 matrices = [n for n in names if n not in layout.vectors]
                 for some in (matrices, [n for n in names if n in layout.vectors]):
                     if some and _sets(networks, corrections, path, side, some):
-                        return [Correction("init", n, -_half(fit[0]), letter) for n in some]
+                        return [Correction("init", n, -_half(fit), letter) for n in some]
     return []
 
 
@@ -140,11 +141,11 @@ def _rates(networks: Specimens, survey: Survey) -> list[Correction]:
     """Correct rates by the effects on the output."""
     letter, scale = ("l" if networks.along == "depth" else "n"), 2.0
     return [
-        Correction("lr", place, -_half(fit[0]), letter)
+        Correction("lr", place, -_half(fit), letter)
         for (kind, place, _), fit in survey.fits.items()
         if kind == "copies"
         and (grows(fit, START, scale) or fades(fit, FADES, scale))
-        and _half(fit[0])
+        and _half(fit)
     ]
 
 
@@ -156,8 +157,8 @@ def _on_tensors(survey: Survey) -> list[Correction]:
         if fades(fit, FADES):
             fit = largest(survey.fits, survey.layout, name)
         matrix = name not in survey.layout.vectors
-        if fit is not None and (grows(fit) or (matrix and fades(fit, FADES))) and _half(fit[0]):
-            found.append(Correction("lr", name, -_half(fit[0])))
+        if fit is not None and (grows(fit) or (matrix and fades(fit, FADES))) and _half(fit):
+            found.append(Correction("lr", name, -_half(fit)))
     return found
 
 
@@ -170,8 +171,8 @@ def _on_inputs(survey: Survey) -> list[Correction]:
         names = survey.layout.holders
         name = max(names, key=lambda name: last.get(("input", path, name), 0.0))
         fit = survey.fits.get(("input", path, name))
-        if grows(fit) and _half(fit[0]):
-            return [Correction("lr", name, -_half(fit[0]))]
+        if grows(fit) and _half(fit):
+            return [Correction("lr", name, -_half(fit))]
     return []
 
 
@@ -181,10 +182,10 @@ def _on_logits(
     """Correct the factor of logits: on the key of PyTorch's attention, else in queries or keys."""
     found = []
     for (kind, place, name), fit in survey.fits.items():
-        if kind != "logits" or name or not grows(fit) or not _half(fit[0]):
+        if kind != "logits" or name or not grows(fit) or not _half(fit):
             continue
         path, _, number = place.rpartition("#")
-        power = -_half(fit[0])
+        power = -_half(fit)
         reference = _pass(networks, corrections)
         model = networks.plan(-1, ()).build(seed=0, device="cpu")
         if isinstance(modules(model).get(path), nn.MultiheadAttention):
@@ -214,11 +215,11 @@ def _on_output(survey: Survey) -> list[Correction]:
     ]
     top, fit = max(heavy, default=None), fits.get(("output", "inner", ""))
     fit = top if grows(top, SINGLE) else fit
-    if fit is not None and (grows(fit, SINGLE) or fades(fit, FADES)) and _half(fit[0]):
-        return [Correction("output", "", -_half(fit[0]))]
+    if fit is not None and (grows(fit, SINGLE) or fades(fit, FADES)) and _half(fit):
+        return [Correction("output", "", -_half(fit))]
     found = []
     for name in layout.holders:
         fit = fits.get(("output", "", name)) if name in layout.last else None
-        if fit is not None and (grows(fit, SINGLE) or fades(fit, FADES)) and _half(fit[0]):
-            found.append(Correction("lr", name, -_half(fit[0])))
+        if fit is not None and (grows(fit, SINGLE) or fades(fit, FADES)) and _half(fit):
+            found.append(Correction("lr", name, -_half(fit)))
     return found

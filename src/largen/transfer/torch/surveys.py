@@ -146,6 +146,8 @@ class Specimens:
                 if corrections:
                     plain = self.layouts[i]
                     layout = replace(layout, final=plain.final, last=plain.last)
+                if seed == self.first:
+                    layouts.append(layout)
                 row.append(with_sums(numbers, layout, names_of(self.facts[i], self.along)))
                 if layout.operations > MOST_OPERATIONS and i == 0:
                     raise NotVerified(
@@ -153,7 +155,6 @@ class Specimens:
                         f"{MOST_OPERATIONS:.1g}; pass a smaller example="
                     )
             rows.append(row)
-            layouts.append(layout)
         if not corrections:
             self.layouts = layouts
         return Survey(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
