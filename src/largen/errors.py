@@ -4,7 +4,7 @@ A wrong argument raises :class:`InvalidInput`; a run that no implemented theory 
 :class:`NoTheory`; a layer without a rule in the theory raises :class:`NoRule`; a computation that
 fails numerically raises :class:`NumericalFailure`, which carries the results so far. A file whose
 contents have changed raises :class:`DamagedFile`, a file that cannot be written
-:class:`CannotWrite`. The only warning is :class:`LostDigits`.
+:class:`CannotWrite`. Warnings are :class:`LostDigits` and :class:`WrongPlan`.
 """
 
 from __future__ import annotations
@@ -98,6 +98,13 @@ class LostDigits(UserWarning):
 
     All other entries are accurate. Rescale the samples, for example to a mean square of 1 each;
     ``warnings.simplefilter("error", LostDigits)`` turns the warning into an error.
+    """
+
+
+class WrongPlan(UserWarning):
+    """Updates by a plan grow or fade with the size of the model; the message names the weight.
+
+    ``warnings.simplefilter("error", WrongPlan)`` turns the warning into an error.
     """
 
 

@@ -139,6 +139,7 @@ def examples() -> dict[str, Example]:
             in_torch.tangent_kernel, {"model": nn.Linear(3, 2), "x1": X, "x2": X[:1]}
         ),
         "torch.TorchPlan.build": Example(plan().build, {"seed": 0}),
+        "torch.TorchPlan.repaired": Example(plan().repaired),
         "torch.TorchPlan.initialise": Example(plan().initialise, {"model": Net(**SIZES["target"])}),
         "torch.TorchPlan.attach": Example(plan().attach, {"model": built()}),
         "torch.TorchPlan.param_groups": Example(

@@ -98,8 +98,11 @@ class Protocol:
 
     def plan(self, cell: Cell) -> Any:
         """Return the plan of a cell."""
+        options = dict(self.options)
         if self.apply is None:
             from largen.transfer.torch import scale
+
+            options["verify"] = False  # each cell of a sweep is a measurement
         else:
             from largen.transfer.jax import scale
 
@@ -110,7 +113,7 @@ class Protocol:
             scheme=cell.scheme,
             optimizer=self.optimizer,
             depth=self.names[1],
-            **self.options,
+            **options,
         )
 
     def train(

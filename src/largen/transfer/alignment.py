@@ -69,6 +69,18 @@ class Alignment:
         base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
         return tuple(i for i, (x, y) in enumerate(zip(base, wide, strict=True)) if x != y)
 
+    def copies_of(self, name: str) -> str:
+        """Return a weight's name with the number of a repeated block replaced by a star.
+
+        Weights outside repeated blocks keep their names in the base.
+        """
+        source = self.names[name]
+        repeated = {self._deeper.parts[block] for block in self._deeper.blocks}
+        for block in repeated | self._deeper.early_blocks():
+            if source.startswith(f"{block}."):
+                return f"{block.rpartition('.')[0]}.*{source[len(block) :]}".removeprefix(".")
+        return source
+
     def builders_width(self, name: str) -> str:
         """Return the weight whose width sets the builder's initialisation of one of the target's.
 

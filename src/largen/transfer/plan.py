@@ -23,6 +23,7 @@ from largen.transfer.horizon import Horizon, horizon
 from largen.transfer.plan_entries import COLUMNS, ForwardMultiplier, ScaledWeight
 from largen.transfer.records import fields_of
 from largen.transfer.updates import Update, update, update_of
+from largen.transfer.verified import Verification
 
 if TYPE_CHECKING:
     import xarray
@@ -54,6 +55,9 @@ class Plan:
     batch_ratio, horizon_ratio, experts_ratio
         Ratios of the target's batch size, number of training samples
         (:mod:`largen.transfer.horizon`) and number of experts to the base's.
+    verified
+        Records of the plan's verification, one for each kind of size in which target and base
+        differ; empty if none was asked for.
     """
 
     scheme: str
@@ -70,6 +74,7 @@ class Plan:
     batch_ratio: float = 1.0
     horizon_ratio: float = 1.0
     experts_ratio: float = 1.0
+    verified: tuple[Verification, ...] = ()
 
     def __post_init__(self) -> None:
         update(self.optimizer, self.decay)
@@ -163,6 +168,7 @@ class Plan:
         state = {field.name: getattr(self, field.name) for field in fields(Plan)}
         state["weights"] = [asdict(weight) for weight in self.weights]
         state["multipliers"] = [asdict(m) for m in self.multipliers]
+        state["verified"] = [asdict(record) for record in self.verified]
         return files.json_with_checksum({"version": VERSION, **state})
 
     def __repr__(self) -> str:
@@ -217,11 +223,12 @@ class Plan:
             lines.append(f"for all weights: {self.horizon}")
         places: dict[str, int] = {}
         for m in self.multipliers:
-            module = _star(m.module + ".")[:-1]
+            module = _star(m.module + ".")[:-1] or "the model"
             text = f"{m.kind}: {m.where} of {module} × {m.power} = {m.factor:.4g}"
             places[text] = places.get(text, 0) + 1
         lines.extend(f"{text} ({count})" if count > 1 else text for text, count in places.items())
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        lines.extend(f"note: {note}" for note in self.notes)
+        return "\n".join([*lines, *map(str, self.verified)])
 
 
 def plan_from_json(text: str | bytes) -> Plan:
@@ -247,6 +254,7 @@ def read_json(text: str | bytes) -> dict[str, Any]:
         raise InvalidInput(f"text: wanted a plan's JSON of version {VERSION}.")
     for name in ("batch_ratio", "horizon_ratio", "experts_ratio"):  # later than the format
         state.setdefault(name, 1.0)
+    state.setdefault("verified", [])
     return fields_of(Plan, state, "text")
 
 

@@ -93,7 +93,7 @@ def coordinate_check(
             f"make_optimizer: PyTorch has no optimizer {optimizer!r}; pass one that takes groups."
         )
     # Factors stay in the forward pass: folded ones would change the size of queries, for example.
-    options = {"multipliers": "forward", **options}
+    options = {"multipliers": "forward", **options, "verify": False}
     plans = [
         scale(
             make_model, base, target, optimizer=optimizer, depth=depth, experts=experts, **options

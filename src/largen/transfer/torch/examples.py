@@ -59,7 +59,7 @@ def record_call(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tup
         If the model could not be called.
     """
     tried, error = [], None
-    inputs = made_up(model) if example is None else [_given(example, sizes)]
+    inputs = made_up(model) if example is None else [given(example, sizes)]
     for args, kwargs in inputs:
         try:
             with fixed_seed(0):
@@ -79,7 +79,8 @@ def record_call(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tup
     raise NotCallable(f"it was called with {what}: {type(error).__name__}: {str(error)[:150]}")
 
 
-def _given(example: Any, sizes: Mapping[str, Any]) -> Inputs:
+def given(example: Any, sizes: Mapping[str, Any]) -> Inputs:
+    """Return the arguments of a call from the example that the user passes."""
     if callable(example) and not isinstance(example, (Tensor, Mapping)):
         try:
             inspect.signature(example).bind(**sizes)

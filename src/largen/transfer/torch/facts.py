@@ -37,6 +37,7 @@ class Facts(Alignment):
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes):
         self.make_model = make_model
         self.reading: Reading | None = None
+        self.known: dict[str, InitialDistribution] | None = None
         self.repeated_only = False
         self.models = {name: on_meta(make_model, at) for name, at in sizes.by_name().items()}
         parts = {name: part_of(model) for name, model in self.models.items()}
@@ -110,7 +111,15 @@ class Facts(Alignment):
 
     def distributions(self) -> dict[str, InitialDistribution]:
         """Return the builder's initialisation of each weight of the base model."""
-        return self.distributions_by(partial(initial_moments, self.make_model))
+        if self.known is None:
+            self.known = self.distributions_by(partial(initial_moments, self.make_model))
+        return self.known
+
+    def with_target(self, sizes: Shapes) -> Facts:
+        """Return the facts of another target, with what is known of the base and larger models."""
+        other = Facts(self.make_model, sizes)
+        other.reading, other.known = self.reading, self.known
+        return other
 
     def read(self, example: Any, needed: bool) -> str | None:
         """Record forward passes of the base models; if they fail and are not needed, return why.
@@ -120,6 +129,8 @@ class Facts(Alignment):
         InvalidInput
             If the models cannot be called, and the record is needed.
         """
+        if self.reading is not None:
+            return None
         try:
             self.reading = Reading(self.make_model, self.sizes, example)
         except NotCallable as error:

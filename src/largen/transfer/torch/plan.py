@@ -29,9 +29,52 @@ class TorchPlan(Plan):
     ----------
     make_model
         The user's builder; not part of the JSON.
+    request
+        What the plan was made from, by which it is repaired; not part of the JSON, nor of copies.
     """
 
     make_model: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
+    request: Any = field(default=None, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the request, whose example may be a function of the user's."""
+        return {**self.__dict__, "request": None}
+
+    def repaired(self) -> TorchPlan:
+        """Return the plan with measured powers in place of those that failed its verification.
+
+        Slopes of the effects of single updates (:mod:`largen.transfer.verdicts`), rounded to
+        halves, correct initial values, rates, the output's factor and attention logits, again and
+        again until no slope is wrong. The plan's notes say what was changed. A plan without wrong
+        slopes is returned as it is.
+
+        Raises
+        ------
+        InvalidInput
+            If wrong slopes remain, or the plan was read from text or copied.
+
+        Examples
+        --------
+        >>> import warnings
+        >>> from largen.transfer.torch import scale
+        >>> class Towers(nn.Module):
+        ...     def __init__(self, width):
+        ...         super().__init__()
+        ...         self.a, self.b = (nn.Sequential(nn.Linear(6, width), nn.ReLU(),
+        ...                                         nn.Linear(width, width)) for _ in range(2))
+        ...     def forward(self, x):
+        ...         return (self.a(x) * self.b(x.flip(0))).sum(-1)
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     plan = scale(Towers, {"width": 32}, {"width": 256}, scheme="mup")
+        >>> plan.verified[0].passed
+        False
+        >>> print(plan.repaired().multipliers[0].power)
+        n⁻¹
+        """
+        from largen.transfer.torch.verification import repaired
+
+        return repaired(self)
 
     def build(
         self, *, seed: int | None = None, device: Any = None, make_model: Any = None

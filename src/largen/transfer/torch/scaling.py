@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from largen.errors import one_of
-from largen.scalars import real
-from largen.transfer.experts import NOTE
+from largen.scalars import flag, real
 from largen.transfer.horizon import horizon
-from largen.transfer.initial import InitialDistribution
 from largen.transfer.patterns import by_pattern
-from largen.transfer.resolve import FoundWeight, resolve
-from largen.transfer.roles import family
-from largen.transfer.rules import rule, tied_multiplier
-from largen.transfer.schemes import as_built, scheme_of
+from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
-from largen.transfer.torch.factors import Factors
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.torch.planning import Request
+from largen.transfer.torch.verification import verified
 from largen.transfer.updates import update
 
 
@@ -43,6 +40,7 @@ def scale(
     example: Any = None,
     batch_ratio: float = 1.0,
     horizon_ratio: float = 1.0,
+    verify: bool = True,
 ) -> TorchPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
@@ -108,6 +106,11 @@ def scale(
         Ratios of the target's batch size and number of training samples (or tokens) to the base's:
         rates, weight decay and ε are adjusted by :mod:`largen.transfer.horizon`, and
         :meth:`TorchPlan.param_groups` adjusts β.
+    verify
+        Whether to measure, on networks of up to four times the base's width (and depth), how the
+        effect of one update grows with the size (:mod:`largen.transfer.verdicts`). The result is
+        :attr:`TorchPlan.verified`; wrong slopes are a warning with the weight's name, and
+        :meth:`TorchPlan.repaired` corrects them. Where it is not possible, the record says why.
 
     Returns
     -------
@@ -119,6 +122,11 @@ def scale(
     InvalidInput
         If the models cannot be compared or called, a role, a branch or a head's dimension cannot
         be found, or an argument is not known. The message says what to pass.
+
+    Warns
+    -----
+    WrongPlan
+        If a slope is wrong: the plan does not keep updates of order one.
 
     Examples
     --------
@@ -135,72 +143,17 @@ def scale(
     param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
     length = horizon(moved, batch_ratio, horizon_ratio)
     one_of("multipliers", multipliers, ("weights", "forward"))
+    flag("verify", verify)
     if attention is not None:
         attention = {
             p: real(f"attention[{p!r}]", ratio, above=0)
             for p, ratio in by_pattern("attention", attention).items()
         }
-    facts = Facts(make_model, shapes(base, target, depth, delta, experts))
-    factors = Factors(facts, fold=multipliers == "weights")
-    if facts.note_on_memory is not None:
-        factors.notes.append(facts.note_on_memory)
-    if not as_built(param):
-        needed = attention is None or (bool(param.branch) and branches is None)
-        why = facts.read(example, needed)
-        if why is not None:
-            factors.notes.append(f"the model could not be called ({why}); factors were not found")
-        facts.set_depth(strict=bool(param.branch) and branches is None)
-    found_roles = facts.roles(by_pattern("roles", roles))
-    inside = factors.in_branches(param, branches)
-    factors.on_attention(param, attention)
-    factors.of_the_user(param, moved, found_roles)
-    more = facts.sizes.crowded.get(experts, 1) / facts.sizes.tall.get(experts, 1)
-    if more != 1.0:
-        factors.notes.append(NOTE)
-    distributions = {} if as_built(param) else facts.distributions()
-
-    weights = []
-    for name, role in found_roles.items():
-        source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
-        for module in facts.read_outs(name):
-            power = tied_multiplier(param, moved) / factors.built_in(name)
-            factors.keep(module, "output", "input", power, n)
-        found = FoundWeight(
-            name=name,
-            role=role,
-            in_branch=factors.is_in_branch(name, inside),
-            base_shape=facts.shape("base", source),
-            shape=shape,
-            n=n,
-            built_n=facts.ratio(facts.builders_width(name)),
-            distribution=distributions.get(source, InitialDistribution(0.0)),
-            matrix=len(shape) == 2,
-            tied=tuple(facts.uses[name][1:]),
-            experts=more if name in facts.mixed and not as_built(param) else 1.0,
-        )
-        leaf = name.rpartition(".")[2]
-        keep = not factors.fold and family(role) == "output" and leaf == "weight"
-        for use in facts.uses[name] if keep else ():
-            module = use.rpartition(".")[0]
-            factors.keep(module, "output", "input", rule(param, moved, role).multiplier, n)
-        own = tuple(factors.folds.get(name, ()))
-        weights.append(resolve(param, moved, found, facts.l, own, keep_output=keep))
-    if facts.widens and not as_built(param):
-        factors.note_on_roles(weights)
-    return TorchPlan(
-        scheme=str(param),
-        optimizer=moved.name,
-        decay=moved.decay,
-        base=facts.sizes.base,
-        target=facts.sizes.target,
-        width_ratio=max((w.n for w in weights), default=1.0),
-        depth_ratio=facts.l,
-        weights=tuple(weights),
-        multipliers=tuple(factors.forward),
-        inside=tuple(sorted(inside)),
-        notes=tuple(factors.notes),
-        batch_ratio=length.batch,
-        horizon_ratio=length.samples,
-        experts_ratio=more,
-        make_model=make_model,
-    )
+    sizes = shapes(base, target, depth, delta, experts)
+    request = Request(
+        make_model, sizes, param, moved, length, depth, experts, roles, branches, attention,
+        fold=multipliers == "weights", example=example,
+    )  # fmt: skip
+    facts = Facts(make_model, sizes)
+    plan = replace(request.plan(facts), request=request)
+    return verified(plan, facts, request) if verify else plan

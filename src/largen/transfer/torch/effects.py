@@ -1,0 +1,277 @@
+"""Effects of one update of every weight of one network, from a forward and a few backward passes.
+
+See :mod:`largen.transfer.verdicts`. Modules' inputs and outputs are taken by hooks, and the inputs
+of softmaxes where functions of PyTorch compute them; fused attention is written out, since its
+logits are no tensor otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from largen.transfer.plan import Plan
+from largen.transfer.torch.names import modules, parameters, plain
+from largen.transfer.torch.process import ALONE
+from largen.transfer.torch.recording import forget, output_of
+from largen.transfer.updates import UPDATES
+from largen.transfer.verdicts import Key, Layout
+
+SOFTMAXES = frozenset({F.softmax, torch.softmax, Tensor.softmax})
+FUSED = F.scaled_dot_product_attention
+CONVOLUTIONS = nn.modules.conv._ConvNd
+ON_OUTPUT, ON_TENSOR, ON_LOGITS, ON_INPUT = range(1, 5)  # seeds of the directions
+
+
+@dataclass
+class Pass:
+    """The tensors of one forward pass.
+
+    Attributes
+    ----------
+    outputs, inputs
+        By module, in the order of the calls' ends; of several calls, the last.
+    logits
+        The inputs of softmaxes, with the modules that call them.
+    """
+
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    logits: list[tuple[str, Tensor]] = field(default_factory=list)
+    stack: list[str] = field(default_factory=list)
+
+    @property
+    def output(self) -> Tensor:
+        """The model's output."""
+        return self.outputs[""]
+
+    def note(self, logits: Tensor) -> None:
+        """Add the input of a softmax, if a weight determines it."""
+        if logits.requires_grad:
+            self.logits.append((self.stack[-1] if self.stack else "", logits))
+
+
+class _Softmaxes(TorchFunctionMode):
+    """A mode that notes the inputs of softmaxes."""
+
+    def __init__(self, note: Callable[[Tensor], None]):
+        super().__init__()
+        self.note = note
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the input of a softmax; write fused attention out."""
+        kwargs = kwargs or {}
+        if func in SOFTMAXES:
+            self.note(args[0] if args else kwargs["input"])
+        elif func is FUSED:
+            return self.attention(*args, **kwargs)
+        elif func is F.multi_head_attention_forward:
+            # Functions that it calls do not reach the mode, which is off inside a call.
+            with patch.multiple(
+                F, softmax=self.softmax, scaled_dot_product_attention=self.attention
+            ):
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def softmax(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Note the input, and compute the softmax."""
+        self.note(x)
+        return x.softmax(*args[:1], **{k: v for k, v in kwargs.items() if k in ("dim", "dtype")})
+
+    def attention(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """Return softmax(q·k) v from operations that can be watched."""
+        if enable_gqa:
+            copies = query.shape[-3] // key.shape[-3]
+            key, value = (t.repeat_interleave(copies, -3) for t in (key, value))
+        logits = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+        self.note(logits)
+        if is_causal:
+            hidden = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
+            logits = logits.masked_fill(hidden, -torch.inf)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            logits = logits.masked_fill(~attn_mask, torch.finfo(logits.dtype).min)
+        elif attn_mask is not None:
+            logits = logits + attn_mask
+        return logits.softmax(-1) @ value
+
+
+def forward(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Pass:
+    """Call a model; return the tensors that verdicts need."""
+    found, handles = Pass(), []
+
+    def before(path: str) -> Callable[..., None]:
+        return lambda module, *inputs: found.stack.append(path)
+
+    def after(path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple, kwargs: Mapping[str, Any], output: Any) -> None:
+            found.stack.pop()
+            given, made = output_of((args, kwargs)), output_of(output)
+            if given is not None:
+                found.inputs[path] = given
+            if made is not None:
+                found.outputs.pop(path, None)
+                found.outputs[path] = made
+
+        return hook
+
+    for path, module in model.named_modules():
+        if "parametrizations" not in path:  # their modules return weights
+            handles.append(module.register_forward_pre_hook(before(plain(path))))
+            handles.append(module.register_forward_hook(after(plain(path)), with_kwargs=True))
+    try:
+        with ALONE, torch.enable_grad(), _Softmaxes(found.note):
+            model(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+@contextmanager
+def as_in_training(model: nn.Module) -> Iterator[None]:
+    """Put a model in evaluation mode, but for batch normalisation."""
+    forget(model.eval())
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.train()
+    yield
+
+
+def measured(
+    model: nn.Module, plan: Plan, args: tuple, kwargs: Mapping[str, Any], along: str, inputs: bool
+) -> tuple[dict[Key, float], Layout]:
+    """Return the effects of one update of every weight of a network, and the network's parts.
+
+    Parameters
+    ----------
+    model, plan
+        The network, and the plan of its shape.
+    args, kwargs
+        The arguments of the forward pass.
+    along
+        ``"width"`` or ``"depth"``, in which weights have no effects on single tensors.
+    inputs
+        Whether to measure effects on the inputs of modules that hold weights, too.
+    """
+    with as_in_training(model):
+        passed = forward(model, args, kwargs)
+    weights = {name: p for name, p in parameters(model).items() if p.requires_grad}
+    layout = _layout(weights, passed)
+    found: dict[Key, float] = {("start", "output", ""): _rms(passed.output)}
+    for side, tensors in (("input", passed.inputs), ("output", passed.outputs)):
+        for path, z in tensors.items():
+            if path:
+                found["start", f"{side} of {path}", ""] = _rms(z)
+
+    def effects(z: Tensor, seed: int, names: Sequence[str]) -> dict[str, float]:
+        wanted = [weights[name] for name in names]
+        features = None
+        kinds = {UPDATES[plan[n].moved_by or plan.optimizer].kind for n in names}
+        if seed == ON_TENSOR and "orthogonal" in kinds:
+            features = (
+                1 if isinstance(modules(model)[layout.holders[names[0]]], CONVOLUTIONS) else -1
+            )
+        s = (z * _direction(z, seed, features)).mean()
+        slopes = torch.autograd.grad(s, wanted, retain_graph=True, allow_unused=True)
+        return {
+            name: _effect(gradient, plan, name)
+            for name, gradient in zip(names, slopes, strict=True)
+            if gradient is not None and bool(gradient.any())
+        }
+
+    local: dict[str, list[str]] = {}
+    for name in layout.inner:
+        local.setdefault(layout.holders[name], []).append(name)
+    # The change of one tensor by gradient descent depends on the gradient behind it.
+    single = along == "width" and plan.update.kind != "proportional"
+    for path, names in local.items() if single else ():
+        if passed.outputs[path].requires_grad:
+            for name, value in effects(passed.outputs[path], ON_TENSOR, names).items():
+                found["tensor", "", name] = value
+    for i, (path, z) in enumerate(passed.logits):
+        for name, value in effects(z, ON_LOGITS, list(weights)).items():
+            found["logits", f"{path}#{i}", name] = value
+    seen = set()
+    for path in local if single and inputs else ():
+        z = passed.inputs.get(path)
+        if z is not None and z.requires_grad and id(z) not in seen:
+            seen.add(id(z))
+            for name, value in effects(z, ON_INPUT, list(weights)).items():
+                found["input", path, name] = value
+    for name, value in effects(passed.output, ON_OUTPUT, list(weights)).items():
+        found["output", "", name] = value
+    return found, layout
+
+
+def _direction(z: Tensor, seed: int, features: int | None) -> Tensor:
+    """Return fixed Gaussian numbers of a tensor's shape, of rank one if there is a features' axis.
+
+    The nuclear norm of a gradient of full rank grows with the rank, that is with the width until
+    it exceeds the number of samples.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if features is None or z.ndim < 2:
+        return torch.randn(z.shape, generator=generator).to(z)
+    axis = features % z.ndim
+    over = torch.randn([1 if i == axis else n for i, n in enumerate(z.shape)], generator=generator)
+    across = torch.randn(
+        [n if i == axis else 1 for i, n in enumerate(z.shape)], generator=generator
+    )
+    return (over * across).to(z)
+
+
+def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
+    holders = {}
+    for name in weights:
+        path = name.rpartition(".")[0].partition("parametrizations")[0].rstrip(".")
+        while path and path not in passed.outputs:
+            path = path.rpartition(".")[0]
+        holders[name] = path
+    final = frozenset(p for p, z in passed.outputs.items() if p and z is passed.output)
+    return Layout(
+        modules=tuple(passed.outputs),
+        holders=holders,
+        final=final,
+        last=frozenset(n for n, p in holders.items() if not p or p in final),
+        vectors=frozenset(name for name, w in weights.items() if w.ndim < 2),
+        inputs={path: z.numel() for path, z in passed.inputs.items()},
+        operations=sum(
+            weights[name].numel() * passed.outputs[path].numel() / weights[name].shape[0]
+            for name, path in holders.items()
+            if weights[name].ndim > 1
+        ),
+    )
+
+
+def _effect(gradient: Tensor, plan: Plan, name: str) -> float:
+    """Return the change of a scalar by one update of a weight along the scalar's gradient."""
+    weight = plan[name]
+    kind = UPDATES[weight.moved_by or plan.optimizer].kind
+    rate, gradient = weight.lr, gradient.detach().double()
+    if kind == "proportional":
+        return rate * float(gradient.square().sum())
+    if kind == "normalised":
+        return rate * float(gradient.abs().sum())
+    if weight.moved_by == "muon":  # its steps are √max(1, fan-out/fan-in)·O
+        into, out = weight.shape[weight.fan_in], weight.shape[1 - weight.fan_in]
+        rate *= max(1.0, out / into) ** 0.5
+    matrix = gradient.reshape(gradient.shape[0], -1) if gradient.ndim > 1 else gradient[:, None]
+    matrix = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    squares = torch.linalg.eigvalsh(matrix @ matrix.T)
+    return rate * float(squares.clamp(min=0).sqrt().sum())
+
+
+def _rms(z: Tensor) -> float:
+    return float(z.detach().double().square().mean().sqrt())

@@ -1,0 +1,125 @@
+"""A plan for one pair of shapes, from the properties of the models' weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from largen.parameterizations import Parameterization
+from largen.transfer.experts import NOTE
+from largen.transfer.horizon import Horizon
+from largen.transfer.initial import InitialDistribution
+from largen.transfer.patterns import by_pattern
+from largen.transfer.resolve import FoundWeight, resolve
+from largen.transfer.roles import family
+from largen.transfer.rules import rule, tied_multiplier
+from largen.transfer.schemes import as_built
+from largen.transfer.shapes import Shapes
+from largen.transfer.torch.factors import Factors
+from largen.transfer.torch.facts import Facts
+from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.updates import Update
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of :func:`largen.transfer.torch.scale`, checked.
+
+    Plans are made for other shapes than :attr:`sizes`, too.
+    """
+
+    make_model: Callable[..., nn.Module]
+    sizes: Shapes
+    scheme: Parameterization
+    moved: Update
+    length: Horizon
+    depth: str
+    experts: str
+    roles: Mapping[str, str] | None
+    branches: Collection[str] | None
+    attention: Mapping[str, float] | None
+    fold: bool
+    example: Any
+
+    def folded(self) -> Request:
+        """Return the same request with all factors in weights where that is exact."""
+        return replace(self, fold=True)
+
+    def plan(self, facts: Facts) -> TorchPlan:
+        """Return the plan for the shapes of these models.
+
+        Raises
+        ------
+        InvalidInput
+            As in :func:`largen.transfer.torch.scale`.
+        """
+        param, moved, length = self.scheme, self.moved, self.length
+        attention, branches, experts = self.attention, self.branches, self.experts
+        factors = Factors(facts, fold=self.fold)
+        if facts.note_on_memory is not None:
+            factors.notes.append(facts.note_on_memory)
+        if not as_built(param):
+            needed = attention is None or (bool(param.branch) and branches is None)
+            why = facts.read(self.example, needed)
+            if why is not None:
+                factors.notes.append(
+                    f"the model could not be called ({why}); factors were not found"
+                )
+            facts.set_depth(strict=bool(param.branch) and branches is None)
+        found_roles = facts.roles(by_pattern("roles", self.roles))
+        inside = factors.in_branches(param, branches)
+        factors.on_attention(param, attention)
+        factors.of_the_user(param, moved, found_roles)
+        more = facts.sizes.crowded.get(experts, 1) / facts.sizes.tall.get(experts, 1)
+        if more != 1.0:
+            factors.notes.append(NOTE)
+        distributions = {} if as_built(param) else facts.distributions()
+
+        weights = []
+        for name, role in found_roles.items():
+            source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
+            for module in facts.read_outs(name):
+                power = tied_multiplier(param, moved) / factors.built_in(name)
+                factors.keep(module, "output", "input", power, n)
+            found = FoundWeight(
+                name=name,
+                role=role,
+                in_branch=factors.is_in_branch(name, inside),
+                base_shape=facts.shape("base", source),
+                shape=shape,
+                n=n,
+                built_n=facts.ratio(facts.builders_width(name)),
+                distribution=distributions.get(source, InitialDistribution(0.0)),
+                matrix=len(shape) == 2,
+                tied=tuple(facts.uses[name][1:]),
+                experts=more if name in facts.mixed and not as_built(param) else 1.0,
+            )
+            leaf = name.rpartition(".")[2]
+            keep = not factors.fold and family(role) == "output" and leaf == "weight"
+            for use in facts.uses[name] if keep else ():
+                module = use.rpartition(".")[0]
+                factors.keep(module, "output", "input", rule(param, moved, role).multiplier, n)
+            own = tuple(factors.folds.get(name, ()))
+            weights.append(resolve(param, moved, found, facts.l, own, keep_output=keep))
+        if facts.widens and not as_built(param):
+            factors.note_on_roles(weights)
+        return TorchPlan(
+            scheme=str(param),
+            optimizer=moved.name,
+            decay=moved.decay,
+            base=facts.sizes.base,
+            target=facts.sizes.target,
+            width_ratio=max((w.n for w in weights), default=1.0),
+            depth_ratio=facts.l,
+            weights=tuple(weights),
+            multipliers=tuple(factors.forward),
+            inside=tuple(sorted(inside)),
+            notes=tuple(factors.notes),
+            batch_ratio=length.batch,
+            horizon_ratio=length.samples,
+            experts_ratio=more,
+            make_model=self.make_model,
+        )

@@ -1,0 +1,235 @@
+"""Networks of several sizes, by plans of these sizes, and surveys of the effects in them.
+
+Networks of one, two and four times the base's size are built by plans of these targets, and called
+on the same inputs. No network is larger than four times the base, whatever the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from largen.errors import LargenError
+from largen.transfer.corrections import Correction, corrected
+from largen.transfer.shapes import shapes
+from largen.transfer.torch.effects import measured
+from largen.transfer.torch.examples import BATCH, Inputs, given
+from largen.transfer.torch.facts import Facts
+from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.torch.planning import Request
+from largen.transfer.torch.process import fixed_seed
+from largen.transfer.verdicts import Fits, Layout, Rows, fitted, with_sums
+
+STEPS = (0, 1, 3)  # sizes: the base, and so many times what the wider (deeper) model adds
+SEEDS = 4  # networks of each size
+SAMPLES = 8  # of generated inputs
+MOST_WEIGHTS = 20_000_000
+MOST_OPERATIONS = 1e9  # multiplications of the base's forward pass: then some ten seconds in all
+
+
+class NotVerified(Exception):
+    """The plan cannot be verified; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Slopes of one verification, the base's and the largest model's parts, and the numbers."""
+
+    fits: Fits
+    layout: Layout
+    largest: Layout
+    rows: Rows
+
+
+@dataclass(eq=False)
+class Specimens:
+    """Networks of several sizes, by plans with corrections.
+
+    Attributes
+    ----------
+    along
+        ``"width"`` or ``"depth"``.
+    facts, plans
+        By size, from the base.
+    ratios
+        The sizes relative to the base.
+    inputs
+        By size, the arguments of the forward pass.
+    layouts
+        By size, the parts of the networks without corrections.
+    first
+        The first network's seed.
+    """
+
+    request: Request
+    along: str
+    facts: list[Facts]
+    plans: list[TorchPlan] = field(default_factory=list)
+    ratios: tuple[float, ...] = ()
+    inputs: list[Inputs] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
+    first: int = 0
+
+    @classmethod
+    def of(cls, request: Request, facts: Facts, along: str) -> Specimens:
+        """Return a specimens for the models of a plan.
+
+        Raises
+        ------
+        NotVerified
+            If larger models cannot be built, or are too large.
+        """
+        sizes = facts.sizes
+        larger = sizes.wide if along == "width" else sizes.deep or sizes.base
+        delta = {**sizes.wide, **({} if sizes.deep is None else sizes.deep)}
+        delta |= {k: v for k, v in sizes.wide.items() if v != sizes.base[k]}
+        by_size = []
+        for step in STEPS:
+            at = {k: v + step * (larger[k] - v) for k, v in sizes.base.items()}
+            try:
+                other = facts.with_target(
+                    shapes(sizes.base, at, request.depth, delta, request.experts)
+                )
+            except Exception as error:
+                raise NotVerified(f"no model of {at}: {words_of(error)}") from None
+            by_size.append(other)
+        count = sum(p.numel() for p in by_size[-1].models["target"].parameters())
+        if count > MOST_WEIGHTS:
+            raise NotVerified(
+                f"at {by_size[-1].sizes.target} the model has {count:.2g} weights, more than "
+                f"{MOST_WEIGHTS:.2g}; coordinate_check measures it by training"
+            )
+        specimens = cls(request.folded(), along, by_size)
+        try:
+            specimens.plans = [specimens.request.plan(own) for own in by_size]
+        except LargenError as error:
+            raise NotVerified(f"no plan for four times the base: {words_of(error)}") from None
+        specimens.ratios = tuple(ratios_of(request, plan)[along] for plan in specimens.plans)
+        if len(set(specimens.ratios)) < 2:
+            raise NotVerified("no weight of the model grows")
+        specimens.inputs = _inputs(request.example, by_size)
+        return specimens
+
+    @property
+    def squares(self) -> bool:
+        """Whether the effects are squares."""
+        return self.request.moved.kind == "proportional"
+
+    def plan(self, size: int, corrections: Sequence[Correction]) -> TorchPlan:
+        """Return the corrected plan of one size."""
+        names = names_of(self.facts[size], self.along)
+        return with_corrections(self.request, self.plans[size], corrections, names)
+
+    def survey(self, corrections: Sequence[Correction] = (), inputs: bool = False) -> Survey:
+        """Measure the effects in all networks.
+
+        Parameters
+        ----------
+        corrections
+            Corrections of the plans.
+        inputs
+            Whether to measure effects on modules' inputs, too.
+        """
+        rows, layouts = [], []
+        for i, (args, kwargs) in enumerate(self.inputs):
+            plan, row = self.plan(i, corrections), []
+            for seed in range(self.first, self.first + SEEDS):
+                model = plan.build(seed=seed, device="cpu")
+                with fixed_seed(seed):
+                    numbers, layout = measured(model, plan, args, kwargs, self.along, inputs)
+                # A factor of the output hides which weights act on it first.
+                if corrections:
+                    plain = self.layouts[i]
+                    layout = replace(layout, final=plain.final, last=plain.last)
+                if seed == self.first:
+                    layouts.append(layout)
+                row.append(with_sums(numbers, layout, names_of(self.facts[i], self.along)))
+                if layout.operations > MOST_OPERATIONS and i == 0:
+                    raise NotVerified(
+                        f"the base needs {layout.operations:.1g} multiplications, more than "
+                        f"{MOST_OPERATIONS:.1g}; pass a smaller example="
+                    )
+            rows.append(row)
+        if not corrections:
+            self.layouts = layouts
+        return Survey(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
+
+
+def with_corrections(
+    request: Request,
+    plan: TorchPlan,
+    corrections: Sequence[Correction],
+    names: Mapping[str, str],
+) -> TorchPlan:
+    """Return a plan with corrections, which name weights as the base does."""
+    if not corrections:
+        return plan
+    ratios = ratios_of(request, plan)
+    proportional = plan.update.kind == "proportional"
+    weights, multipliers = corrected(
+        plan.weights, plan.multipliers, corrections, ratios["width"], ratios["depth"],
+        plan.decay != "coupled" or proportional, names,
+    )  # fmt: skip
+    return replace(plan, weights=weights, multipliers=multipliers)
+
+
+def names_of(facts: Facts, along: str) -> Mapping[str, str]:
+    """Return parts and weights of the target → the names by which corrections call them.
+
+    These are the base's, in depth without the numbers of repeated blocks.
+    """
+    if along == "width":
+        return facts.names
+    return {
+        name: facts.copies_of(name) if name in facts.uses else own
+        for name, own in facts.names.items()
+    }
+
+
+def ratios_of(request: Request, plan: TorchPlan) -> dict[str, float]:
+    """Return the ratios of target and base by kind of size.
+
+    That of widths is the builder's, since a weight may have n² rows. Of several widths the one that
+    differs most counts.
+    """
+    widths = [
+        plan.target[key] / size
+        for key, size in plan.base.items()
+        if key not in (request.depth, request.experts)
+    ]
+    width = max(widths, key=lambda ratio: abs(log(ratio)), default=1.0)
+    return {"width": width, "depth": plan.depth_ratio, "experts": plan.experts_ratio}
+
+
+def _inputs(example: Any, facts: Sequence[Facts]) -> list[Inputs]:
+    """Return the arguments of every size's forward pass: the user's, or generated ones."""
+    if example is not None:
+        with fixed_seed(0):
+            return [given(example, own.sizes.target) for own in facts]
+    reading = facts[0].reading
+    assert reading is not None
+    with fixed_seed(0):
+        args = tuple(map(_more_samples, reading.base.args))
+        kwargs = {name: _more_samples(value) for name, value in reading.base.kwargs.items()}
+    return [(args, kwargs)] * len(facts)
+
+
+def _more_samples(value: Any) -> Any:
+    """Return a generated input with more samples, drawn from the same range."""
+    if not isinstance(value, Tensor) or not value.ndim or value.shape[0] != BATCH:
+        return value
+    shape = (SAMPLES, *value.shape[1:])
+    if value.is_floating_point():
+        return torch.randn(shape).to(value) if value.std() > 0 else value[:1].expand(shape).clone()
+    low, high = int(value.min()), int(value.max())
+    return torch.randint(low, high + 1, shape).to(value.dtype)
+
+
+def words_of(error: BaseException) -> str:
+    """Return an error's kind and the first line of its message."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:150]}"

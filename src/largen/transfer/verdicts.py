@@ -1,0 +1,245 @@
+"""Verdicts on plans: how the effect of one update grows with the size of the model.
+
+For a tensor z of the model, g fixed Gaussian numbers of its shape and s = mean(z·g), let G = ∂s/∂W
+for a weight W with the rate r. The first update along G changes s, to first order, by
+
+==================================  ============
+update                              change of s
+==================================  ============
+normalised (Adam's, Lion's)         r·‖G‖₁
+proportional (gradient descent)     r·‖G‖₂²
+orthogonalised (Muon's, Shampoo's)  r·‖G‖∗
+==================================  ============
+
+which a backward pass gives exactly, without training. It is the coherent part of the change, so
+that no random part that vanishes as n^(−½) hides its power. Under a right plan of a scheme that
+learns features its slope of log₂ against log₂ of the size is 0 on the output, on attention logits
+and on the tensor that W acts on first. A slope is flagged if it exceeds its threshold, and exceeds
+:data:`CERTAIN` by more than the half-width of its interval, from the scatter between networks with
+Student's quantile.
+
+Slopes of the output that fade are no faults of single weights: at the start, queries, keys and
+routers act on the output through signals that are still random. Nor are those of vectors, whose
+entries are few at small sizes. In depth only the output, attention logits and sums over the copies
+of a block have an exponent of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+import numpy as np
+
+from largen.transfer.coordinates import slope_with_margin
+from largen.transfer.verified import Effect
+
+Key = tuple[str, str, str]  # (kind, place, weight): weight is "" for a size or a sum over weights
+Rows = Sequence[Sequence[Mapping[Key, float]]]  # by size and network
+Fits = Mapping[Key, tuple[float, float]]  # slope, half-width of its interval
+
+SHARE = 0.975  # probability below the upper end of an interval
+SURE = 0.9925  # the same for the model's initial output, a random sum: three standard errors
+CERTAIN = 0.1
+# Largest slopes: of a sum over weights or a size; the initial output; one weight's on the output;
+# below 0, of a matrix's largest effect inside.
+TOTAL, START, SINGLE, FADES = 0.25, 0.3, 0.35, 0.35
+TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parts of a model that verdicts refer to.
+
+    Attributes
+    ----------
+    modules
+        Paths of the modules in the order of their calls.
+    holders
+        Weight → the innermost called module that holds it, in the order of weights.
+    final
+        Modules whose output is the model's.
+    last
+        Weights that act on the model's output first.
+    vectors
+        Weights with fewer than two axes.
+    inputs
+        Module → the number of entries of its input.
+    operations
+        About the number of multiplications of the forward pass.
+    """
+
+    modules: tuple[str, ...]
+    holders: Mapping[str, str]
+    final: frozenset[str]
+    last: frozenset[str]
+    vectors: frozenset[str]
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    operations: float = 0.0
+
+    @property
+    def inner(self) -> list[str]:
+        """Weights that act on a tensor inside the model first."""
+        return [name for name in self.holders if name not in self.last]
+
+
+def fitted(ratios: Sequence[float], rows: Rows) -> dict[Key, tuple[float, float]]:
+    """Return the slopes of all numbers that every network has, and that are not 0.
+
+    Examples
+    --------
+    >>> key = ("output", "", "w")
+    >>> rows = [[{key: 1.0}] * 2, [{key: 2.0}] * 2, [{key: 4.0}] * 2]
+    >>> slope, margin = fitted([1, 2, 4], rows)[key]
+    >>> round(slope, 6), round(margin, 6)
+    (1.0, 0.0)
+    """
+    numbers = [network for networks in rows for network in networks]
+    shared = [key for key in numbers[0] if all(key in network for network in numbers)]
+    x = np.array(ratios, float)
+    fits = {}
+    for key in shared:
+        values = np.array([[network[key] for network in networks] for networks in rows])
+        if np.isfinite(values).all() and (values > TINY).all():
+            share = SURE if key == ("start", "output", "") else SHARE
+            fits[key] = slope_with_margin(x, values, share)
+    return fits
+
+
+def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, str]) -> dict:
+    """Add the sums over weights: on the output, on logits, on inputs, and of copies of a block.
+
+    Parameters
+    ----------
+    numbers
+        The effects of single weights in one network.
+    layout
+        The model's parts.
+    star
+        Weight → its name with the block's number left out.
+    """
+    sums: dict[Key, float] = {}
+
+    def add(key: Key, value: float) -> None:
+        sums[key] = sums.get(key, 0.0) + value
+
+    inner = set(layout.inner)
+    for (kind, place, name), value in numbers.items():
+        if kind == "output":
+            add(("output", "all", ""), value)
+            add(("copies", star[name], ""), value)
+            if name in inner:
+                add(("output", "inner", ""), value)
+        elif kind in ("logits", "input") and name in inner:
+            add((kind, place, ""), value)
+    return {**numbers, **sums}
+
+
+def grows(
+    fit: tuple[float, float] | None, most: float = TOTAL, scale: float = 1.0
+) -> TypeGuard[tuple[float, float]]:
+    """Whether a slope is certainly above its threshold."""
+    return fit is not None and fit[0] > scale * most and fit[0] - fit[1] > scale * CERTAIN
+
+
+def fades(
+    fit: tuple[float, float] | None, most: float = TOTAL, scale: float = 1.0
+) -> TypeGuard[tuple[float, float]]:
+    """Whether a slope is certainly below minus its threshold."""
+    return fit is not None and grows((-fit[0], fit[1]), most, scale)
+
+
+def effects_of(fits: Fits, layout: Layout, along: str, kind: str = "normalised") -> list[Effect]:
+    """Return the effects that decide: flagged ones in the order of the forward pass, then sums.
+
+    Parameters
+    ----------
+    fits
+        The slopes, from :func:`fitted` with :func:`with_sums`.
+    layout
+        The model's parts.
+    along
+        ``"width"`` or ``"depth"``.
+    kind
+        How the optimizer's step scales with the gradient. Effects of proportional updates are
+        squares, and have twice the thresholds; those of orthogonalised ones on single tensors
+        depend on the gradients' ranks, and have that of single weights. In depth, where changes
+        of order l^(±⅓) are those of a finite depth, thresholds are doubled as well.
+    """
+    scale = 2.0 if kind == "proportional" or along == "depth" else 1.0
+    found = _starts(fits, layout)
+    if along == "width":
+        found += _on_tensors(fits, layout, SINGLE if kind == "orthogonal" else TOTAL)
+    # How one block's logits move by gradient descent depends on the gradient behind them.
+    found += [] if along == "depth" and kind == "proportional" else _on_logits(fits, scale)
+    for name in layout.holders if along == "width" else ():
+        fit = fits.get(("output", "", name))
+        if fit is not None and grows(fit, SINGLE, scale):
+            found.append(Effect("output", name, fit[0], fit[1], "grows"))
+    for (kind, place, _), fit in fits.items() if along == "depth" else ():
+        if kind == "copies" and grows(fit, START, scale):
+            found.append(Effect("output", place, fit[0], fit[1], "grows"))
+    total = fits.get(("output", "all", ""))
+    if total is not None:
+        wrong = "grows" if grows(total, TOTAL, scale) else ""
+        wrong = "fades" if fades(total, TOTAL, scale) else wrong
+        found.append(Effect("output", "", *total, wrong))
+    return found
+
+
+def _starts(fits: Fits, layout: Layout) -> list[Effect]:
+    """Tensors that start too large."""
+    found = []
+    for path in layout.modules:
+        for side in ("input", "output"):
+            fit = fits.get(("start", f"{side} of {path}", ""))
+            if path and grows(fit) and not (side == "output" and path in layout.final):
+                found.append(Effect("start", f"{side} of {path}", fit[0], fit[1], "grows"))
+    fit = fits.get(("start", "output", ""))
+    if grows(fit, START):
+        found.append(Effect("start", "", fit[0], fit[1], "grows"))
+    return found
+
+
+def _on_tensors(fits: Fits, layout: Layout, most: float) -> list[Effect]:
+    """Weights that move the tensor they act on first too much, or nothing inside enough."""
+    found = []
+    for name in layout.inner:
+        fit = fits.get(("tensor", "", name))
+        if grows(fit, most):
+            found.append(Effect("tensor", name, fit[0], fit[1], "grows"))
+        elif (
+            name not in layout.vectors
+            and fades(fit, FADES)
+            and fades(largest(fits, layout, name), FADES)
+        ):
+            found.append(Effect("tensor", name, fit[0], fit[1], "fades"))
+    return found
+
+
+def _on_logits(fits: Fits, scale: float) -> list[Effect]:
+    """Attention logits that move too much; if none do, those that move most."""
+    slopes = {
+        place.partition("#")[0]: fit
+        for (kind, place, name), fit in fits.items()
+        if (kind, name) == ("logits", "")
+    }
+    found = [
+        Effect("logits", p, fit[0], fit[1], "grows")
+        for p, fit in slopes.items()
+        if grows(fit, TOTAL, scale)
+    ]
+    most = max(slopes, key=lambda place: slopes[place], default=None)
+    return found if found or most is None else [Effect("logits", most, *slopes[most])]
+
+
+def largest(fits: Fits, layout: Layout, name: str) -> tuple[float, float] | None:
+    """Return the largest slope among a weight's effects on tensors inside that grow, and logits."""
+    slopes = [
+        fit
+        for (kind, place, weight), fit in fits.items()
+        if weight == name
+        and (kind in ("tensor", "logits") or (kind == "input" and place in layout.inputs))
+    ]
+    return max(slopes, default=None)
