@@ -78,7 +78,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "rates": ({"hidden": 0.2}, [0.05, 0.3], {"w": 2.0, "v": 1.0}), "read_in": (False,),
     "read_out": (False,), "reason": ("other",), "record": ("features", "ntk"),
     "record_at": ([1],), "record_pairs": (((0, 1),),), "reference": (lg.ntk(),),
-    "repeats": (4,), "replicates": (3,), "results": (networks(),), "run": (run(steps=3),),
+    "repeats": (4,), "replicates": (3,), "ridge": (0.3,), "results": (networks(),), "run": (run(steps=3),),
     "sample_neurons": (2,), "sample_shape": ((3, 1),), "samples": (6,),
     "sampling": ("independent", "finite_width"), "scale": (2.0,), "scaling": ("mup",),
     "schedule": (lambda step: 0.5 + 0 * step, [0.5, 0.25]), "seed": (1,), "seeds": (3,),

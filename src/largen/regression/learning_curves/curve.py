@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.bibliography import cites
@@ -119,9 +118,9 @@ def _shown(row: xarray.Dataset, name: str) -> str:
 
 @interruptible()
 def learning_curve(
-    net: Layer | ArrayLike,
-    x: ArrayLike | None = None,
-    y: ArrayLike | None = None,
+    net: Any,
+    x: Any = None,
+    y: Any = None,
     *,
     sizes: Any = None,
     kernel: str = "ntk",
@@ -130,7 +129,7 @@ def learning_curve(
     time: Any = None,
     measure: int = 0,
     key: Any = 0,
-    mask: ArrayLike | None = None,
+    mask: Any = None,
     param: Parameterization | None = None,
 ) -> LearningCurve:
     """Predict the errors of training on any number of samples, from one kernel of M samples.
