@@ -82,7 +82,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "sample_neurons": (2,), "sample_shape": ((3, 1),), "samples": (6,),
     "sampling": ("independent", "finite_width"), "scale": (2.0,), "scaling": ("mup",),
     "schedule": (lambda step: 0.5 + 0 * step, [0.5, 0.25]), "seed": (1,), "seeds": (3,),
-    "shared": (False, True), "shortcut": (lg.Dense(),), "signal": (2.0,), "sites": (16,),
+    "shared": (False, True), "shortcut": (lg.Dense(),), "signal": (2.0,), "sites": (16,), "sizes": ([2],),
     "slopes": ((1, -2),), "spec": ("erf", "logistic"), "start": ((0.3, 1.0),), "std": (2.0, False),
     "std_in": ("init_std",), "steps": (3,), "strides": (3, (2, 1)), "temperature": (0.3,),
     "theory": ("mean field, one hidden layer",), "theta": ({"input": "1/2"},), "time": (2.0,),

@@ -55,10 +55,11 @@ def _curve(ax, data: xarray.Dataset, colour, label: str, samples: int) -> None:
     if len(after):
         dashed = slice(max(after[0] - 1, 0), None)
         ax.plot(sizes[dashed], error[dashed], "--", color=colour)
-    spread = 2 * data["mse_test_error"].values
-    if np.isfinite(spread).any():
+    if "mse_test_error" in data:
+        spread = 2 * data["mse_test_error"].values
         low = np.maximum(error - spread, error / 10)
         ax.fill_between(sizes, low, error + spread, color=colour, alpha=0.2, linewidth=0)
     if "measured_test" in data:
-        bars = 2 * data["measured_test_error"].values
+        known = "measured_test_error" in data
+        bars = 2 * data["measured_test_error"].values if known else None
         ax.errorbar(sizes, data["measured_test"].values, bars, fmt="o", color=colour, markersize=3)

@@ -24,7 +24,7 @@ from largen.regression.learning_curves.pool import pool_of
 from largen.regression.learning_curves.predicted import predict
 from largen.results import Result, with_labels
 from largen.scalars import integer, integers, real
-from largen.text import aligned
+from largen.text import aligned, shown
 
 if TYPE_CHECKING:
     import xarray
@@ -49,8 +49,8 @@ class LearningCurve(Result):
         divided by the number of samples M, ``power (mode[, output])`` of the targets in each mode,
         and ``alignment (mode[, output])``, the fraction of it in the first modes.
         ``leave_one_out ([output])`` and ``cross_validation ([output])`` of all samples.
-        Entries that are not known are NaN: training errors of more than M − 1 samples, and standard
-        errors of fewer than 32.
+        Training errors and measured ones of more than M − 1 samples are NaN. What is not known
+        at all is left out, such as standard errors from fewer than 32 samples.
     """
 
     data: xarray.Dataset
@@ -68,7 +68,8 @@ class LearningCurve(Result):
     @property
     def mse_train(self) -> np.ndarray:
         """Mean squared error on the training set, ([time,] size[, output])."""
-        return self.data["mse_train"].values
+        known = self.data.get("mse_train")
+        return np.full_like(self.mse_test, np.nan) if known is None else known.values
 
     @property
     def extrapolated_from(self) -> int:
@@ -203,7 +204,8 @@ def learning_curve(
     where the equation for M → ∞, applied to the same kernel, is 11 % low at n = 600. It is
     asymptotic in n: of ten samples or fewer errors are right to a third. Without a ridge, near
     n = rank K, where the error diverges, it is only qualitatively right. Training errors that are
-    a small fraction of the targets' power are right to a third as well.
+    a small fraction of the targets' power are right to a third as well. A curve with a peak is no
+    power law, and cannot be extrapolated: pass a ridge.
 
     Examples
     --------
@@ -255,9 +257,14 @@ def _kernel_of(net: Any, x: Any, kind: str, mask: Any, param: Any) -> tuple[np.n
         rows = training_inputs(x)
         matrix, _ = matrices(net, masked("mask", mask, rows), KERNELS[kind], param)
         return matrix.astype(np.float64), f"{kind.upper()} of {net!r}"
-    for name, value in (("x", x), ("mask", mask), ("param", param)):
+    if x is not None:
+        raise InvalidInput(
+            "net: wanted a network such as lg.mlp(1, 'relu'), or a kernel (sample, sample) and no "
+            f"x, got {shown(net)}."
+        )
+    for name, value in (("mask", mask), ("param", param)):
         if value is not None:
-            raise InvalidInput(f"{name}: belongs to a network, and a kernel matrix is given.")
+            raise InvalidInput(f"{name}: is only used with a network; a kernel matrix is given.")
     matrix = square_kernel("net", net).astype(np.float64)
     if matrix.ndim != 2:
         raise InvalidInput(
@@ -309,7 +316,8 @@ def _dataset(
     out = ("output",) if several else ()
     lead = ("time",) if np.ndim(times) else ()
     keep = (slice(None) if lead else 0, ..., slice(None) if several else 0)
-    variables: dict[str, Any] = {k: ((*lead, "size", *out), a[keep]) for k, a in arrays.items()}
+    known = {name: values for name, values in arrays.items() if np.isfinite(values).any()}
+    variables: dict[str, Any] = {k: ((*lead, "size", *out), a[keep]) for k, a in known.items()}
     for name in ("leave_one_out", "cross_validation"):
         variables[name] = (out, alone[name] if several else alone[name][0])
     power = alone["power"] if several else alone["power"][:, 0]

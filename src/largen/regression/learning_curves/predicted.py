@@ -11,7 +11,8 @@ from largen.regression.learning_curves.extrapolation import FEWEST, anchors, pow
 from largen.regression.learning_curves.mean_squares import mean_squares
 from largen.regression.learning_curves.pool import Pool, pool_of
 
-_HALVINGS = 3
+_HALVINGS = 3  # ways in which samples are halved
+_MANY = 2000  # samples from which two are enough, for the sake of time
 
 
 class Predicted(NamedTuple):
@@ -41,14 +42,15 @@ def predict(
     if M < 2 * FEWEST:
         return Predicted(test, np.full_like(test, np.nan), train)
     square = np.zeros_like(test)
-    for _ in range(_HALVINGS):
+    halvings = _HALVINGS if M < _MANY else 2
+    for _ in range(halvings):
         order = rng.permutation(M)
         halves = []
         for rows in (order[: M // 2], order[M // 2 :]):
             half = pool_of(kernel[np.ix_(rows, rows)], y[rows], pool.noise)
             halves.append(_curve(half, sizes, times, ridge)[0])
-        square += (halves[0] - halves[1]) ** 2 / 4 / _HALVINGS
-        distant = (halves[0] / 2 + halves[1] / 2 - test) ** 2 / _HALVINGS
+        square += (halves[0] - halves[1]) ** 2 / 4 / halvings
+        distant = (halves[0] / 2 + halves[1] / 2 - test) ** 2 / halvings
         square += distant * (np.asarray(sizes) >= M)[:, None]
     return Predicted(test, np.sqrt(square), train)
 
