@@ -11,9 +11,9 @@ from largen.architectures import Layer
 from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
-from largen.kernels.masked import masked
+from largen.kernels.masked import Masked, masked
 from largen.parameterizations import Parameterization
-from largen.regression.checks import training_inputs, training_targets
+from largen.regression.checks import check_lazy, training_inputs, training_targets
 from largen.regression.early_stopping import training_times
 from largen.regression.gaussian_process import matrices
 from largen.regression.kernel_rows import check_positive, square_kernel
@@ -217,8 +217,8 @@ def learning_curve(
     (True, 200)
     """
     one_of("kernel", kernel, KERNELS)
-    matrix, words = _kernel_of(net, x, kernel, mask, param)
-    M = len(matrix)
+    samples = _samples_of(net, x, mask, param)
+    M = len(samples.x if isinstance(samples, Masked) else samples)
     if M < 2:
         raise InvalidInput(f"x: wanted at least 2 samples, got {M}.")
     if y is None:
@@ -228,7 +228,12 @@ def learning_curve(
     sizes = _sizes(sizes, M)
     sigma2, delta = real("noise", noise, at_least=0.0), real("ridge", ridge, at_least=0.0)
     draws, times = integer("measure", measure, at_least=0), _times(time)
-    rng = generator(key)
+    rng, words = generator(key), "a given kernel"
+    if isinstance(samples, Masked):
+        matrix = matrices(net, samples, KERNELS[kernel], param)[0].astype(np.float64)
+        words = f"{kernel.upper()} of {net!r}"
+    else:
+        matrix = samples
     pool = pool_of(matrix, columns, sigma2)
     found = predict(pool, matrix, columns, sizes, np.atleast_1d(times), delta, rng)
     arrays = dict(zip(("mse_test", "mse_test_error", "mse_train"), found, strict=True))
@@ -249,14 +254,13 @@ def learning_curve(
     return LearningCurve(_dataset(sizes, times, targets.ndim == 2, arrays, alone, given))
 
 
-def _kernel_of(net: Any, x: Any, kind: str, mask: Any, param: Any) -> tuple[np.ndarray, str]:
-    """Return the kernel of all samples in float64, and what it is."""
+def _samples_of(net: Any, x: Any, mask: Any, param: Any) -> Masked | np.ndarray:
+    """Return the samples of a network, or the kernel that is given, in float64."""
     if isinstance(net, Layer):
         if x is None:
             raise InvalidInput("x: wanted the samples, got None.")
-        rows = training_inputs(x)
-        matrix, _ = matrices(net, masked("mask", mask, rows), KERNELS[kind], param)
-        return matrix.astype(np.float64), f"{kind.upper()} of {net!r}"
+        check_lazy(param)
+        return masked("mask", mask, training_inputs(x))
     if x is not None:
         raise InvalidInput(
             "net: wanted a network such as lg.mlp(1, 'relu'), or a kernel (sample, sample) and no "
@@ -272,7 +276,7 @@ def _kernel_of(net: Any, x: Any, kind: str, mask: Any, param: Any) -> tuple[np.n
             f"kernel of shape {matrix.shape}, whose outputs are coupled."
         )
     check_positive("net", matrix)
-    return matrix, "a given kernel"
+    return matrix
 
 
 def _sizes(sizes: Any, M: int) -> list[int]:
