@@ -38,6 +38,7 @@ RESULTS = {
     "KernelSolution": ("solve_kernel", False, True),
     "Kernels": ("kernel", True, True),
     "LayerRates": ("layer_learning_rates", True, True),
+    "LearningCurve": ("learning_curve", True, False),
     "LearningRateCurve": ("learning_rate_curve", True, False),
     "LogLikelihood": ("log_likelihood", False, False),
     "MeasuredExponents": ("measure_exponents", True, False),

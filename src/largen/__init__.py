@@ -146,6 +146,7 @@ if TYPE_CHECKING:
         fit_likelihood,
         flow_posterior,
         flow_posterior_from_kernel,
+        learning_curve,
         log_likelihood,
         optimal_learning_rate,
         posterior,
@@ -199,7 +200,7 @@ _ROOMS = {
     "parameterizations": "Parameterization abc adam classify complete_p depth_mup from_reference "
     "gd gradient_flow langevin mean_field mup ntk rmsprop scaling scaling_class sgd standard",
     "regression": "critical_learning_rate fit_cross_validation fit_likelihood flow_posterior "
-    "flow_posterior_from_kernel log_likelihood optimal_learning_rate posterior "
+    "flow_posterior_from_kernel learning_curve log_likelihood optimal_learning_rate posterior "
     "posterior_from_kernel ridge_test_error time_scales",
     "regression.estimators": "KernelFlowClassifier KernelFlowRegressor NNGPClassifier "
     "NNGPRegressor NTKClassifier NTKRegressor",

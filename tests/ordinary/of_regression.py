@@ -128,6 +128,19 @@ def fit_cross_validation(s: Setting) -> object:
     return found
 
 
+@call("learning_curve", takes=with_tangents, needs="singular tangent")
+def learning_curve(s: Setting) -> object:
+    """The leave-one-out error is that of refits, for as many samples as there are."""
+    ridge = _noise(s, 1)
+    found = lg.learning_curve(s.net, s.x, s.y, ridge=ridge, sizes=[1, SAMPLES - 1], **s.options)
+    inverse = np.linalg.inv(s.kernels[1] + ridge * np.eye(SAMPLES))
+    want = np.mean((inverse @ s.plain_y.reshape(SAMPLES, -1)).T ** 2 / np.diag(inverse) ** 2, 1)
+    near("leave one out", np.atleast_1d(found.data["leave_one_out"]), want,
+         100 * _rounding(s, s.kernels[1] + ridge * np.eye(SAMPLES)), _targets(s) ** 2)  # fmt: skip
+    assert (found.mse_test >= 0).all()
+    return found.mse_test
+
+
 @call("low_rank_posterior", takes=with_kernels, needs="singular")
 def low_rank_posterior(s: Setting) -> object:
     """With all samples as landmarks it is the posterior itself."""

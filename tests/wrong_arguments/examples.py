@@ -343,6 +343,9 @@ def examples() -> dict[str, Example]:
         "layer_learning_rates": Example(
             lg.layer_learning_rates, {"net": net(), "x": X, "width": 10}
         ),
+        "learning_curve": Example(
+            lg.learning_curve, {**fit, "sizes": [1], "ridge": 0.1, "measure": 2, "key": 0}
+        ),
         "learning_rate_curve": Example(
             lg.learning_rate_curve, {"run": run(), "rates": [0.1, 0.2], "width": 4, "seeds": 2}
         ),

@@ -6,6 +6,7 @@ from largen.plots.criticality import edge_figure, phase_figure, propagation_figu
 from largen.plots.exponents import exponents_figure
 from largen.plots.large_steps import catapult_diagram_figure, catapult_figure
 from largen.plots.layer_exponents import layer_exponents_figure
+from largen.plots.learning_curves import learning_curve_figure
 from largen.plots.learning_rates import learning_rate_figure
 from largen.plots.panels import placed_in
 from largen.plots.plan_factors import plan_figure
@@ -30,6 +31,7 @@ __all__ = [
     "exponents_figure",
     "figure_of",
     "layer_exponents_figure",
+    "learning_curve_figure",
     "learning_rate_figure",
     "phase_figure",
     "placed_in",

@@ -10,6 +10,7 @@ from largen.regression.given_kernels import (
     flow_posterior_from_kernel,
     posterior_from_kernel,
 )
+from largen.regression.learning_curves import LearningCurve, learning_curve
 from largen.regression.likelihood import LogLikelihood, log_likelihood
 from largen.regression.rates import (
     TimeScales,
@@ -23,6 +24,7 @@ __all__ = [
     "CrossValidationFit",
     "FlowPosterior",
     "KernelPosterior",
+    "LearningCurve",
     "LikelihoodFit",
     "LogLikelihood",
     "Posterior",
@@ -34,6 +36,7 @@ __all__ = [
     "fit_likelihood",
     "flow_posterior",
     "flow_posterior_from_kernel",
+    "learning_curve",
     "log_likelihood",
     "optimal_learning_rate",
     "posterior",

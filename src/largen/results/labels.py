@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     import xarray
 
 LONG_NAMES = {
+    "alignment": "fraction of the targets' power in the first modes",
+    "cross_validation": "mean squared error by generalised cross-validation",
+    "eigenvalue": "eigenvalue of the kernel over the number of samples",
+    "leave_one_out": "leave-one-out mean squared error",
+    "measured_test": "mean squared error outside of the training set, measured",
+    "measured_train": "mean squared error on the training set, measured",
+    "mse_test": "mean squared error outside of the training set",
+    "mse_train": "mean squared error on the training set",
+    "power": "mean square of the targets in a mode",
+    "size": "number of training samples",
     "A": "response function A of the features",
     "B": "response function B of the gradients",
     "bias_std": "standard deviation of the biases",

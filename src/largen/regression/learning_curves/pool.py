@@ -1,0 +1,64 @@
+"""The eigenmodes of a kernel over a pool of samples, and targets in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+_ROUNDING = 4  # times the number of samples and the spacing of floats: eigenvalues that are zero
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The eigendecomposition K = U diag(w) Uᵀ of the kernel of M samples, and their targets.
+
+    Attributes
+    ----------
+    values
+        w_k ≥ 0, decreasing, (mode,).
+    vectors
+        U, (sample, mode).
+    amplitudes
+        Uᵀy, (mode, output).
+    noise
+        σ², the variance of additional noise of the targets.
+    """
+
+    values: np.ndarray
+    vectors: np.ndarray
+    amplitudes: np.ndarray
+    noise: float
+
+    @property
+    def size(self) -> int:
+        """M."""
+        return len(self.values)
+
+    @cached_property
+    def rank(self) -> int:
+        """The number of modes with w_k > 0."""
+        return int((self.values > 0).sum())
+
+    @cached_property
+    def squares(self) -> np.ndarray:
+        """The squares of U, (sample, mode)."""
+        return self.vectors**2
+
+    def unlearned(self, mu: Any) -> np.ndarray:
+        """Return μ/(w + μ), (..., mode); 1 for modes with w = 0, also at μ = 0."""
+        mu = np.asarray(mu)[..., None]
+        return np.where(self.values > 0, mu / np.where(self.values > 0, self.values + mu, 1), 1)
+
+
+def pool_of(kernel: np.ndarray, y: np.ndarray, noise: float = 0.0) -> Pool:
+    """Return the decomposition of a kernel (sample, sample) with targets (sample, output).
+
+    Eigenvalues that are not above rounding errors are set to 0.
+    """
+    values, vectors = np.linalg.eigh(kernel)
+    values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+    least = _ROUNDING * len(values) * np.finfo(float).eps * max(values[0], 0.0)
+    return Pool(np.where(values > least, values, 0.0), vectors, vectors.T @ y, noise)

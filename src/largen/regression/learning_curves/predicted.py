@@ -1,0 +1,76 @@
+"""Predicted curves, with standard errors from halves of the samples."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from largen.interrupts import check
+from largen.regression.learning_curves.extrapolation import FEWEST, anchors, power_law
+from largen.regression.learning_curves.mean_squares import mean_squares
+from largen.regression.learning_curves.pool import Pool, pool_of
+
+_HALVINGS = 3  # ways in which samples are halved
+_MANY = 2000  # samples from which two are enough, for the sake of time
+
+
+class Predicted(NamedTuple):
+    """Errors outside of the training set with standard errors, and on it, (time, size, output)."""
+
+    test: np.ndarray
+    test_error: np.ndarray
+    train: np.ndarray
+
+
+def predict(
+    pool: Pool,
+    kernel: np.ndarray,
+    y: np.ndarray,
+    sizes: list[int],
+    times: np.ndarray,
+    ridge: float,
+    rng: np.random.Generator,
+) -> Predicted:
+    """Return the curve of a pool, whose kernel (sample, sample) and targets are given as well.
+
+    A mean over M samples has the variance of half the difference of the means of two halves. Where
+    the curve is extrapolated, the squared distance of the halves' mean from it is added.
+    """
+    test, train = _curve(pool, sizes, times, ridge)
+    M = pool.size
+    if M < 2 * FEWEST:
+        return Predicted(test, np.full_like(test, np.nan), train)
+    square = np.zeros_like(test)
+    halvings = _HALVINGS if M < _MANY else 2
+    for _ in range(halvings):
+        order = rng.permutation(M)
+        halves = []
+        for rows in (order[: M // 2], order[M // 2 :]):
+            half = pool_of(kernel[np.ix_(rows, rows)], y[rows], pool.noise)
+            halves.append(_curve(half, sizes, times, ridge)[0])
+        square += (halves[0] - halves[1]) ** 2 / 4 / halvings
+        distant = (halves[0] / 2 + halves[1] / 2 - test) ** 2 / halvings
+        square += distant * (np.asarray(sizes) >= M)[:, None]
+    return Predicted(test, np.sqrt(square), train)
+
+
+def _curve(
+    pool: Pool, sizes: list[int], times: np.ndarray, ridge: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return errors outside and on the training set, (time, size, output)."""
+    shape = (len(times), len(sizes), pool.amplitudes.shape[1])
+    test, train = np.empty(shape), np.full(shape, np.nan)
+    for i, time in enumerate(times):
+        for j, n in enumerate(sizes):
+            if n < pool.size:
+                check()
+                test[i, j], train[i, j] = mean_squares(pool, n, ridge, time)
+        if max(sizes) >= pool.size:
+            at = anchors(pool.size)
+            known = np.array([mean_squares(pool, n, ridge, time).outside for n in at])
+            law = power_law(at, known)
+            for j, n in enumerate(sizes):
+                if n >= pool.size:
+                    test[i, j] = law.at(n)
+    return test, train
