@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import distinct, panels, shades, style
+from largen.plots.panels import panels
+from largen.plots.style import distinct, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -32,7 +33,7 @@ def learning_curve_figure(data: xarray.Dataset) -> Figure:
     )
     colours = shades(len(times)) if several else [distinct(0)]
     with style():
-        figure, axes = panels(1, 2)
+        figure, axes = panels(1, 2, ("errors", "alignment"))
         left, right = axes[0]
         for colour, i in zip(colours, times, strict=True):
             at = mean.isel(time=i) if several else mean
