@@ -103,12 +103,14 @@ def many_samples(how, net, data):
     x, x_test, y = (data[name] for name in ("x", "x_test", "y"))
 
     def by_landmarks():
-        given = lg.low_rank_posterior(net, x, y, noise=0.1, landmarks=1000)
+        given = lg.regression.large.low_rank_posterior(net, x, y, noise=0.1, landmarks=1000)
         return {"mean": given.predict(x_test).mean}
 
     def by_conjugate_gradients():
-        found = lg.solve_kernel(lg.nngp(net, x), y, noise=0.1, rank=300, rtol=1e-4)
-        return {"mean": lg.nngp(net, x_test, x) @ found.weights}
+        found = lg.regression.large.solve_kernel(
+            lg.nngp_kernel(net, x), y, noise=0.1, rank=300, rtol=1e-4
+        )
+        return {"mean": lg.nngp_kernel(net, x_test, x) @ found.weights}
 
     return by_landmarks if how == "low_rank" else by_conjugate_gradients
 

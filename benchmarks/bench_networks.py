@@ -57,7 +57,7 @@ def training(hidden_layers, sizes):
 def tangent_kernel(width=512, inputs=784, samples=100):
     """Milliseconds of the NTK of three hidden layers."""
     net = lg.mlp(3, "relu")
-    network = lg.finite_network(net, lg.ntk(), width=width, inputs=inputs)
+    network = lg.networks.finite_network(net, lg.ntk(), width=width, inputs=inputs)
     x = np.random.default_rng(0).normal(size=(samples, inputs)).astype(np.float32)
     params, x = jax.device_put((network.init(0), x))
 
@@ -67,7 +67,7 @@ def tangent_kernel(width=512, inputs=784, samples=100):
         rows = [leaf.reshape(samples, -1) for leaf in jax.tree.leaves(jacobian)]
         return sum(jnp.matmul(row, row.T) for row in rows)
 
-    structured, _ = seconds(lambda: lg.empirical_ntk(net, params, x), repeat=20)
+    structured, _ = seconds(lambda: lg.networks.empirical_ntk(net, params, x), repeat=20)
     dense, _ = seconds(from_jacobian, params)
     print(
         f"\nNTK, 3 hidden layers, N={width}, D={inputs}, {samples} samples: "

@@ -43,7 +43,7 @@ def by_largen(form, hidden, padding, x):
     layers = [lg.Conv((3, 3), padding=padding, weight_std=W_STD, bias_std=B_STD)]
     layers = [*layers, lg.Activation("relu")] * hidden
     if form == "pairs":
-        layers.append(lg.AvgPool((1, 1)))
+        layers.append(lg.layers.AvgPool((1, 1)))
     net = lg.serial(*layers, lg.GlobalAvgPool(), lg.Dense())
     with jax.enable_x64(True):
         x = jax.numpy.asarray(x)

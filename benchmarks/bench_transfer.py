@@ -55,7 +55,7 @@ def trained(
         depths=depths,
         schemes=[scheme],
         seeds=seeds,
-        folder=folder / "cells",
+        checkpoint=folder / "cells",
     )
 
 

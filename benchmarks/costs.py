@@ -56,7 +56,9 @@ def solve_lazy(seed: int) -> lg.Trajectory:
     return lg.solve(run)
 
 
-def solve_endless(param: lg.Parameterization, rtol: float) -> Callable[[int], lg.Trajectory]:
+def solve_endless(
+    param: lg.scaling.Parameterization, rtol: float
+) -> Callable[[int], lg.Trajectory]:
     def call(seed: int) -> lg.Trajectory:
         net, steps = lg.residual_mlp(math.inf, "tanh"), 10
         run = lg.Run(net, param, data(4, seed), optimizer=lg.gd(0.3), steps=steps)
@@ -66,7 +68,7 @@ def solve_endless(param: lg.Parameterization, rtol: float) -> Callable[[int], lg
 
 
 def corrections(seed: int) -> Any:
-    return lg.width_corrections(lg.mlp(3, "tanh"), inputs(4, seed=seed), width=100)
+    return lg.finite_width.width_corrections(lg.mlp(3, "tanh"), inputs(4, seed=seed), width=100)
 
 
 def train(width: int, seeds: int) -> Callable[[int], lg.Trajectory]:

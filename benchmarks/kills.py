@@ -68,7 +68,9 @@ def deep(folder):
 def stored(folder, jobs=1):
     """Some hundred blocks of a kernel."""
     x = np.random.default_rng(0).normal(size=(1200, 10))
-    found = lg.stored_kernel(folder / "kernel", lg.mlp(4, "relu"), x, block=80, jobs=jobs)
+    found = lg.regression.large.stored_kernel(
+        folder / "kernel", lg.mlp(4, "relu"), x, block=80, jobs=jobs
+    )
     return digest(found["nngp"][:], found["ntk"][:])
 
 

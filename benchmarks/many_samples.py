@@ -96,14 +96,20 @@ def measure(method, samples, path, landmarks, noise, rtol, folder):
     if method == "exact":
         mean = lg.posterior(NET, x, y, kind="ntk-gp", noise=noise).predict(x_test).mean
     elif method == "low rank":
-        given = lg.low_rank_posterior(NET, x, y, kind="ntk-gp", noise=noise, landmarks=landmarks)
+        given = lg.regression.large.low_rank_posterior(
+            NET, x, y, kind="ntk-gp", noise=noise, landmarks=landmarks
+        )
         mean = given.predict(x_test).mean
     else:
-        found = lg.solve_kernel(
-            lg.kernel_operator(NET, x, block=4096), y, noise=noise, rank=landmarks, rtol=rtol,
+        found = lg.regression.large.solve_kernel(
+            lg.regression.large.kernel_operator(NET, x, block=4096), y, noise=noise,
+            rank=landmarks, rtol=rtol,
             checkpoint=None if folder is None else folder / f"{samples}.npz", progress=note,
         )  # fmt: skip
-        mean, steps = lg.kernel_operator(NET, x_test, x, block=4096) @ found.weights, found.steps
+        mean, steps = (
+            lg.regression.large.kernel_operator(NET, x_test, x, block=4096) @ found.weights,
+            found.steps,
+        )
         parts = products[-1][0] / (found.steps + 1)
         if len(products) > 1:
             of_product = (products[-1][1] - products[0][1]) / (len(products) - 1) * parts

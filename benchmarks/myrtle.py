@@ -23,7 +23,7 @@ import largen as lg
 
 CRITICAL, RELU = {"weight_std": 2**0.5, "bias_std": 0.1}, lg.Activation("relu")
 BLOCK = [lg.Conv((3, 3), **CRITICAL), RELU]
-POOL = lg.AvgPool((2, 2))
+POOL = lg.layers.AvgPool((2, 2))
 NETWORKS = {
     "fully connected": lg.serial(lg.Flatten(), *[lg.Dense(**CRITICAL), RELU] * 3, lg.Dense()),
     "Myrtle-like": lg.serial(
@@ -51,7 +51,7 @@ def stored(folder, net, *x):
         seen.append((done, total, time.process_time()))
         print(f"    {done} of {total} blocks", flush=True)
 
-    group = lg.stored_kernel(folder, net, *x, block=BLOCK_OF, progress=note)
+    group = lg.regression.large.stored_kernel(folder, net, *x, block=BLOCK_OF, progress=note)
     total, every = seen[0][1], len(seen)
     return group, (every - (seen[0][0] > 1), total), time.process_time() - begin
 
@@ -73,7 +73,7 @@ def rows(name, x, y, x_test, y_test, folder):
     for kind in ("nngp", "ntk"):
         matrix = own[kind][:].astype(np.float64)
         noise = 1e-3 * np.mean(np.diagonal(matrix))
-        found = lg.posterior_from_kernel(matrix, np.eye(10)[y] - 0.1, noise=noise)
+        found = lg.regression.posterior_from_kernel(matrix, np.eye(10)[y] - 0.1, noise=noise)
         mean = found.predict(cross[kind][:].astype(np.float64)).mean
         share = np.mean(np.argmax(mean, axis=1) == y_test)
         error = (share * (1 - share) / len(x_test)) ** 0.5

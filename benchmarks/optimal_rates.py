@@ -76,7 +76,7 @@ def computed(name: str, data: lg.Dataset, network: str) -> Iterator[dict[str, An
     """Yield one row for each width and kind of loss, the limit first."""
     net, param, of_limit, exponents = CASES[network]
     kernel = lg.ntk_kernel(net, data.x_train, param=param)
-    unit = lg.critical_learning_rate(kernel) / 2
+    unit = lg.regression.critical_learning_rate(kernel) / 2
     run = lg.Run(net, param, data, optimizer=lg.gd(unit), steps=STEPS)
     rates = unit * 2.0 ** (np.array(exponents) / 4)
     for width in (np.inf, *WIDTHS):

@@ -100,10 +100,10 @@ def table(rows):
 
 
 def in_jax():
-    lg.tangent_kernel(lambda w, x: x @ w, np.ones(3), np.eye(3))
+    lg.networks.ntk_of_function(lambda w, x: x @ w, np.ones(3), np.eye(3))
     for name, f, params, x in cases():
         params, x = jax.device_put((params, x))
-        ours = seconds(lambda f=f, p=params, x=x: lg.tangent_kernel(f, p, x))
+        ours = seconds(lambda f=f, p=params, x=x: lg.networks.ntk_of_function(f, p, x))
         kernel = products(f)
         yield name, ours, seconds(lambda k=kernel, p=params, x=x: k(p, x))
 

@@ -112,7 +112,9 @@ def kernel_of_infinite_depth() -> Rows:
     def ntk_of_networks(width, depth):
         finite = lg.residual_mlp(depth, "tanh")
         return np.asarray(
-            lg.monte_carlo_kernel(finite, x, width=width, draws=SEEDS, key=5, param=param).ntk
+            lg.networks.monte_carlo_kernel(
+                finite, x, width=width, draws=SEEDS, key=5, param=param
+            ).ntk
         )
 
     work = measured(lambda: np.asarray(lg.kernel(net, x, param=param).ntk), reference)

@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 
-import largen as lg
+from largen._rooms import addresses
 from largen.bibliography import references
 
+ADDRESSES = addresses()
 ROOT = Path(__file__).parents[1]
 SOURCES, TESTS = ROOT / "src" / "largen", ROOT / "tests"
 
@@ -68,16 +70,18 @@ class Place:
 
     @property
     def public(self) -> str | None:
-        """The name in the flat namespace of the object itself, or of the class of a method."""
+        """The public address of the object itself, or of the class of a method."""
         owner = self.name.partition(".")[0]
-        found = getattr(lg, owner, None) if owner in lg.__all__ else None
-        return owner if getattr(found, "__module__", None) == self.module else None
+        where = ADDRESSES.get(owner)
+        found = resolve_name(where) if where else None
+        return where if getattr(found, "__module__", None) == self.module else None
 
     @property
     def shown(self) -> str:
         """A link to the reference, or the name within the package."""
         if self.public:
-            return f"{{py:obj}}`lg.{self.name} <largen.{self.public}>`"
+            address = self.public.removesuffix(self.name.partition(".")[0]) + self.name
+            return f"{{py:obj}}`{address.replace('largen', 'lg', 1)} <{self.public}>`"
         return f"`{'.'.join(filter(None, (self.module.removeprefix('largen.'), self.name)))}`"
 
 

@@ -19,9 +19,20 @@ GROUPS = {
     "finite_width": "Finite width at initialisation",
     "experiments": "Comparison and measurement",
 }
-# Public modules whose names are not all in the flat namespace.
+# Rooms, with the names that are not at the top as well.
 MODULES = {
+    "layers": "Layers",
+    "optimizers": "Optimizers",
+    "scaling": "Scaling with width and depth",
+    "losses": "Losses",
+    "networks": "Finite networks and kernels of any function",
     "theories": "Theories and their options",
+    "training": "Training",
+    "kernels": "Kernels of constants and by draws",
+    "regression": "Regression",
+    "regression.large": "Regression on many samples",
+    "criticality": "Criticality",
+    "finite_width": "Finite width at initialisation",
     "expectations": "Expectations of activations",
     "transfer.torch": "Transfer for PyTorch",
     "transfer.jax": "Transfer for JAX",
@@ -43,7 +54,7 @@ def table(names: list[str]) -> list[str]:
 
 
 def names_of(module: str) -> list[str]:
-    """Return the public names of a module that are not those of the flat namespace."""
+    """Return the public names of a room that are not at the top."""
     found = importlib.import_module(f"largen.{module}")
     defined = [
         name
@@ -59,7 +70,7 @@ def main() -> None:
     names = sorted(set(lg.__all__) - {"__version__"}, key=str.lower)
     rooms = {name: room_of(name) for name in names}
     groups = {room: GROUPS.get(room, room.capitalize()) for room in [*GROUPS, *rooms.values()]}
-    page = ["# Reference", "", "Every public name of `largen`, and of its public modules.", ""]
+    page = ["# Reference", "", "Every public name: those at the top, and those in rooms.", ""]
     for room, title in groups.items():
         members = [f"largen.{name}" for name in names if rooms[name] == room]
         page += [f"## {title}", "", *table(members)] if members else []

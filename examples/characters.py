@@ -65,7 +65,7 @@ def transfer(
         schemes=list(schemes),
         optimizer="adam",
         schedule=warmup_cosine(steps, warmup=steps // 10),
-        folder=folder,
+        checkpoint=folder,
     )
 
 

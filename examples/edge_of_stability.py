@@ -37,7 +37,7 @@ NET = lg.mlp(1, "tanh")
 def sharpness(found: lg.Trajectory, rate: float) -> np.ndarray:
     """Return the rate times λ/P at each recorded step, (record,)."""
     kernels = found.ntk if found.ntk.ndim == 3 else found.ntk[0]  # of one network
-    return np.array([2 * rate / lg.critical_learning_rate(kernel) for kernel in kernels])
+    return np.array([2 * rate / lg.regression.critical_learning_rate(kernel) for kernel in kernels])
 
 
 # %%
@@ -55,7 +55,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
 
     data = digits(options.samples, 1)
-    critical = lg.critical_learning_rate(lg.ntk_kernel(NET, data.x_train))
+    critical = lg.regression.critical_learning_rate(lg.ntk_kernel(NET, data.x_train))
     every = max(options.steps // 100, 1)
     at = list(range(0, options.steps + 1, every))
     recorded = {"record": ["ntk"], "record_at": at, "progress": False}

@@ -34,7 +34,9 @@ def task(train: int = 24, test: int = 100) -> lg.Dataset:
     return lg.Dataset(data.x_train[order], data.y_train[order], data.x_test, data.y_test)
 
 
-def run_of(net: lg.Layer, param: lg.Parameterization, *, lr=0.5, steps=60, samples=(24, 100)):
+def run_of(
+    net: lg.layers.Layer, param: lg.scaling.Parameterization, *, lr=0.5, steps=60, samples=(24, 100)
+):
     """Return gradient descent on the task."""
     return lg.Run(net, param, task(*samples), optimizer=lg.gd(lr), steps=steps)
 
@@ -51,7 +53,7 @@ def kernels(folder: Path, width: int = 2048, seeds: int = 4, steps: int = 60, sa
     """Draw the feature kernels of theory and networks."""
     run = run_of(lg.mlp(3, "tanh"), lg.mean_field(2.0), steps=steps, samples=samples)
     limit = lg.solve(run, rtol=1e-2)
-    nets = lg.train(run, width=width, seeds=seeds, key=0, record=["features"])
+    nets = lg.train(run, width=width, seeds=seeds, key=0, record=["feature_kernel"])
     with style():
         figure, axes = panels(3, 4)
         for layer, row in enumerate(axes):

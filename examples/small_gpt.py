@@ -40,12 +40,12 @@ def windows(context: int, stride: int) -> lg.Dataset:
     return lg.Dataset(lg.with_positions(inputs), codes[places + 1])
 
 
-def gpt(blocks: int, perceptrons: bool = False, key_size: int | None = None) -> lg.Layer:
+def gpt(blocks: int, perceptrons: bool = False, key_size: int | None = None) -> lg.layers.Layer:
     """Return a causal transformer whose blocks read the normalised stream."""
     if key_size is None:
         attention = lg.QKVAttention(logit_scale=4.0, causal=True)
     else:
-        attention = lg.MultiHeadAttention(key_size=key_size, causal=True)
+        attention = lg.layers.MultiHeadAttention(key_size=key_size, causal=True)
     block = [lg.Residual(lg.serial(lg.RMSNorm(), attention, lg.Dense()))]
     if perceptrons:
         hidden = (lg.Dense(), lg.Activation("gelu"), lg.Dense())

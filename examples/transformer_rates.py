@@ -47,18 +47,18 @@ def strips(samples: int) -> lg.Dataset:
 # %%
 def transformer(
     blocks: int, heads: int = 1, key_size: int | None = None, *, growing: bool = False
-) -> lg.Layer:
+) -> lg.layers.Layer:
     """Return a transformer that reads its stream behind the last block."""
     if key_size is None:
         attention = lg.QKVAttention(logit_scale=2.0, heads=heads)
     else:
         scale = 2.0 / key_size**0.5 if growing else 1.0
-        attention = lg.MultiHeadAttention(key_size=key_size, logit_scale=scale)
+        attention = lg.layers.MultiHeadAttention(key_size=key_size, logit_scale=scale)
     block = lg.Residual(lg.serial(lg.RMSNorm(), attention, lg.Dense()))
     return lg.serial(lg.Dense(), *[block] * blocks, lg.RMSNorm(), lg.GlobalAvgPool(), lg.Dense())
 
 
-def run_of(net: lg.Layer, samples: int, steps: int) -> lg.Run:
+def run_of(net: lg.layers.Layer, samples: int, steps: int) -> lg.Run:
     """Return the run whose rate is to be found."""
     return lg.Run(net, lg.complete_p(), strips(samples), optimizer=lg.gd(1.0), steps=steps)
 

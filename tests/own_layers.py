@@ -11,7 +11,7 @@ import jax
 import largen as lg
 from largen import networks
 from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.kernels.rules import rule as kernel_rule
 from largen.programs import operations
 
@@ -45,7 +45,7 @@ class FullSum(Affine):
         return () if space is not None else None
 
     def lower(self, program, value):
-        summed = lg.GlobalSumPool().lower(program, value)
+        summed = lg.layers.GlobalSumPool().lower(program, value)
         return self.lower_map(program, summed)
 
 
@@ -93,7 +93,7 @@ class HiddenTanh(Layer):
 
     def lower(self, program, value):
         scaled = program.add(operations.Sum((value,), (40.0,)))
-        return program.add(operations.Function((scaled,), activation("tanh")))
+        return program.add(operations.Function((scaled,), as_activation("tanh")))
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def draw(seed: int, *, most_layers: int = 3, networks: int = 48) -> Case:
     adaptive = layers == 1 and features_move and rng.integers(4) == 0
     rate = float(rng.uniform(0.1, 0.5))
     if adaptive:
-        optimizer = (lg.adam, lg.rmsprop)[rng.integers(2)](rate / 10)
+        optimizer = (lg.adam, lg.optimizers.rmsprop)[rng.integers(2)](rate / 10)
     else:
         kinds = (
             lambda: lg.gd(rate),

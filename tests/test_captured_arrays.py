@@ -47,7 +47,9 @@ def test_tangent_kernels(captured):
         loss(p)
 
     def answers(x):
-        return lg.tangent_kernel(lambda params, x: jnp.tanh(x @ params), np.arange(3.0), x)
+        return lg.networks.ntk_of_function(
+            lambda params, x: jnp.tanh(x @ params), np.arange(3.0), x
+        )
 
     same(answers(x), answers(x.copy()))
 

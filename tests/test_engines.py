@@ -100,10 +100,12 @@ def test_a_killed_worker_loses_its_block_only(engine, tmp_path):
     call = {"net": net, "x1": X, "block": 15, "jobs": 2}
     if engine.error_of_killed is not None:
         with pytest.raises(engine.error_of_killed):
-            lg.stored_kernel(tmp_path / "two", **call)
+            lg.regression.large.stored_kernel(tmp_path / "two", **call)
     log.write_text("")
-    two = lg.stored_kernel(tmp_path / "two", **call, progress=lambda *counts: seen.append(counts))
-    one = lg.stored_kernel(tmp_path / "one", net, X, block=15)
+    two = lg.regression.large.stored_kernel(
+        tmp_path / "two", **call, progress=lambda *counts: seen.append(counts)
+    )
+    one = lg.regression.large.stored_kernel(tmp_path / "one", net, X, block=15)
     assert seen[-1] == (10, 10)
     for name in ("nngp", "ntk"):
         np.testing.assert_array_equal(two[name][:], one[name][:])
@@ -129,10 +131,10 @@ def folder_filled(folder, kind, progress=None):
     """Return the arrays of a kernel of 28 blocks, or of a sweep of four cells."""
     given = {"jobs": 2, "progress": progress}
     if kind == "kernel":
-        found = lg.stored_kernel(folder, lg.mlp(1, "relu"), X, block=9, **given)
+        found = lg.regression.large.stored_kernel(folder, lg.mlp(1, "relu"), X, block=9, **given)
         return [found[name][:] for name in ("nngp", "ntk")]
     task, grid = digits_task(steps=12, batch_size=16), GRID | {"widths": [8, 12, 16, 24]}
-    data = sweep(ResidualMLP, task, **grid, folder=folder, **given).data
+    data = sweep(ResidualMLP, task, **grid, checkpoint=folder, **given).data
     return [data[name].values for name in sorted(map(str, data))]
 
 
@@ -190,10 +192,10 @@ def test_a_disk_that_fills_up_is_told_by_its_worker_and_gone_on_with(engine, tmp
 
     net = lg.mlp(1, activation)
     with pytest.raises(CannotWrite, match=f"cannot write '{folder}.*No space left"):
-        lg.stored_kernel(folder, net, X, block=15, jobs=2)
+        lg.regression.large.stored_kernel(folder, net, X, block=15, jobs=2)
     there = finished(folder)
     full.unlink()
-    found = lg.stored_kernel(folder, net, X, block=15, jobs=2)
+    found = lg.regression.large.stored_kernel(folder, net, X, block=15, jobs=2)
     now = finished(folder)
     assert len(there) < len(now) == 32
     assert {path: now[path] for path in there} == there

@@ -284,7 +284,7 @@ def test_what_nothing_tells_is_refused(name):
 def test_saved_runs_keep_the_digest_of_their_parameterization():
     """Digests as files had them when the field ``distributions`` was named ``laws``."""
     data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
-    param = lg.from_reference(
+    param = lg.scaling.from_reference(
         width=8, scaling="NTK", reference=lg.ntk().with_distribution("uniform")
     )
     run = lg.Run(lg.mlp(1), param, data, optimizer=lg.gd(0.1), steps=2)

@@ -227,7 +227,7 @@ def test_limits(name, monkeypatch):
 
 def test_kernels_of_networks(monkeypatch):
     def estimate():
-        return lg.monte_carlo_kernel(lg.mlp(1, "relu"), X[:3], width=8, draws=5, key=0)
+        return lg.networks.monte_carlo_kernel(lg.mlp(1, "relu"), X[:3], width=8, draws=5, key=0)
 
     long, short = of_any_length(monkeypatch, estimate)
     np.testing.assert_array_equal(long.ntk, short.ntk)
@@ -236,14 +236,16 @@ def test_kernels_of_networks(monkeypatch):
 
 
 DRAWN = {
-    "sample_kernels": lambda: lg.sample_kernels(
+    "sample_kernels": lambda: lg.finite_width.sample_kernels(
         lg.mlp(1, "relu"), X[:2], width=2**15, draws=70, key=0
     ),
     "sample_tangent_kernels": lambda: (
-        lg.sample_tangent_kernels(lg.mlp(1, "relu"), X[:2], width=2**12, draws=150, key=0).ntk
+        lg.finite_width.sample_tangent_kernels(
+            lg.mlp(1, "relu"), X[:2], width=2**12, draws=150, key=0
+        ).ntk
     ),
     "covariance_sde": lambda: (
-        lg.covariance_sde(
+        lg.finite_width.covariance_sde(
             np.eye(2), slopes=(0, -1), time=0.1, draws=2500, steps=3, key=0
         ).covariance
     ),
@@ -275,7 +277,7 @@ def test_fits_stop_between_two_evaluations(fit, monkeypatch):
 
     monkeypatch.setattr(fitting, "check", look_after_an_interrupt)
     with pytest.raises(KeyboardInterrupt):
-        getattr(lg, fit)(lg.mlp(1, "relu"), X[:6], X[:6, 0], noise=0.1)
+        getattr(lg.regression, fit)(lg.mlp(1, "relu"), X[:6], X[:6, 0], noise=0.1)
     assert reached == [fit, fit, "the look"]
 
 
@@ -291,7 +293,7 @@ def test_an_interrupt_that_was_swallowed_in_plain_numpy_is_raised_again(monkeypa
 
     monkeypatch.setattr(iterative, "check", look_after_a_callback)
     with pytest.raises(KeyboardInterrupt):
-        lg.solve_kernel(np.eye(4), X[:4, 0], noise=0.1)
+        lg.regression.large.solve_kernel(np.eye(4), X[:4, 0], noise=0.1)
     assert swallowed == ["raised at once"]
 
 
@@ -299,7 +301,9 @@ def test_blocks_on_disk_say_how_to_go_on(tmp_path):
     pytest.importorskip("zarr")
 
     def store():
-        return lg.stored_kernel(tmp_path / "kernel", lg.mlp(1, "relu"), X[:30], block=8)
+        return lg.regression.large.stored_kernel(
+            tmp_path / "kernel", lg.mlp(1, "relu"), X[:30], block=8
+        )
 
     stopped = interrupted(store, 3)
     assert f"blocks are in {tmp_path / 'kernel'}: the same call" in stopped.__notes__[0]
@@ -350,33 +354,33 @@ lg.solve(run)
 """,
     "monte_carlo_kernel": COMMON
     + """
-lg.monte_carlo_kernel(lg.mlp(3, "tanh"), x, width=512, draws=10**5, key=0)
+lg.networks.monte_carlo_kernel(lg.mlp(3, "tanh"), x, width=512, draws=10**5, key=0)
 """,
     "solve_kernel": """
 x = np.random.default_rng(0).normal(size=(4000, 10))
-K = lg.nngp(lg.mlp(1, "relu"), x)
+K = lg.nngp_kernel(lg.mlp(1, "relu"), x)
 print("segment", flush=True)
-lg.solve_kernel(K, x[:, 0], noise=1e-12, rank=3500, rtol=1e-140, max_steps=10**6)
+lg.regression.large.solve_kernel(K, x[:, 0], noise=1e-12, rank=3500, rtol=1e-140, max_steps=10**6)
 """,
     "sample_kernels": COMMON
     + """
-lg.sample_kernels(lg.mlp(3, "relu"), x[:3], width=64, draws=10**7, key=0)
+lg.finite_width.sample_kernels(lg.mlp(3, "relu"), x[:3], width=64, draws=10**7, key=0)
 """,
     "fit_likelihood": """
 x = np.random.default_rng(0).normal(size=(900, 10))
 print("segment", flush=True)
-lg.fit_likelihood(lg.mlp(5, "relu"), x, np.sin(3 * x[:, 0]), max_steps=10_000)
+lg.regression.fit_likelihood(lg.mlp(5, "relu"), x, np.sin(3 * x[:, 0]), max_steps=10_000)
 """,
     "response_functions": COMMON
     + """
 data = lg.Dataset(x[:8], x[:8, 0])
 run = lg.Run(lg.mlp(2, "tanh"), lg.mean_field(), data, optimizer=lg.gd(0.1), steps=30)
-lg.response_functions(run, replicates=500)
+lg.theories.response_functions(run, replicates=500)
 """,
     "stored_kernel": """
 import tempfile
 x = np.random.default_rng(0).normal(size=(6000, 10))
-lg.stored_kernel(tempfile.mkdtemp(), lg.mlp(9, "tanh"), x)
+lg.regression.large.stored_kernel(tempfile.mkdtemp(), lg.mlp(9, "tanh"), x)
 """,
     "sweep": """
 from largen.sweeps import Task, sweep

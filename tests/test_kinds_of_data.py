@@ -58,8 +58,8 @@ def test_integers_without_a_float_are_refused_and_a_truth_value_is_no_number():
 def test_pixels_are_numbers():
     images = (np.arange(16) % 7).reshape(1, 4, 4, 1)
     net = lg.serial(lg.Conv((3, 3)), lg.Activation("relu"), lg.Flatten(), lg.Dense())
-    pixels = lg.nngp(net, images.astype(np.uint8))
-    np.testing.assert_array_equal(pixels, lg.nngp(net, images.astype(float)))
+    pixels = lg.nngp_kernel(net, images.astype(np.uint8))
+    np.testing.assert_array_equal(pixels, lg.nngp_kernel(net, images.astype(float)))
 
 
 def test_classes_of_every_type():

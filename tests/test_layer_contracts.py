@@ -54,36 +54,40 @@ def rows(*layers: Layer, **options: Any) -> Example:
 EXAMPLES = {
     lg.Dense: rows(RELU),
     lg.Conv: Example((lg.Conv((2,), strides=2, bias_std=0.3), RELU, lg.Flatten()), (4, 2)),
-    lg.ConvTranspose: Example(
-        (CONV, RELU, lg.ConvTranspose((2,), strides=2), lg.Flatten()), (3, 2)
+    lg.layers.ConvTranspose: Example(
+        (CONV, RELU, lg.layers.ConvTranspose((2,), strides=2), lg.Flatten()), (3, 2)
     ),
-    lg.LocallyConnected: Example((lg.LocallyConnected((2,)), RELU, lg.Flatten()), (3, 2)),
+    lg.layers.LocallyConnected: Example(
+        (lg.layers.LocallyConnected((2,)), RELU, lg.Flatten()), (3, 2)
+    ),
     lg.Activation: rows(lg.Activation("tanh")),
     Serial: rows(lg.serial(RELU, DENSE)),
     Repeat: rows(lg.repeat(BRANCH, 2)),
     lg.Residual: rows(lg.Residual(BRANCH), RELU),
-    lg.Concatenate: rows(lg.Concatenate(BRANCH, WIDER)),
-    lg.Product: rows(lg.Product(DENSE, RELU)),
+    lg.layers.Concatenate: rows(lg.layers.Concatenate(BRANCH, WIDER)),
+    lg.layers.Product: rows(lg.layers.Product(DENSE, RELU)),
     lg.LayerNorm: rows(RELU, lg.LayerNorm()),
     lg.RMSNorm: rows(RELU, lg.RMSNorm(eps=0.1)),
-    lg.BatchNorm: rows(lg.BatchNorm(), kernels=False),
-    lg.Dropout: rows(RELU, lg.Dropout(0.2), networks=False),
-    lg.AvgPool: pooled(lg.AvgPool((2,))),
-    lg.SumPool: pooled(lg.SumPool((2,), strides=1)),
-    lg.Upsample: pooled(lg.Upsample((2,))),
-    lg.MaxPool: pooled(lg.MaxPool((2,)), kernels=False),
+    lg.layers.BatchNorm: rows(lg.layers.BatchNorm(), kernels=False),
+    lg.layers.Dropout: rows(RELU, lg.layers.Dropout(0.2), networks=False),
+    lg.layers.AvgPool: pooled(lg.layers.AvgPool((2,))),
+    lg.layers.SumPool: pooled(lg.layers.SumPool((2,), strides=1)),
+    lg.layers.Upsample: pooled(lg.layers.Upsample((2,))),
+    lg.layers.MaxPool: pooled(lg.layers.MaxPool((2,)), kernels=False),
     lg.GlobalAvgPool: Example((CONV, RELU, lg.GlobalAvgPool()), (4, 2)),
-    lg.GlobalSumPool: Example((CONV, RELU, lg.GlobalSumPool()), (4, 2)),
+    lg.layers.GlobalSumPool: Example((CONV, RELU, lg.layers.GlobalSumPool()), (4, 2)),
     lg.Flatten: pooled(RELU),
-    lg.SelfAttention: Example((WIDER, lg.SelfAttention(), lg.GlobalAvgPool()), (3, 2)),
-    lg.MultiHeadAttention: Example(
-        (WIDER, lg.MultiHeadAttention(mechanism="identity"), lg.GlobalAvgPool()), (3, 2)
+    lg.layers.SelfAttention: Example(
+        (WIDER, lg.layers.SelfAttention(), lg.GlobalAvgPool()), (3, 2)
+    ),
+    lg.layers.MultiHeadAttention: Example(
+        (WIDER, lg.layers.MultiHeadAttention(mechanism="identity"), lg.GlobalAvgPool()), (3, 2)
     ),
     lg.QKVAttention: Example((WIDER, lg.QKVAttention(causal=True), lg.GlobalAvgPool()), (3, 2)),
-    lg.Graph: rows(
-        lg.Graph({"a": (BRANCH, "x"), "b": (BRANCH, "a"), "s": ("sum", "x", "a", "b")}),
+    lg.layers.Graph: rows(
+        lg.layers.Graph({"a": (BRANCH, "x"), "b": (BRANCH, "a"), "s": ("sum", "x", "a", "b")}),
     ),
-    lg.Axes: Example((lg.Axes("CT"), CONV, RELU, lg.Flatten()), (2, 4)),
+    lg.layers.Axes: Example((lg.layers.Axes("CT"), CONV, RELU, lg.Flatten()), (2, 4)),
 }
 each_layer = pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
 
@@ -121,7 +125,9 @@ def test_kernels_are_those_of_networks(kind):
         pytest.skip("has no kernels, or no networks that they are of")
     x, found = samples(example), []
     for width in (64, 128):
-        found.append(lg.monte_carlo_kernel(example.net, x, width=width, draws=1500, key=width))
+        found.append(
+            lg.networks.monte_carlo_kernel(example.net, x, width=width, draws=1500, key=width)
+        )
     limit = lg.kernel(example.net, x)
     for name in ("nngp", "ntk"):
         coarse, fine = (getattr(each, name).astype(float) for each in found)
@@ -146,7 +152,7 @@ def test_every_room_follows_a_layer_or_refuses_it_by_name(kind):
         with pytest.raises((NoRule, NoTheory), match=kind.__name__):
             lg.kernel(net, x)
     if example.networks:
-        outputs = lg.finite_network(net, lg.ntk(), width=16, inputs=example.inputs)
+        outputs = lg.networks.finite_network(net, lg.ntk(), width=16, inputs=example.inputs)
         assert outputs.apply(outputs.init(0), x).shape == (3,)
         data = lg.Dataset(x, np.array([1.0, -1.0, 1.0]))
         run = lg.Run(net, lg.ntk(), data, optimizer=lg.gd(lr=0.1), steps=2)
@@ -156,5 +162,5 @@ def test_every_room_follows_a_layer_or_refuses_it_by_name(kind):
             except (NoRule, NoTheory) as why:
                 said = str(why)
             assert len(said) > 20
-    classified, why = attempt(lambda: lg.classify(lg.ntk(), net))
+    classified, why = attempt(lambda: lg.scaling.classify(lg.ntk(), net))
     assert classified or kind.__name__ in why

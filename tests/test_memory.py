@@ -22,21 +22,23 @@ def run(data, steps=2):
 CALLS = {
     "kernel": lambda: lg.kernel(NET, X),
     "kernel of two sets": lambda: lg.kernel(NET, X, X[1:]),
-    "nngp": lambda: lg.nngp(NET, X),
+    "nngp": lambda: lg.nngp_kernel(NET, X),
     "ntk_kernel": lambda: lg.ntk_kernel(NET, X),
     "solve": lambda: lg.solve(run(lg.Dataset(X, X[:, 0]))),
     "train, seeds": lambda: lg.train(run(FEW, 10**6), width=4, seeds=10**6, key=0),
-    "empirical_ntk": lambda: lg.empirical_ntk(
-        NET, lg.init(NET, lg.ntk(), width=2, inputs=1, key=0), X
+    "empirical_ntk": lambda: lg.networks.empirical_ntk(
+        NET, lg.networks.init(NET, lg.ntk(), width=2, inputs=1, key=0), X
     ),
-    "sample_kernels": lambda: lg.sample_kernels(NET, X[:4], width=4, draws=2**31 - 1, key=0),
-    "sample_tangent_kernels": lambda: lg.sample_tangent_kernels(
+    "sample_kernels": lambda: lg.finite_width.sample_kernels(
         NET, X[:4], width=4, draws=2**31 - 1, key=0
     ),
-    "covariance_sde": lambda: lg.covariance_sde(
+    "sample_tangent_kernels": lambda: lg.finite_width.sample_tangent_kernels(
+        NET, X[:4], width=4, draws=2**31 - 1, key=0
+    ),
+    "covariance_sde": lambda: lg.finite_width.covariance_sde(
         np.eye(4), slopes=(0, -1), time=1.0, draws=10**6, steps=10**6, key=0
     ),
-    "monte_carlo_kernel": lambda: lg.monte_carlo_kernel(NET, X, width=4, draws=2, key=0),
+    "monte_carlo_kernel": lambda: lg.networks.monte_carlo_kernel(NET, X, width=4, draws=2, key=0),
 }
 
 
@@ -51,7 +53,7 @@ def test_results_of_terabytes(name):
 
 Z, T = np.random.default_rng(0).normal(size=(300, 4)), np.ones(300)
 SPATIAL = np.random.default_rng(1).normal(size=(20, 8, 4))
-HEADS = lg.serial(lg.MultiHeadAttention(draws=8), lg.GlobalAvgPool(), lg.Dense())
+HEADS = lg.serial(lg.layers.MultiHeadAttention(draws=8), lg.GlobalAvgPool(), lg.Dense())
 TANH = lg.mlp(2, "tanh", bias_std=0.1)
 
 
@@ -68,19 +70,19 @@ def flat(w, x):
 SMALL = {
     "posterior": lambda tmp: lg.posterior(NET, Z, T, noise=0.1),
     "posterior of trained networks": lambda tmp: lg.posterior(NET, Z, T, kind="ntk", noise=0.1),
-    "flow_posterior": lambda tmp: lg.flow_posterior(NET, Z, T, time=1.0),
-    "log_likelihood": lambda tmp: lg.log_likelihood(TANH, Z, T, noise=0.1),
-    "fit_likelihood": lambda tmp: lg.fit_likelihood(TANH, Z, T),
-    "fit_cross_validation": lambda tmp: lg.fit_cross_validation(TANH, Z, T, noise=0.1),
+    "flow_posterior": lambda tmp: lg.regression.flow_posterior(NET, Z, T, time=1.0),
+    "log_likelihood": lambda tmp: lg.regression.log_likelihood(TANH, Z, T, noise=0.1),
+    "fit_likelihood": lambda tmp: lg.regression.fit_likelihood(TANH, Z, T),
+    "fit_cross_validation": lambda tmp: lg.regression.fit_cross_validation(TANH, Z, T, noise=0.1),
     "estimator": lambda tmp: lg.NNGPRegressor().fit(Z, T),
     "estimator, optimized": lambda tmp: lg.NTKRegressor(optimize=True, noise=0.1).fit(Z, T),
-    "tangent_kernel": lambda tmp: lg.tangent_kernel(flat, np.ones(4), Z),
-    "output_kernel": lambda tmp: lg.output_kernel(flat, np.ones(4), Z),
-    "kernel_function": lambda tmp: lg.kernel_function(TANH, Z),
-    "stored_kernel": lambda tmp: lg.stored_kernel(tmp / "kernel", NET, Z),
-    "low_rank_posterior": lambda tmp: lg.low_rank_posterior(NET, Z, T, noise=0.1),
-    "response_functions": lambda tmp: lg.response_functions(deep(), particles=256),
-    "deep_linear": lambda tmp: lg.deep_linear(np.eye(300), T, hidden_layers=2),
+    "tangent_kernel": lambda tmp: lg.networks.ntk_of_function(flat, np.ones(4), Z),
+    "nngp_of_function": lambda tmp: lg.networks.nngp_of_function(flat, np.ones(4), Z),
+    "kernel_of_stds": lambda tmp: lg.kernels.kernel_of_stds(TANH, Z),
+    "stored_kernel": lambda tmp: lg.regression.large.stored_kernel(tmp / "kernel", NET, Z),
+    "low_rank_posterior": lambda tmp: lg.regression.large.low_rank_posterior(NET, Z, T, noise=0.1),
+    "response_functions": lambda tmp: lg.theories.response_functions(deep(), particles=256),
+    "solve_deep_linear": lambda tmp: lg.theories.solve_deep_linear(np.eye(300), T, hidden_layers=2),
     "attention": lambda tmp: lg.kernel(HEADS, SPATIAL),
     "solve, mean field": lambda tmp: lg.solve(deep()),
     "solve, outputs": lambda tmp: lg.solve(run(lg.Dataset(Z, T), 100)),

@@ -80,10 +80,10 @@ def test_kernels_are_those_of_networks_that_compute_the_same():
     }
     for own, known in cases.items():
         same(lg.kernel(own, X), lg.kernel(known, X), 1e-10)
-        same(lg.kernel_function(own, X)(), lg.kernel(known, X), 1e-10)
-        assert lg.nngp(own, X).shape == (4, 4)
+        same(lg.kernels.kernel_of_stds(own, X)(), lg.kernel(known, X), 1e-10)
+        assert lg.nngp_kernel(own, X).shape == (4, 4)
     summed = lg.serial(lg.Conv((3,)), TANH, FullSum(), TANH, DENSE)
-    pooled = lg.serial(lg.Conv((3,)), TANH, lg.GlobalSumPool(), DENSE, TANH, DENSE)
+    pooled = lg.serial(lg.Conv((3,)), TANH, lg.layers.GlobalSumPool(), DENSE, TANH, DENSE)
     same(lg.kernel(summed, IMAGES), lg.kernel(pooled, IMAGES), 1e-10)
 
 
@@ -102,7 +102,7 @@ def test_kernels_are_those_of_networks_that_compute_the_same():
 )
 def test_networks_train_as_their_limit_says(layers):
     net = lg.serial(DENSE, *layers, DENSE)
-    estimate = lg.monte_carlo_kernel(net, X, width=256, draws=48, key=1)
+    estimate = lg.networks.monte_carlo_kernel(net, X, width=256, draws=48, key=1)
     limit = lg.kernel(net, X)
     for name in ("nngp", "ntk"):
         error = getattr(estimate, f"{name}_error")
@@ -117,12 +117,12 @@ def test_what_rooms_cannot_know_is_refused_by_name():
     unknown = lg.serial(DENSE, Unknown(), DENSE)
     for ask in (
         lambda: lg.kernel(unknown, X),
-        lambda: lg.nngp(unknown, X),
-        lambda: lg.kernel_function(unknown, X),
-        lambda: lg.monte_carlo_kernel(unknown, X, width=4, key=0),
+        lambda: lg.nngp_kernel(unknown, X),
+        lambda: lg.kernels.kernel_of_stds(unknown, X),
+        lambda: lg.networks.monte_carlo_kernel(unknown, X, width=4, key=0),
         lambda: lg.train(run(unknown), width=4, seeds=1, key=0),
         lambda: lg.solve(run(unknown)),
-        lambda: lg.classify(lg.ntk(), unknown),
+        lambda: lg.scaling.classify(lg.ntk(), unknown),
         lambda: lg.solve(run(unknown, lg.mean_field())),
     ):
         with pytest.raises((NoRule, NoTheory), match="Unknown"):
@@ -132,12 +132,12 @@ def test_what_rooms_cannot_know_is_refused_by_name():
         with pytest.raises((NoRule, NoTheory), match=type(layer).__name__):
             lg.solve(run(deep, lg.mean_field()), theory="mean field, deep")
     with pytest.raises(NoRule, match="Standardise"):
-        lg.classify(lg.ntk(), lg.serial(DENSE, Standardise(1.0), DENSE))
+        lg.scaling.classify(lg.ntk(), lg.serial(DENSE, Standardise(1.0), DENSE))
 
 
 def test_traits_are_enough_for_the_classification_the_mean_field_and_weight_decay():
     for layer in (Scale(2.0), Swish(1.0), Mean(DENSE, DENSE)):
-        assert lg.classify(lg.mup(), lg.serial(DENSE, layer, DENSE)).kind == "maximal"
+        assert lg.scaling.classify(lg.mup(), lg.serial(DENSE, layer, DENSE)).kind == "maximal"
     limit = lg.solve(run(lg.serial(DENSE, Swish(1.0), DENSE), lg.mean_field()))
     known = lg.solve(run(lg.mlp(1, "silu"), lg.mean_field()))
     np.testing.assert_allclose(limit.f_train, known.f_train, rtol=1e-6, atol=1e-9)
@@ -182,5 +182,5 @@ def test_layers_that_change_the_shape_have_to_say_so():
 def test_kernels_of_known_inputs_within_compiled_functions():
     net = lg.serial(lg.Conv((3,)), TANH, lg.GlobalAvgPool(), DENSE)
     with jax.enable_x64(True):
-        inside = jax.jit(lambda factor: factor * lg.nngp(net, jnp.asarray(IMAGES)))(2.0)
-    np.testing.assert_allclose(inside, 2 * lg.nngp(net, IMAGES), rtol=1e-12)
+        inside = jax.jit(lambda factor: factor * lg.nngp_kernel(net, jnp.asarray(IMAGES)))(2.0)
+    np.testing.assert_allclose(inside, 2 * lg.nngp_kernel(net, IMAGES), rtol=1e-12)

@@ -23,7 +23,7 @@ def test_arrays_are_described_not_printed():
 
 
 def test_entries_that_are_not_finite_are_counted():
-    steps = lg.time_scales(np.diag([1.0, 0.0]))
+    steps = lg.regression.relaxation_times(np.diag([1.0, 0.0]))
     assert "1 not finite" in brief(steps)
 
 

@@ -171,7 +171,7 @@ def test_what_it_does_not_cover_is_refused_in_words(theory):
     with pytest.raises((NoRule, NoTheory)) as refused:
         theory.pose(lg.Run(unknown, lg.ntk(), lg.Dataset(X, Y), optimizer=lg.gd(0.1), steps=2))
     assert len(str(refused.value)) > 20
-    explodes = lg.scaling("-5", 1)  # outputs grow with the width
+    explodes = lg.scaling.plane_scheme("-5", 1)  # outputs grow with the width
     run = lg.Run(lg.mlp(1), explodes, lg.Dataset(X, Y), optimizer=lg.gd(0.1), steps=2)
     with pytest.raises(NoTheory) as refused:
         lg.solve(run, theory=theory)
@@ -206,7 +206,7 @@ def test_what_does_not_fit_into_memory_is_said_before_it_is_computed(theory, mon
 
 
 @dataclass(frozen=True, kw_only=True)
-class Careless(lg.Theory):
+class Careless(lg.theories.Theory):
     """A theory that hands on whatever it finds."""
 
     name: ClassVar[str] = "careless"

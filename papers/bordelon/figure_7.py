@@ -52,7 +52,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
             width=settings.width,
             seeds=settings.networks,
             key=0,
-            record=["features"],
+            record=["feature_kernel"],
         )
         profile = nets.feature_kernel[..., 0, 0]
         tau = np.arange(profile.shape[2]) / settings.blocks
@@ -74,7 +74,7 @@ def printed(tau: np.ndarray) -> np.ndarray:
 def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return claims on the convergence of kernels and on their limit."""
     depths, end = found["solved"]["depth"].values, found["solved"]["end"].values
-    exact = lg.infinite_depth_one_step(TARGET, lr=RATE, read_in=False)
+    exact = lg.theories.infinite_depth_one_step(TARGET, lr=RATE, read_in=False)
     off = np.abs(end[:, 1] - end[:, 0] - (exact.feature_after - exact.feature_before)[-1])
     law = fit_exponent(depths.astype(float), off**2, 1e-6 * off**2)
     limit = float(np.polyfit(1 / depths, end[:, 1], len(depths) - 1)[-1])  # at 1/L = 0
@@ -103,7 +103,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
 def _draw(settings: Settings, found: Found) -> Picture:
     picture = Picture(figsize=(5, 3.6), layout="constrained")
     axes = picture.subplots()
-    exact = lg.infinite_depth_one_step(TARGET, lr=RATE, read_in=False)
+    exact = lg.theories.infinite_depth_one_step(TARGET, lr=RATE, read_in=False)
     kernel = found["trained"]["kernel"]
     for step, colour in ((0, "C0"), (1, "C3")):
         mean, spread = kernel.isel(step=step).mean("seed"), kernel.isel(step=step).std("seed")

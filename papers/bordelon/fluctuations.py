@@ -84,7 +84,7 @@ def _trained(name: str, width: int, depth: int, count: int) -> dict[str, tuple[f
 
 def _drawn(width: int, depth: int, draws: int) -> dict[str, tuple[float, float]]:
     net = lg.mlp(depth, "relu", weight_std=2**0.5)
-    drawn = lg.sample_tangent_kernels(net, ONE, width=width, draws=draws, key=depth)
+    drawn = lg.finite_width.sample_tangent_kernels(net, ONE, width=width, draws=draws, key=depth)
     kernels = drawn.ntk[:, 0, 0].astype(np.float64)
     return {"kernel": variance_of(kernels / kernels.mean())}
 

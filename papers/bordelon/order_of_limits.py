@@ -77,7 +77,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         found = {what: np.zeros(grid) for what in ("variance", "error", "exact")}
         for i, width in enumerate(settings.widths):
             for j, depth in enumerate(settings.depths):
-                drawn = lg.sample_kernels(
+                drawn = lg.finite_width.sample_kernels(
                     NETS[name](depth),
                     X,
                     width=width,

@@ -58,7 +58,7 @@ def _distances(network, alpha, params, centred):
         return network.outputs_of(own, x) - before
 
     outputs, moved = _path(f, params, alpha)
-    line, other = _path(lg.linearize(f, params), params, alpha)
+    line, other = _path(lg.networks.linearize(f, params), params, alpha)
     leaves = [jax.tree.leaves(each) for each in (moved, other, params)]
     gone = [a - c for a, _, c in zip(*leaves, strict=True)]
     apart = [a - b for a, b, _ in zip(*leaves, strict=True)]
@@ -66,7 +66,7 @@ def _distances(network, alpha, params, centred):
 
 
 def _compute(settings: Settings) -> xarray.Dataset:
-    network = lg.finite_network(
+    network = lg.networks.finite_network(
         lg.mlp(1, "tanh", weight_std=1.5), lg.ntk(), width=WIDTH, inputs=DATA.inputs
     )
     drawn = [network.init(key) for key in range(settings.seeds)]

@@ -37,10 +37,10 @@ def _missed(width: int, seeds: int) -> list[tuple[float, float]]:
     """Return geometric means of the errors with a constant kernel and to second order."""
     run, found = training(NETS[SMOOTH]), []
     for key in range(seeds):
-        params = lg.init(
+        params = lg.networks.init(
             run.net, run.param, width=width, inputs=run.data.inputs, key=key, dtype=np.float64
         )
-        found.append(np.log(lg.predict_training(run, params).errors[[0, -1]]))
+        found.append(np.log(lg.training.predict_training(run, params).errors[[0, -1]]))
     pairs = [mean_of(each) for each in np.transpose(found)]
     return [(float(np.exp(log)), float(np.exp(log) * error)) for log, error in pairs]
 

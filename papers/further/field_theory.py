@@ -26,7 +26,7 @@ class Settings(NamedTuple):
     seeds: int
 
 
-def _run(param: lg.Parameterization) -> lg.Run:
+def _run(param: lg.scaling.Parameterization) -> lg.Run:
     net = lg.mlp(2, "tanh")
     return lg.Run(net, param, lg.Dataset(X, Y), optimizer=lg.gd(RATE), steps=STEPS)
 
@@ -40,7 +40,9 @@ def _alignment(kernels: np.ndarray) -> np.ndarray:
 
 def _moved(gamma: float) -> float:
     """Return how far the last feature kernel of a linear network moves at infinite width."""
-    limit = lg.deep_linear(X @ X.T / 4, Y, hidden_layers=2, gamma=gamma, lr=0.3, steps=STEPS)
+    limit = lg.theories.solve_deep_linear(
+        X @ X.T / 4, Y, hidden_layers=2, gamma=gamma, lr=0.3, steps=STEPS
+    )
     kernels = limit.to_xarray()["feature_kernel"].values[:, -1]
     return float(np.linalg.norm(kernels[-1] - kernels[0]))
 
@@ -51,7 +53,7 @@ def _compute(settings: Settings) -> xarray.Dataset:
     wanted = limit.to_xarray()["feature_kernel"].values[-1]
     kernel, output, frozen, aligned, losses = [], [], [], [], np.zeros((0, STEPS + 1))
     for n in settings.widths:
-        nets = lg.train(_run(lg.mean_field(GAMMA)), n, settings.seeds, n, record=["features"])
+        nets = lg.train(_run(lg.mean_field(GAMMA)), n, settings.seeds, n, record=["feature_kernel"])
         found = nets.to_xarray()["feature_kernel"].values
         kernel.append(mean_of(np.sqrt(np.mean((found[:, -1] - wanted) ** 2, axis=(1, 2, 3)))))
         for f, distances in ((limit.f_train, output), (static.f_train, frozen)):

@@ -37,7 +37,7 @@ def _jacobians(draws: int) -> np.ndarray:
     """Return log |J u|² of networks with as many outputs as neurons, for u orthogonal to x."""
     layers, n = JACOBIAN
     net = lg.mlp(layers, "relu", weight_std=SIGMA)
-    network = lg.finite_network(net, lg.ntk(), width=n, inputs=n, outputs=n)
+    network = lg.networks.finite_network(net, lg.ntk(), width=n, inputs=n, outputs=n)
     x, u = np.eye(n, dtype=np.float32)[:2, None] * n**0.5
 
     @jax.jit
@@ -54,7 +54,9 @@ def _compute(settings: Settings) -> xarray.Dataset:
     logs = []
     for k, widths in enumerate(WIDTHS):
         net = lg.mlp(len(widths), "relu", weight_std=SIGMA)
-        S = lg.sample_kernels(net, np.ones((1, 1)), width=widths, draws=settings.draws, key=k)
+        S = lg.finite_width.sample_kernels(
+            net, np.ones((1, 1)), width=widths, draws=settings.draws, key=k
+        )
         logs.append(np.log(S[:, 0, 0] / SIGMA**2))
     return xarray.Dataset(
         {"log": (("net", "draw"), logs), "jacobian": ("other", _jacobians(settings.jacobians))}

@@ -33,7 +33,7 @@ def _measured(name: str, blocks: int, settings: Settings) -> list[tuple[float, f
     """Return variance and squared derivative, over those without branches, and 1 − c."""
     net = lg.residual_mlp(blocks, "relu", weight_std=1.0)
     x = np.vstack([X, X[0] + np.array([0.0, STEP])])
-    S = lg.sample_kernels(
+    S = lg.finite_width.sample_kernels(
         net, x, width=settings.width, draws=settings.draws, param=SCALES[name], key=blocks
     )
     moved = S[:, 0, 0] + S[:, 2, 2] - 2 * S[:, 0, 2]

@@ -39,7 +39,9 @@ def _largest(depth: int, width: int, seeds: int) -> tuple[float, float]:
     data = lg.Dataset(np.ones((1, 1)), np.ones(1))
     net = lg.mlp(depth, "relu", weight_std=SIGMA)
     run = lg.Run(net, lg.mup(), data, optimizer=lg.gd(RATE), steps=1)
-    square, error = mean_of(lg.observe(run, width, seeds, depth, _changed))
+    square, error = mean_of(
+        lg.networks.train_and_measure(run, width, _changed, seeds=seeds, key=depth)
+    )
     return square**-0.5, error / 2 * square**-1.5
 
 

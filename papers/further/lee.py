@@ -38,7 +38,9 @@ def _compute(settings: Settings) -> xarray.Dataset:
     rows = []
     for n in settings.widths:
         own = beside_linear_models(NET, n, settings.seeds, n)
-        moved = lg.observe(training(NET), n, settings.seeds, n, _weights_moved)
+        moved = lg.networks.train_and_measure(
+            training(NET), n, _weights_moved, seeds=settings.seeds, key=n
+        )
         rows.append(
             [mean_of(each) for each in (own["distance"].values, own["change"].values, moved)]
         )

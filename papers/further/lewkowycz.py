@@ -31,7 +31,9 @@ def _compute(settings: Settings) -> xarray.Dataset:
     run = lg.Run(
         lg.mlp(1, "linear"), lg.ntk(), data, optimizer=lg.gd(1.0), steps=settings.steps
     )  # fmt: skip
-    found = lg.catapult_diagram(run, settings.widths, RATES, seeds=settings.seeds, quadratic=False)
+    found = lg.training.catapult_diagram(
+        run, settings.widths, RATES, seeds=settings.seeds, quadratic=False
+    )
     return found.to_xarray().isel(model=0)
 
 

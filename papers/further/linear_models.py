@@ -12,7 +12,7 @@ TRAIN, STEPS, RATE = 6, 30, 1.0
 DATA = lg.Dataset(X[:TRAIN], np.sin(3 * X[:TRAIN, 0]), X[TRAIN:], np.sin(3 * X[TRAIN:, 0]))
 
 
-def training(net: lg.Layer) -> lg.Run:
+def training(net: lg.layers.Layer) -> lg.Run:
     """Return gradient descent of a network in the NTK parameterization, on ten inputs."""
     return lg.Run(net, lg.ntk(), DATA, optimizer=lg.gd(RATE), steps=STEPS)
 
@@ -41,7 +41,7 @@ def linear_model(start: np.ndarray, kernel: np.ndarray, y: np.ndarray) -> np.nda
     return np.stack(f, 1)
 
 
-def beside_linear_models(net: lg.Layer, width: int, seeds: int, key: int) -> xarray.Dataset:
+def beside_linear_models(net: lg.layers.Layer, width: int, seeds: int, key: int) -> xarray.Dataset:
     """Return, of each network, how far it gets from its linear model, and its kernel's change.
 
     The data set has ``distance (seed)``, the largest root mean square over samples during

@@ -28,7 +28,12 @@ class Settings(NamedTuple):
 
 def _circle(weight: float, points: int) -> np.ndarray:
     """Return points of a circle whose first preactivations have the variance K*."""
-    size = np.sqrt(2 * (lg.fixed_points("tanh", weight, BIAS)[-1].variance - BIAS**2)) / weight
+    size = (
+        np.sqrt(
+            2 * (lg.criticality.variance_fixed_points("tanh", weight, BIAS)[-1].variance - BIAS**2)
+        )
+        / weight
+    )
     angle = 2 * np.pi * np.arange(points) / points
     return size * np.stack([np.cos(angle), np.sin(angle)], 1)
 
@@ -37,7 +42,7 @@ def _curve(weight: float, width: int, settings: Settings) -> list[np.ndarray]:
     """Return the curve's length in each layer, (seed, layer), and its last correlations."""
     x = _circle(weight, settings.points)
     net = lg.mlp(LAYERS, "tanh", weight_std=weight, bias_std=BIAS)
-    network = lg.finite_network(net, lg.ntk(), width=width, inputs=2)
+    network = lg.networks.finite_network(net, lg.ntk(), width=width, inputs=2)
     lengths, correlations = [], []
     for key in range(settings.seeds):
         h = np.stack(preactivations(network, network.init(key), x, np.tanh))
@@ -81,7 +86,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     widest = settings.widths[-1]
     where = f"{settings.seeds} networks of width {widest}"
     for name, weight in (("order", ORDER), ("chaos", CHAOS)):
-        chi = lg.fixed_points("tanh", weight, BIAS)[-1].chi_perp
+        chi = lg.criticality.variance_fixed_points("tanh", weight, BIAS)[-1].chi_perp
         verb = "grows" if chi > 1 else "shrinks"
         result.append(
             equals(f"{name}: a curve's length {verb} exponentially with depth, by √χ a layer",
@@ -100,7 +105,8 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
         exceeds("order: all points become one: their correlation", f"correlation {angle}",
                 order, 0.99),
         near("chaos: points decorrelate to the fixed point c* < 1", f"correlation {angle}",
-             chaos, lg.fixed_points("tanh", CHAOS, BIAS)[-1].correlation, 0.05),
+             chaos, lg.criticality.variance_fixed_points("tanh", CHAOS, BIAS)[-1].correlation,
+             0.05),
     ]  # fmt: skip
 
 
@@ -109,7 +115,7 @@ def _draw(settings: Settings, found: Found) -> Picture:
     first, second, third = picture.subplots(1, 3, width_ratios=[1.3, 1, 1])
     layers = np.arange(1, LAYERS + 1)
     for k, (name, weight) in enumerate((("order", ORDER), ("chaos", CHAOS))):
-        chi = lg.fixed_points("tanh", weight, BIAS)[-1].chi_perp
+        chi = lg.criticality.variance_fixed_points("tanh", weight, BIAS)[-1].chi_perp
         seen = found["all"]["length"].sel(phase=name, width=settings.widths[-1])
         mean, error = seen.mean("seed"), seen.std("seed") / settings.seeds**0.5
         first.errorbar(layers, mean, WITHIN * error, fmt="o", ms=3, label=name)
@@ -122,7 +128,7 @@ def _draw(settings: Settings, found: Found) -> Picture:
         (second, third), (("order", ORDER), ("chaos", CHAOS)), (4, 8), strict=True
     ):
         net = lg.mlp(depth, "tanh", weight_std=weight, bias_std=BIAS)
-        network = lg.finite_network(net, lg.ntk(), width=500, inputs=2)
+        network = lg.networks.finite_network(net, lg.ntk(), width=500, inputs=2)
         h = preactivations(network, network.init(0), _circle(weight, 400), np.tanh)[-1]
         h = np.vstack([h, h[:1]])  # the curve is closed
         _, _, axis = np.linalg.svd(h - h.mean(axis=0), full_matrices=False)

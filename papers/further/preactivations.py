@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from largen import FiniteNetwork
+from largen.networks import FiniteNetwork
 
 
 def preactivations(network: FiniteNetwork, params: Any, x: Any, activation: Any) -> list[Any]:

@@ -33,7 +33,7 @@ class Settings(NamedTuple):
 
 
 def _point(square: float) -> lg.criticality.FixedPoint:
-    return lg.fixed_points("tanh", square**0.5, BIAS)[-1]
+    return lg.criticality.variance_fixed_points("tanh", square**0.5, BIAS)[-1]
 
 
 def _rate(square: float, settings: Settings) -> tuple[float, float]:
@@ -45,7 +45,9 @@ def _rate(square: float, settings: Settings) -> tuple[float, float]:
     found = []
     for depth in (FIRST, last):
         net = lg.mlp(depth, "tanh", weight_std=square**0.5, bias_std=BIAS)
-        S = lg.sample_kernels(net, x, width=settings.width, draws=settings.draws, key=depth)
+        S = lg.finite_width.sample_kernels(
+            net, x, width=settings.width, draws=settings.draws, key=depth
+        )
         found.append(mean_of(S[:, 0, 1] / np.sqrt(S[:, 0, 0] * S[:, 1, 1]) - point.correlation))
     (one, own), (two, other) = found
     return np.log(one / two) / (last - FIRST), np.hypot(own / one, other / two) / (last - FIRST)
@@ -54,7 +56,7 @@ def _rate(square: float, settings: Settings) -> tuple[float, float]:
 def _gradients(square: float, settings: Settings) -> np.ndarray:
     """Return |∂f/∂W|² of the hidden layers, from the input to the output, (seed, layer)."""
     net = lg.mlp(LAYERS, "tanh", weight_std=square**0.5, bias_std=BIAS)
-    network = lg.finite_network(net, lg.ntk(), width=settings.small, inputs=2)
+    network = lg.networks.finite_network(net, lg.ntk(), width=settings.small, inputs=2)
     x = stationary((square**0.5, BIAS), _point(square).variance, 0.9)[:1]
     gradient = jax.jit(jax.grad(lambda params: network.outputs_of(params, x)[0]))
     sizes = []
@@ -78,7 +80,7 @@ def _compute(settings: Settings) -> xarray.Dataset:
 
 def _edge() -> float:
     """Return σ_w² at which the phases meet."""
-    line = lg.edge_of_chaos("tanh", np.linspace(0.05, 1.0, 400))
+    line = lg.criticality.edge_of_chaos("tanh", np.linspace(0.05, 1.0, 400))
     return float(np.interp(BIAS, line.bias_std, line.weight_std)) ** 2
 
 

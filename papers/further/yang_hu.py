@@ -54,7 +54,12 @@ def _moved(network, start, end, x):
 def _compute(settings: Settings) -> xarray.Dataset:
     found = {
         name: [
-            [mean_of(each) for each in lg.observe(_run(name), n, settings.seeds, n, _moved).T]
+            [
+                mean_of(each)
+                for each in lg.networks.train_and_measure(
+                    _run(name), n, _moved, seeds=settings.seeds, key=n
+                ).T
+            ]
             for n in settings.widths
         ]
         for name in SCHEMES

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from largen.experiments.claims import Claim, above_zero
-from largen.parameterizations import classify, scaling
+from largen.parameterizations import classify, plane_scheme
 from largen.parameterizations.classification.plane import NAMED
 from papers.golikov import checks
 from papers.golikov.parts import ladder
@@ -102,7 +102,7 @@ def _to_zero(prefix: str, hidden_layers: int, one: Series) -> Claim:
     the ratio of the widths to the power of the outputs' order. The claim is confirmed if the
     measured change is nearer to this factor than to 1, on a logarithmic scale.
     """
-    order = classify(scaling(*NAMED[one.scaling]), hidden_layers).moved[-1]
+    order = classify(plane_scheme(*NAMED[one.scaling]), hidden_layers).moved[-1]
     assert order is not None
     wanted = float(one.widths[-1] / one.widths[0]) ** float(order)
     gap = np.log(2) - one.loss[[0, -1]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.networks import observe, train
+from largen.networks import train, train_and_measure
 from largen.runs.trajectory import mean_loss
 from largen.theories import solve
 from largen.theories.kernel_limit.dynamics import from_initial
@@ -87,7 +87,9 @@ def curves(prefix: str, setup: Setup, images: Sets, how: Ladder) -> list[Part]:
 def _ensemble(run: Any, width: int, seeds: int, report: Report) -> xarray.Dataset:
     import xarray
 
-    measured = observe(run, width, seeds, 0, Final(run), throw=False, progress=report)
+    measured = train_and_measure(
+        run, width, Final(run), seeds=seeds, key=0, throw=False, progress=report
+    )
     layers = sum(1 for layer in run.net.layers if hasattr(layer, "weight_std")) - 1
     return xarray.Dataset(
         {

@@ -10,7 +10,7 @@ import numpy as np
 
 from largen.experiments.exponents.fit import exponent
 from largen.experiments.power_law import PowerLaw
-from largen.parameterizations import scaling_class
+from largen.parameterizations import plane_class
 from largen.parameterizations.classification.orders import Order
 from largen.parameterizations.classification.plane import NAMED
 from papers.golikov.setups import LIMITS, REFERENCE_WIDTH, Ladder
@@ -56,7 +56,7 @@ class Series:
 
         Given ``steps``, for networks with one hidden layer, predicted exponents are included.
         """
-        predicted = {} if steps is None else scaling_class(*NAMED[self.scaling]).terms(steps)
+        predicted = {} if steps is None else plane_class(*NAMED[self.scaling]).terms(steps)
         return {
             f"f_{term}": (self._fit(self.variance[..., i]), _number(predicted.get(term)))
             for i, term in enumerate(self.terms)
@@ -64,7 +64,7 @@ class Series:
 
     def increment_laws(self, steps: int) -> Laws:
         """Return q of both matrices' increments and its prediction, for one hidden layer."""
-        predicted = scaling_class(*NAMED[self.scaling]).increments(steps)
+        predicted = plane_class(*NAMED[self.scaling]).increments(steps)
         return {
             f"δ{weight}": (
                 self._fit(self.increment[..., self.weights.index(weight)] ** 2),

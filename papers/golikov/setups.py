@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from largen.architectures import mlp
-from largen.parameterizations import Parameterization, from_reference, gd, rmsprop, scaling, sgd
+from largen.parameterizations import (
+    Parameterization,
+    from_reference,
+    gd,
+    plane_scheme,
+    rmsprop,
+    sgd,
+)
 from largen.parameterizations.classification.plane import NAMED
 from largen.runs import Dataset, Run
 from papers.images import Images
@@ -110,7 +117,7 @@ def _optimizer(setup: Setup) -> Any:
 
 
 def _scaled(setup: Setup, name: str, inputs: int) -> Parameterization:
-    powers, distribution = scaling(*NAMED[name], name=name), dict(DISTRIBUTION)
+    powers, distribution = plane_scheme(*NAMED[name], name=name), dict(DISTRIBUTION)
     if setup.optimizer == "rmsprop":
         distribution["input"] = "uniform"
         if name == "default":  # raw rates do not depend on the width

@@ -41,7 +41,9 @@ def stationary(constants: tuple[float, float], variance: float, correlation: flo
 
 def _drawn(constants: tuple[float, float], x: np.ndarray, depth: int, settings: Settings):
     net = lg.mlp(depth, "tanh", weight_std=constants[0], bias_std=constants[1])
-    return lg.sample_kernels(net, x, width=settings.width, draws=settings.draws, key=depth)
+    return lg.finite_width.sample_kernels(
+        net, x, width=settings.width, draws=settings.draws, key=depth
+    )
 
 
 def _rate(differences: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -56,7 +58,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
     def drawn(report: Report) -> xarray.Dataset:
         found = {}
         for name, constants in (("order", ORDER), ("chaos", CHAOS)):
-            point = lg.fixed_points("tanh", *constants)[-1]
+            point = lg.criticality.variance_fixed_points("tanh", *constants)[-1]
             start = point.correlation + AWAY[name]
             x = stationary(constants, point.variance, start)
             differences = []
@@ -68,12 +70,12 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         return numbers(**found)
 
     def limit(report: Report) -> xarray.Dataset:
-        edge = lg.edge_of_chaos("tanh", [EDGE_AT])
+        edge = lg.criticality.edge_of_chaos("tanh", [EDGE_AT])
         net = lg.mlp(
             settings.layers, "tanh", weight_std=float(edge.weight_std[0]),
             bias_std=float(edge.bias_std[0]),
         )  # fmt: skip
-        found = lg.propagate(net, _inputs(0.5))
+        found = lg.criticality.propagate(net, _inputs(0.5))
         return xarray.Dataset({"left": ("layer", found.gap[:, 0, 1] / found.variance.mean(axis=1))})
 
     return [
@@ -86,7 +88,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return claims that rates per layer are those of the lectures."""
     result = []
     for name, constants in (("order", ORDER), ("chaos", CHAOS)):
-        point = lg.fixed_points("tanh", *constants)[-1]
+        point = lg.criticality.variance_fixed_points("tanh", *constants)[-1]
         seen = pair_of(found["drawn"], name)
         where = f"of {settings.draws} networks of width {settings.width}"
         result += [
@@ -117,7 +119,7 @@ def _draw(settings: Settings, found: Found) -> Picture:
     left = found["edge"]["left"].values
     layers = np.arange(1, len(left))
     axes.loglog(layers, left[1:], label="tanh at K* = 0.5")
-    law = lg.edge_of_chaos("tanh", [EDGE_AT]).correlation_gap_after(layers, EDGE_AT)
+    law = lg.criticality.edge_of_chaos("tanh", [EDGE_AT]).correlation_gap_after(layers, EDGE_AT)
     axes.loglog(layers, law, "--", color="gray", label="leading order")
     axes.set(xlabel="layer", ylabel="1 − c on the critical line")
     axes.legend()

@@ -35,12 +35,12 @@ class Settings(NamedTuple):
     layers: int
 
 
-def _net(layers: int, name: str = "tanh") -> lg.Layer:
+def _net(layers: int, name: str = "tanh") -> lg.layers.Layer:
     return lg.mlp(layers, name, weight_std=STD, bias_std=BIAS)
 
 
-def _kernels(net: lg.Layer, width: int, draws: int) -> np.ndarray:
-    return lg.sample_kernels(net, X, width=width, draws=draws, key=width)[:, 0, 0]
+def _kernels(net: lg.layers.Layer, width: int, draws: int) -> np.ndarray:
+    return lg.finite_width.sample_kernels(net, X, width=width, draws=draws, key=width)[:, 0, 0]
 
 
 def _variance(S: np.ndarray) -> tuple[float, float]:
@@ -50,7 +50,7 @@ def _variance(S: np.ndarray) -> tuple[float, float]:
 def _relative(name: str, layers: int) -> float:
     """Return the width times V/K²."""
     net = lg.mlp(layers, name, weight_std=DEPTHS[name][0])
-    found = lg.width_corrections(net, np.ones((1, 1)), width=1)
+    found = lg.finite_width.width_corrections(net, np.ones((1, 1)), width=1)
     return float(found.kernel_covariance[0, 0] / found.kernel[0, 0] ** 2)
 
 
@@ -85,9 +85,11 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return claims that fourth cumulants are those of the lectures."""
     drawn, (layers, n) = found["drawn"], LINEAR
     where = f"of {settings.draws} networks"
-    theory = lg.width_corrections(_net(LAYERS), X, width=WIDTH)
+    theory = lg.finite_width.width_corrections(_net(LAYERS), X, width=WIDTH)
     V = [
-        float(lg.width_corrections(_net(count), X, width=WIDTH).kernel_covariance[0, 0])
+        float(
+            lg.finite_width.width_corrections(_net(count), X, width=WIDTH).kernel_covariance[0, 0]
+        )
         for count in (1, 2)
     ]
     values, errors = np.array([pair_of(drawn, f"width_{w}") for w in WIDTHS]).T

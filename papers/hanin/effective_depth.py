@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
 def _logs(layers: int, width: int, settings: Settings) -> np.ndarray:
     net = lg.mlp(layers, "linear")
-    S = lg.sample_kernels(net, X, width=width, draws=settings.draws, key=layers)
+    S = lg.finite_width.sample_kernels(net, X, width=width, draws=settings.draws, key=layers)
     return np.log(S[:, 0, 0])
 
 

@@ -23,7 +23,7 @@ class Settings(NamedTuple):
     def diagram(self) -> Any:
         """Return the phase diagram."""
         weight, bias = np.linspace(0.5, 4, self.points), np.linspace(0, 1, self.points)
-        return lg.phase_diagram("tanh", np.sqrt(weight), np.sqrt(bias))
+        return lg.criticality.phase_diagram("tanh", np.sqrt(weight), np.sqrt(bias))
 
 
 def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:

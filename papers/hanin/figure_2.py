@@ -29,7 +29,9 @@ class Settings(NamedTuple):
 
 
 def _exact(depth: int, width: int) -> lg.finite_width.HomogeneousMoments:
-    return lg.homogeneous_moments(lg.mlp(depth, "relu", weight_std=SIGMA), X, width=width)
+    return lg.finite_width.homogeneous_moments(
+        lg.mlp(depth, "relu", weight_std=SIGMA), X, width=width
+    )
 
 
 def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
@@ -43,7 +45,9 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
     def drawn(report: Report) -> xarray.Dataset:
         net = lg.mlp(settings.depth, "relu", weight_std=SIGMA)
-        found = lg.sample_tangent_kernels(net, X, width=settings.width, draws=settings.draws, key=0)
+        found = lg.finite_width.sample_tangent_kernels(
+            net, X, width=settings.width, draws=settings.draws, key=0
+        )
         exact = _exact(settings.depth, settings.width)
         seen = {}
         for name, values in (("ntk", found.ntk), ("kernel", found.kernel)):
@@ -94,7 +98,9 @@ def _draw(settings: Settings, found: Found) -> Picture:
     axes.plot(RATIOS, data["kernel"], "o", label="kernel")
     axes.plot(RATIOS, data["ntk"], "s", label="NTK")
     axes.plot(t, np.exp(5 * t), "--", color="gray", label="exp(5L/n)")
-    axes.plot(t, [lg.homogeneous_limits("relu", each).ntk for each in t], "-", color="black")
+    axes.plot(
+        t, [lg.finite_width.homogeneous_limits("relu", each).ntk for each in t], "-", color="black"
+    )
     axes.set(xlabel="L/n", ylabel="second moment over squared mean", yscale="log")
     axes.legend()
     return picture

@@ -31,7 +31,7 @@ class Settings(NamedTuple):
 def _shares(draws: int) -> np.ndarray:
     """Return η_ℓ|∂z/∂W^ℓ|² of every layer of relu networks with one rate each, (draw, layer)."""
     rng = np.random.default_rng(0)
-    rates = lg.layer_learning_rates(
+    rates = lg.finite_width.layer_learning_rates(
         lg.mlp(len(WIDTHS), "relu", weight_std=SIGMA), X, width=WIDTHS
     ).rates
     found = []
@@ -61,7 +61,9 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         found["total"] = mean_of(shares.sum(axis=1))
         net = lg.mlp(3, "tanh", weight_std=1.3, bias_std=0.2)
         for n in SIZES:
-            S = lg.sample_kernels(net, X, width=n, draws=settings.draws, key=n)[:, 0, 0]
+            S = lg.finite_width.sample_kernels(net, X, width=n, draws=settings.draws, key=n)[
+                :, 0, 0
+            ]
             centred = S - S.mean()
             found[f"second_{n}"] = mean_of(centred**2)
             found[f"third_{n}"] = mean_of(centred**3)
@@ -75,7 +77,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return claims that rates and moments are those of section 2.2."""
     drawn, layers = found["drawn"], len(WIDTHS) + 1
     where = f"of {settings.draws} networks of widths {WIDTHS}"
-    point = lg.critical_initialization("relu", depth=10)
+    point = lg.criticality.critical_initialization("relu", depth=10)
     result = [
         equals(
             "criticality of relu: Kaiming's σ_W² = 2 (section 2.2.2)", "σ_w² of the critical point",

@@ -51,7 +51,7 @@ def _change(t: float) -> float:
     """Return E ΔΘ/E Θ of a step at rate 1/KL, without its sign."""
     layers = round(t * LARGE)
     net = lg.mlp(layers, "relu", weight_std=SIGMA)
-    found = lg.homogeneous_moments(net, np.ones((1, 1)), width=LARGE)
+    found = lg.finite_width.homogeneous_moments(net, np.ones((1, 1)), width=LARGE)
     return 2 * found.ntk_change / (found.ntk * found.kernel * layers)
 
 
@@ -59,7 +59,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
     def drawn(report: Report) -> xarray.Dataset:
         J, on, active = _jacobians(settings.draws)
         net = lg.mlp(len(WIDTHS), "relu", weight_std=SIGMA)
-        tangent = lg.sample_tangent_kernels(
+        tangent = lg.finite_width.sample_tangent_kernels(
             net, np.ones((1, INPUTS)), width=WIDTHS, draws=settings.draws // 4, key=0
         ).ntk[:, 0, 0]
         return numbers(
@@ -88,7 +88,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     where = f"of {settings.draws} networks of widths {WIDTHS}"
     t, last = RATIOS
     printed = last / t * np.exp(25 * (last - t))
-    limits = [lg.homogeneous_limits("relu", each).ntk_change for each in RATIOS]
+    limits = [lg.finite_width.homogeneous_limits("relu", each).ntk_change for each in RATIOS]
     return [
         equals(
             "half of all neurons are active, Proposition 5.2", f"share {where}",

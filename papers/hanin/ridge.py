@@ -43,7 +43,7 @@ def _risks(ratio: float, settings: Settings, penalty: float) -> np.ndarray:
 
 
 def _theory(ratio: float) -> float:
-    return lg.ridge_test_error(ratio, PENALTY, noise_std=NOISE).total
+    return lg.regression.ridge_test_error(ratio, PENALTY, noise_std=NOISE).total
 
 
 def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
@@ -81,7 +81,8 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
             equals(
                 f"minimising the loss is W = {words}, whose test error is the limit's",
                 f"test error of {settings.repeats} data sets of N = n = {n}, λ = {SMALL}",
-                pair_of(drawn, name), lg.ridge_test_error(1.0, SMALL, noise_std=NOISE).total, 0.1,
+                pair_of(drawn, name), lg.regression.ridge_test_error(1.0, SMALL,
+                    noise_std=NOISE).total, 0.1,
             )
             for words, name in (
                 ("(XᵀX + nλ)⁻¹XᵀY", "small"),

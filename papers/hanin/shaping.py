@@ -69,7 +69,9 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
             "relu": {"slopes": (0, -1)},
         }
         for name, given in shapes.items():
-            paths = lg.covariance_sde(START, **given, time=TIME, draws=2 * draws, steps=100, key=0)
+            paths = lg.finite_width.covariance_sde(
+                START, **given, time=TIME, draws=2 * draws, steps=100, key=0
+            )
             V = paths.covariance[:, -1]
             log = np.log(V[:, 0, 0])
             found[f"{name}_log_limit"] = mean_of(log)
@@ -81,7 +83,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         draws = settings.draws
         found = {f"printed_{n}": mean_of(_log_growth(n, 200)) for n in (NARROW, WIDE)}
         net = lg.mlp(3, "tanh", weight_std=STD)
-        S = lg.sample_kernels(net, X, width=WIDTH, draws=10 * draws, key=0)[:, 0, 0]
+        S = lg.finite_width.sample_kernels(net, X, width=WIDTH, draws=10 * draws, key=0)[:, 0, 0]
         found["cumulant"] = mean_of((S - S.mean()) ** 2)
         return numbers(**found)
 
@@ -125,7 +127,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
                 )
             )  # fmt: skip
     first, last = (pair_of(others, f"printed_{n}") for n in (NARROW, WIDE))
-    theory = lg.width_corrections(lg.mlp(3, "tanh", weight_std=STD), X, width=WIDTH)
+    theory = lg.finite_width.width_corrections(lg.mlp(3, "tanh", weight_std=STD), X, width=WIDTH)
     seen = pair_of(others, "cumulant")
     return [
         *result,
@@ -148,7 +150,9 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
 def _draw(settings: Settings, found: Found) -> Picture:
     picture = Picture(figsize=(5, 3.5), layout="constrained")
     axes = picture.subplots()
-    paths = lg.covariance_sde(START, slopes=(0, -1), time=TIME, draws=20, steps=100, key=1)
+    paths = lg.finite_width.covariance_sde(
+        START, slopes=(0, -1), time=TIME, draws=20, steps=100, key=1
+    )
     axes.plot(paths.times, np.array([_correlation(V) for V in paths.covariance]).T, color="C0")
     axes.set(xlabel="τ = ℓ/N", ylabel="correlation of two inputs, shaped relu", ylim=(-1, 1))
     return picture

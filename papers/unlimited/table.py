@@ -26,7 +26,7 @@ class Settings(NamedTuple):
     layers: int
     draws: int
 
-    def net(self) -> lg.Layer:
+    def net(self) -> lg.layers.Layer:
         """Return the network."""
         weight, bias = np.sqrt(VARIANCES)
         return lg.mlp(self.layers, "gelu", weight_std=weight, bias_std=bias)
@@ -35,8 +35,8 @@ class Settings(NamedTuple):
 def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
     def part(n: int) -> Part:
         def compute(report: Report) -> xarray.Dataset:
-            theory = lg.width_corrections(settings.net(), X, width=n)
-            drawn = lg.sample_tangent_kernels(
+            theory = lg.finite_width.width_corrections(settings.net(), X, width=n)
+            drawn = lg.finite_width.sample_tangent_kernels(
                 settings.net(), X, width=n, draws=settings.draws, key=n
             )
             assert theory.ntk is not None

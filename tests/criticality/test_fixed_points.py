@@ -7,11 +7,13 @@ import pytest
 import largen as lg
 from largen.criticality.maps import expectations, next_correlation
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.expectations import activation, gaussian_moments
+from largen.expectations import as_activation, gaussian_moments
 
 
 def critical(name, kind):
-    return next(p for p in lg.edge_of_chaos(name, [1.0]).critical_points if p.kind == kind)
+    return next(
+        p for p in lg.criticality.edge_of_chaos(name, [1.0]).critical_points if p.kind == kind
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ def test_half_stable_points_and_their_neighbours(name, place, weight, bias, othe
     assert abs(point.weight_std**2 - weight) < 1e-8
     assert abs(point.bias_std**2 - bias) < 1e-8
     assert point.attracts == attracts
-    found = lg.fixed_points(name, point.weight_std, point.bias_std)
+    found = lg.criticality.variance_fixed_points(name, point.weight_std, point.bias_std)
     variances = [p.variance for p in found.points]
     assert np.allclose(sorted(variances), sorted([place, other]), rtol=0, atol=1e-7)
     (double,) = [p for p in found.points if p.half_stable]
@@ -37,30 +39,30 @@ def test_half_stable_points_and_their_neighbours(name, place, weight, bias, othe
 
 def test_inputs_reach_the_fixed_point_of_their_side():
     point = critical("gelu", "half-stable")
-    found = lg.fixed_points("gelu", point.weight_std, point.bias_std)
+    found = lg.criticality.variance_fixed_points("gelu", point.weight_std, point.bias_std)
     assert found.reached_from(0.5).variance == found[0].variance
     assert found.reached_from(3.3).variance == found[0].variance
     assert found.reached_from(9.0).half_stable
     point = critical("silu", "half-stable")
-    found = lg.fixed_points("silu", point.weight_std, point.bias_std)
+    found = lg.criticality.variance_fixed_points("silu", point.weight_std, point.bias_std)
     assert found.reached_from(1.0).half_stable
     assert found.reached_from(14.4).variance > 14.5
 
 
 def test_relu_has_every_variance_or_one():
-    found = lg.fixed_points("relu", 2**0.5)
+    found = lg.criticality.variance_fixed_points("relu", 2**0.5)
     assert found.every_variance
     assert found[0].chi_parallel == pytest.approx(1, abs=1e-14)
-    one = lg.fixed_points("relu", 1.0, 0.3)
+    one = lg.criticality.variance_fixed_points("relu", 1.0, 0.3)
     assert one[0].variance == pytest.approx(0.18, rel=1e-13)
     assert one.reached_from(7.0) == one[0]
     with pytest.raises(NumericalFailure, match="without bound"):
-        lg.fixed_points("relu", 2.0, 0.1)
-    assert len(lg.fixed_points("relu", 2.0, 0.1, throw=False)) == 0
+        lg.criticality.variance_fixed_points("relu", 2.0, 0.1)
+    assert len(lg.criticality.variance_fixed_points("relu", 2.0, 0.1, throw=False)) == 0
 
 
 def test_chaos_of_tanh_and_erf_in_closed_form():
-    found = lg.fixed_points("erf", 1.5, 0.3)
+    found = lg.criticality.variance_fixed_points("erf", 1.5, 0.3)
     point = found.reached_from(0.1)
     K = point.variance  # E[erf²] = (2/π) arcsin(2K/(1 + 2K)), E[erf'²] = (4/π)/√(1 + 4K)
     assert 0.09 + 2.25 * 2 / np.pi * np.arcsin(2 * K / (1 + 2 * K)) == pytest.approx(K, rel=1e-12)
@@ -68,43 +70,46 @@ def test_chaos_of_tanh_and_erf_in_closed_form():
     value, slope = gaussian_moments("erf", K, point.correlation * K, K)
     assert 0.09 + 2.25 * float(value) == pytest.approx(point.correlation * K, rel=1e-10)
     assert point.correlation_depth == pytest.approx(-1 / np.log(2.25 * float(slope)), rel=1e-8)
-    ordered = lg.fixed_points("erf", 0.5, 0.3)[0]
+    ordered = lg.criticality.variance_fixed_points("erf", 0.5, 0.3)[0]
     assert ordered.correlation == 1
     assert ordered.correlation_depth > 0
 
 
 def test_a_variance_may_oscillate():
     # E[cos²] = (1 + e^(−2K))/2 falls with K. For sin, sometimes named here, χ_∥ = σ_w² e^(−2K) > 0.
-    point = lg.fixed_points("cos", 1.5)[0]
+    point = lg.criticality.variance_fixed_points("cos", 1.5)[0]
     K = point.variance
     assert point.oscillates
     assert point.chi_parallel == pytest.approx(-2.25 * np.exp(-2 * K), rel=1e-10)
     assert point.variance_depth == pytest.approx(-1 / np.log(2.25 * np.exp(-2 * K)), rel=1e-10)
-    assert lg.fixed_points("cos", 1.5).reached_from(3.0) == point
-    assert not lg.fixed_points("sin", 1.5)[-1].oscillates
+    assert lg.criticality.variance_fixed_points("cos", 1.5).reached_from(3.0) == point
+    assert not lg.criticality.variance_fixed_points("sin", 1.5)[-1].oscillates
 
 
 def test_edge_of_erf_in_closed_form():
-    edge = lg.edge_of_chaos("erf", [0.1, 1.0, 30.0])
+    edge = lg.criticality.edge_of_chaos("erf", [0.1, 1.0, 30.0])
     K = edge.variance
     assert np.allclose(edge.weight_std**2, np.pi / 4 * np.sqrt(1 + 4 * K), rtol=1e-12)
     # The file's line has χ_∥ = 1/(1 + 2K): criticality in both only at K = 0.
     assert np.allclose(edge.chi_parallel, 1 / (1 + 2 * K), rtol=1e-11)
-    tanh = lg.edge_of_chaos("tanh", [0.5])
+    tanh = lg.criticality.edge_of_chaos("tanh", [0.5])
     found = tanh.weight_std[0], tanh.bias_std[0], tanh.chi_parallel[0]
     assert found == pytest.approx((1.29922, 0.19504, 0.548), abs=1e-3)
 
 
 def test_the_whole_line_has_gradients_of_one():
-    edge = lg.edge_of_chaos("silu", [0.5, 3.0, 100.0])
+    edge = lg.criticality.edge_of_chaos("silu", [0.5, 3.0, 100.0])
     for w, b, K in zip(edge.weight_std, edge.bias_std, edge.variance, strict=True):
-        near = min(lg.fixed_points("silu", w, b).points, key=lambda p: abs(p.variance - K))
+        near = min(
+            lg.criticality.variance_fixed_points("silu", w, b).points,
+            key=lambda p: abs(p.variance - K),
+        )
         assert near.variance == pytest.approx(K, rel=1e-8)
         assert near.chi_perp == pytest.approx(1, abs=1e-7)
 
 
 def iterate_variance(name, point, K, layers):
-    phi = activation(name)
+    phi = as_activation(name)
     for _ in range(layers):
         second = float(expectations(phi, np.array([K])).second[0, 0])
         K = point.bias_std**2 + point.weight_std**2 * second
@@ -125,7 +130,7 @@ def test_variance_falls_as_one_over_depth(name):
 
 
 def iterate_gap(name, K, layers, gap):
-    phi = activation(name)
+    phi = as_activation(name)
     weight = 1 / float(expectations(phi, np.array([K])).slope[0, 0])
     for _ in range(layers):
         gap = float(next_correlation(phi, K, weight, 0.0, np.array(gap))[0])
@@ -135,7 +140,7 @@ def iterate_gap(name, K, layers, gap):
 @pytest.mark.parametrize(("name", "K", "power"), [("erf", 0.5, 1), ("relu", 1.0, 2)])
 def test_correlations_come_to_one_by_a_power_of_the_depth(name, K, power):
     # gap^(−1/p) grows by a constant a layer.
-    law = lg.edge_of_chaos(name, [K]).correlation_gap_after(1.0, K)
+    law = lg.criticality.edge_of_chaos(name, [K]).correlation_gap_after(1.0, K)
     start = iterate_gap(name, K, 400, 0.01)
     end = iterate_gap(name, K, 400, start)
     rate = (end ** (-1 / power) - start ** (-1 / power)) / 400
@@ -143,9 +148,9 @@ def test_correlations_come_to_one_by_a_power_of_the_depth(name, K, power):
 
 
 def test_laws_of_correlations_in_closed_form():
-    assert lg.edge_of_chaos("relu", [1.0]).correlation_gap_after(10.0, 1.0) == pytest.approx(
-        4.5 * np.pi**2 / 100, rel=1e-9
-    )
+    assert lg.criticality.edge_of_chaos("relu", [1.0]).correlation_gap_after(
+        10.0, 1.0
+    ) == pytest.approx(4.5 * np.pi**2 / 100, rel=1e-9)
 
 
 def test_correlations_at_the_critical_zero():
@@ -164,36 +169,36 @@ def test_correlation_of_tanh_stops_on_the_way():
     # The printed bound 1 − c ~ ℓ^(−δ) with δ in [1, 2] (Bahri and Hanin, Theorem 4.1) fails here.
     net = lg.mlp(1000, "tanh")
     x = np.array([[1.0, 0.0], [0.5, 0.75**0.5]])
-    found = lg.propagate(net, x).correlation[:, 0, 1]
+    found = lg.criticality.propagate(net, x).correlation[:, 0, 1]
     assert 0.3 < found[-1] < 0.5
     assert abs(found[-1] - found[500]) < 2e-3
 
 
 def test_bad_inputs_are_named():
     with pytest.raises(NoTheory, match="jumps"):
-        lg.fixed_points("sign", 1.0)
+        lg.criticality.variance_fixed_points("sign", 1.0)
     with pytest.raises(InvalidInput, match="weight_std"):
-        lg.fixed_points("tanh", 0.0)
+        lg.criticality.variance_fixed_points("tanh", 0.0)
     with pytest.raises(InvalidInput, match="constant"):
-        lg.fixed_points(lambda x: 0 * x + 1, 1.0)
+        lg.criticality.variance_fixed_points(lambda x: 0 * x + 1, 1.0)
     with pytest.raises(InvalidInput, match="variances"):
-        lg.edge_of_chaos("tanh", [-1.0])
+        lg.criticality.edge_of_chaos("tanh", [-1.0])
     with pytest.raises(NumericalFailure, match="not resolved"):
-        lg.edge_of_chaos("exp", [40.0])
+        lg.criticality.edge_of_chaos("exp", [40.0])
 
 
 def test_results_become_data_sets():
-    found = lg.fixed_points("tanh", 1.5).to_xarray()
+    found = lg.criticality.variance_fixed_points("tanh", 1.5).to_xarray()
     assert found["variance"].dims == ("point",)
     assert found.attrs["activation"] == "tanh"
-    edge = lg.edge_of_chaos("gelu", [1.0, 4.0]).to_xarray()
+    edge = lg.criticality.edge_of_chaos("gelu", [1.0, 4.0]).to_xarray()
     assert edge["critical_kind"].values.tolist() == ["K* = 0", "half-stable"]
 
 
 def test_variances_come_to_half_stable_points_from_their_side():
     # 1/(K − K*) grows by −M''/2 a layer, and χ_⊥ = 1 − p/ℓ.
     for name, side in (("gelu", 1), ("silu", -1)):
-        point, phi = critical(name, "half-stable"), activation(name)
+        point, phi = critical(name, "half-stable"), as_activation(name)
         K = point.variance * (1 + 1e-4 * side)  # silu's other fixed point is close by
         steps, slopes, last = 0.0, 0.0, K
         for _ in range(40):
@@ -207,7 +212,7 @@ def test_variances_come_to_half_stable_points_from_their_side():
         assert steps / 40 == pytest.approx(-point.curvature / 2, rel=1e-2)
         assert slopes / 40 == pytest.approx(point.gradient_exponent, rel=1e-2)
         assert point.correlation_exponent == 1
-    assert lg.edge_of_chaos("relu", [1.0]).critical_points[0].correlation_exponent == 2
+    assert lg.criticality.edge_of_chaos("relu", [1.0]).critical_points[0].correlation_exponent == 2
 
 
 BENT = ("tanh", "sin", lambda x: jax.numpy.sin(x) + 0.8 * (1 - jax.numpy.cos(x)))
@@ -215,7 +220,7 @@ BENT = ("tanh", "sin", lambda x: jax.numpy.sin(x) + 0.8 * (1 - jax.numpy.cos(x))
 
 @pytest.mark.parametrize("name", BENT, ids=["tanh", "sin", "bent"])
 def test_gradients_fall_by_their_exponent(name):
-    point, phi, K, layers = critical(name, "K* = 0"), activation(name), 1e-3, 200
+    point, phi, K, layers = critical(name, "K* = 0"), as_activation(name), 1e-3, 200
     start, growth = K, 0.0
     for _ in range(layers):
         found = expectations(phi, np.array([K]))
@@ -226,7 +231,7 @@ def test_gradients_fall_by_their_exponent(name):
 
 
 def test_correlations_come_to_a_half_by_their_exponent():
-    point, phi, K = critical(BENT[2], "K* = 0"), activation(BENT[2]), 1e-4
+    point, phi, K = critical(BENT[2], "K* = 0"), as_activation(BENT[2]), 1e-4
     assert point.correlation_exponent == pytest.approx(0.64 / (4 * 0.52), rel=1e-9)
     fall = np.log(float(expectations(phi, np.array([K])).second[0, 0]) / K)
     # Changes at ½ ± δ, whose difference is linear in δ: δ falls as K^p.

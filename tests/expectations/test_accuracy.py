@@ -9,7 +9,7 @@ import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations import (
     ActivationFunction,
-    activation,
+    as_activation,
     derivative_second_moment,
     gaussian_moments,
     moment_error,
@@ -36,7 +36,7 @@ def root(x):
 def test_bound_at_a_few_variances_is_that_of_the_series():
     """The cheap bound is at least the one that is found entry by entry, and not far above."""
     phi = "tanh"
-    cheap = relative_error(activation(phi), VARIANCES)
+    cheap = relative_error(as_activation(phi), VARIANCES)
     with jax.enable_x64(True):
         full = [pair_error(phi, q, q, 0.0) for q in VARIANCES]
         scales = second_moment(phi, VARIANCES), derivative_second_moment(phi, VARIANCES)
@@ -62,7 +62,10 @@ def test_single_moments_within_their_error():
 
 @pytest.mark.parametrize(
     "function",
-    [lg.kernel, *(pytest.param(f, marks=pytest.mark.slow) for f in (lg.nngp, lg.ntk_kernel))],
+    [
+        lg.kernel,
+        *(pytest.param(f, marks=pytest.mark.slow) for f in (lg.nngp_kernel, lg.ntk_kernel)),
+    ],
 )
 def test_kernels_do_not_return_inaccurate_numbers_silently(function):
     net = lg.mlp(2, bent)

@@ -8,7 +8,7 @@ from tests.expectations.references import split
 
 import largen as lg
 from largen.expectations import (
-    activation,
+    as_activation,
     derivative_second_moment,
     gaussian_moments,
     leaky_relu,
@@ -35,7 +35,7 @@ def on_numpy(function):
 
 def against_nested_integrals(phi, q1, q2, tolerance):
     """V and D to the tolerance, relative to E[φ²] and E[φ'²], by the public function."""
-    phi = activation(phi)
+    phi = as_activation(phi)
     value, slope = gaussian_moments(phi, q1, CORRELATIONS * np.sqrt(q1 * q2), q2)
     with jax.enable_x64(True):
         for function, got in ((phi, value), (phi.derivative, slope)):
@@ -53,14 +53,14 @@ def against_nested_integrals(phi, q1, q2, tolerance):
     ],
 )
 def test_bends_at_zero(phi):
-    assert by_angle(activation(phi))
+    assert by_angle(as_activation(phi))
     against_nested_integrals(phi, 1.0, 2.5, 2e-11)
 
 
 @pytest.mark.slow
 def test_large_variance():
     """A tanh of variance 900: the series is refused there, and the angle takes over."""
-    tanh = activation("tanh")
+    tanh = as_activation("tanh")
     assert not by_angle(tanh)
     q = np.full(8, 900.0)
     assert "above rtol" in shortfall(tanh, q, 1e-8)
@@ -78,7 +78,7 @@ def test_large_variance():
 @pytest.mark.long_loops
 @pytest.mark.slow
 def test_the_best_method_where_none_is_good_enough():
-    tanh, q = activation("tanh"), np.full(8, 4000.0**2)
+    tanh, q = as_activation("tanh"), np.full(8, 4000.0**2)
     best = with_suitable_method(tanh, q, 1e-8)
     assert "above rtol" in shortfall(best, q, 1e-8)
     assert shortfall(best, q, 1e-6) is None
@@ -89,7 +89,7 @@ def test_the_best_method_where_none_is_good_enough():
 @pytest.mark.parametrize("spread", [1e-20, 1e-6, 0.0])
 def test_small_variance(spread):
     """Selu becomes a leaky relu, whose bend is at 0, up to terms of the order of √q."""
-    selu, q = activation("selu"), 1e-6
+    selu, q = as_activation("selu"), 1e-6
     error = relative_error(selu, np.array([spread, q]))
     assert max(np.max(bound) for bound in error) < 1e-10
     leaky = leaky_relu(SELU.alpha)
@@ -166,7 +166,7 @@ def test_single_moments():
 )
 def test_what_it_cannot_do_is_seen(phi):
     """Many kinks elsewhere, and jumps, which φ' does not show."""
-    error = relative_error(activation(phi), np.ones(8))
+    error = relative_error(as_activation(phi), np.ones(8))
     assert max(np.max(bound) for bound in error) > 1e-4
 
 
@@ -177,6 +177,6 @@ def test_kernels_against_networks(phi):
     """Means over networks of width 512, up to the term of order 1/width."""
     net, x = lg.mlp(2, phi, weight_std=1.3, bias_std=0.3), np.eye(3) + 0.4
     exact = lg.kernel(net, x)
-    found = lg.monte_carlo_kernel(net, x, width=512, draws=100, key=0)
+    found = lg.networks.monte_carlo_kernel(net, x, width=512, draws=100, key=0)
     for got, error, want in zip(found[:2], found[2:], exact, strict=True):
         assert np.all(np.abs(got - want) < 4 * error + 3 / 512 * want.max())

@@ -12,7 +12,7 @@ from mpmath import mp, mpf
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import (
-    activation,
+    as_activation,
     derivative_second_moment,
     elu,
     gaussian,
@@ -137,9 +137,9 @@ def test_jumps(phi):
     c = np.array([1.0, 0.3, -0.9, -1.0])
     x = np.stack([np.ones(4), 0 * c], 1), np.stack([c, np.sqrt(1 - c**2)], 1)
     want = 1 - 2 * np.arccos(c) / np.pi
-    got = lg.nngp(lg.mlp(1, phi), x[0][:1], x[1])[0]
+    got = lg.nngp_kernel(lg.mlp(1, phi), x[0][:1], x[1])[0]
     np.testing.assert_allclose(got, want if phi == "sign" else (want + 1) / 4, atol=1e-15)
-    zero = lg.nngp(lg.mlp(1, phi), np.zeros((1, 2)), x[1])
+    zero = lg.nngp_kernel(lg.mlp(1, phi), np.zeros((1, 2)), x[1])
     np.testing.assert_allclose(zero, 0, atol=1e-15)
 
 
@@ -161,9 +161,9 @@ def test_tangent_kernel_of_a_jump_is_refused(function):
         lambda: rbf(3.0),
         lambda: polynomial([1, 2]),
         lambda: hermite(3),
-        lambda: activation("selu"),
-        lambda: activation("sign"),
-        lambda: activation("gaussian"),
+        lambda: as_activation("selu"),
+        lambda: as_activation("sign"),
+        lambda: as_activation("gaussian"),
     ],
 )
 def test_values(make):
@@ -184,10 +184,10 @@ def test_values(make):
 def test_families_agree_with_names():
     x = np.linspace(-2, 2, 7, dtype=np.float32)
     for ours, theirs in (
-        (activation("elu"), jax.nn.elu),
-        (activation("selu"), jax.nn.selu),
-        (activation("leaky_relu"), jax.nn.leaky_relu),
-        (activation("sign"), jnp.sign),
+        (as_activation("elu"), jax.nn.elu),
+        (as_activation("selu"), jax.nn.selu),
+        (as_activation("leaky_relu"), jax.nn.leaky_relu),
+        (as_activation("sign"), jnp.sign),
         (hermite(2), lambda x: (x**2 - 1) / np.sqrt(2, dtype=np.float32)),
     ):
         np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-6, atol=1e-7)

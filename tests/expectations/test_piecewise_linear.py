@@ -9,7 +9,7 @@ from tests.expectations.references import panels, split
 import largen as lg
 from largen.expectations import (
     ActivationFunction,
-    activation,
+    as_activation,
     derivative_second_moment,
     mean,
     pair_moments,
@@ -40,7 +40,7 @@ def test_pairs_against_split_integrals(phi):
     with jax.enable_x64(True):
         got = pair_moments(phi, q1, q2, (q1 + q2) / 2 - c * np.sqrt(q1 * q2))
         value = (second_moment(phi, q1) + second_moment(phi, q2)) / 2 - got.gap
-        for function, moment in ((phi, value), (activation(phi).derivative, got.derivative)):
+        for function, moment in ((phi, value), (as_activation(phi).derivative, got.derivative)):
             want = [
                 split(lambda x, f=function: np.asarray(f(x)), KINKS[phi], *case) for case in cases
             ]
@@ -119,7 +119,7 @@ def test_kernels_of_public_functions():
     "function", [jax.nn.relu6, jax.nn.hard_sigmoid, lambda x: jnp.abs(x - 1) - jnp.abs(x + 2)]
 )
 def test_recognised(function):
-    phi, q = activation(function), np.array([0.2, 3.0])
+    phi, q = as_activation(function), np.array([0.2, 3.0])
     assert phi.closed_form is not None
     z, weights = panels(np.sort([*np.arange(-10, 11), *(np.array([-3, -2, 0, 1, 3, 6]) / 3**0.5)]))
     with jax.enable_x64(True):
@@ -145,4 +145,4 @@ def test_recognised(function):
     ],
 )
 def test_others_are_not_taken_for_one(function):
-    assert activation(function).closed_form is None
+    assert as_activation(function).closed_form is None

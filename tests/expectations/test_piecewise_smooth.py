@@ -12,7 +12,7 @@ import largen as lg
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import (
     ActivationFunction,
-    activation,
+    as_activation,
     derivative_second_moment,
     mean,
     pair_moments,
@@ -46,7 +46,7 @@ def on_arrays(function):
 
 def test_against_nested_integrals():
     """By SciPy's adaptive rule, split at the kinks; they are found without a word."""
-    phi, kinks = activation(curved), (-0.5, 2.0)
+    phi, kinks = as_activation(curved), (-0.5, 2.0)
     pairs = np.array([(*q, c) for q in ((1.0, 1.0), (9.0, 0.3)) for c in (0.99999, 0.3, -0.999)])
     q1, q2, c = pairs.T
     with jax.enable_x64(True):
@@ -62,7 +62,7 @@ def test_the_piecewise_linear_ones():
 
     Also where u and v nearly coincide, or do, and where one variance is 0.
     """
-    hard = activation(jax.nn.hard_tanh)
+    hard = as_activation(jax.nn.hard_tanh)
     pieces = with_kinks(jax.nn.hard_tanh, (-1, 1))
     with jax.enable_x64(True):
         q1, q2 = np.array([[1.3, 1.3, 1.3, 1.3, 1.3, 0.0], [0.2, 1.3, 1.3, 1.3, 1.3, 1.3]])
@@ -93,7 +93,7 @@ def test_gradients():
 
 def test_where_kinks_are_missing():
     """Only those count that the Gaussian reaches; more than that are seen, and refused."""
-    assert activation(wave).closed_form is None
+    assert as_activation(wave).closed_form is None
     known = with_kinks(wave, (-3, -1, 1, 3))
     assert max(map(np.max, relative_error(known, np.array([0.05, 0.1])))) < 1e-9
     lowered, _ = prepare(lg.mlp(1, known), lg.ntk(), 2)
@@ -106,12 +106,12 @@ def test_jumps():
     def shifted_step(x):
         return x + (x > 1)
 
-    phi = activation(shifted_step)
+    phi = as_activation(shifted_step)
     assert phi.jumps
     x = np.eye(2) + 0.4
     with pytest.raises(NoTheory, match="jumps"):
         lg.kernel(lg.mlp(1, phi), x)
-    nngp = lg.nngp(lg.mlp(1, phi), x)
+    nngp = lg.nngp_kernel(lg.mlp(1, phi), x)
     q, cross = np.mean(x**2, axis=1), np.mean(x[0] * x[1])
     with jax.enable_x64(True):
         want = split(lambda u: np.asarray(phi(u)), (1.0,), q[0], q[1], cross / np.sqrt(q[0] * q[1]))
@@ -130,7 +130,7 @@ def test_kernels_against_networks():
     """Means over networks of width 512, up to the term of order 1/width."""
     net, x = lg.mlp(2, jax.nn.hard_swish, weight_std=1.5, bias_std=0.3), np.eye(3) + 0.4
     exact = lg.kernel(net, x)
-    found = lg.monte_carlo_kernel(net, x, width=512, draws=100, key=0)
+    found = lg.networks.monte_carlo_kernel(net, x, width=512, draws=100, key=0)
     for got, error, want in zip(found[:2], found[2:], exact, strict=True):
         assert np.all(np.abs(got - want) < 4 * error + 3 / 512 * want.max())
 
@@ -143,4 +143,4 @@ def test_wrong_input():
     assert phi == with_kinks(squared, (1,))
     assert isinstance(phi, ActivationFunction)
     assert pickle.loads(pickle.dumps(phi)) == phi
-    assert pickle.loads(pickle.dumps(activation(squared))) == activation(squared)
+    assert pickle.loads(pickle.dumps(as_activation(squared))) == as_activation(squared)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from largen.errors import InvalidInput
-from largen.expectations import activation, gaussian_moments
+from largen.expectations import as_activation, gaussian_moments
 
 
 def test_values_and_dtypes():
@@ -61,8 +61,8 @@ def test_wrong_input(arguments, message):
 )
 def test_not_an_elementwise_function(function):
     with pytest.raises(InvalidInput, match="activation"):
-        activation(function)
+        as_activation(function)
 
 
 def test_swish_is_silu():
-    assert activation("swish") is activation("silu")
+    assert as_activation("swish") is as_activation("silu")

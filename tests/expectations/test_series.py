@@ -8,7 +8,7 @@ from tests.expectations.references import plane
 
 from largen.expectations import (
     ActivationFunction,
-    activation,
+    as_activation,
     gaussian_mean,
     mean,
     pair_error,
@@ -211,10 +211,10 @@ def test_float32_agrees_with_float64():
 
 def test_activation_records():
     """Frozen, equal, hashable, short in print."""
-    tanh = activation("tanh")
-    assert tanh == activation("tanh")
-    assert hash(tanh) == hash(activation("tanh"))
+    tanh = as_activation("tanh")
+    assert tanh == as_activation("tanh")
+    assert hash(tanh) == hash(as_activation("tanh"))
     assert repr(tanh) == "tanh"
-    assert isinstance(activation(cube), ActivationFunction)
-    assert activation(cube) == activation(cube) != tanh
-    assert float(activation("relu").derivative(0.0)) == 0.0
+    assert isinstance(as_activation(cube), ActivationFunction)
+    assert as_activation(cube) == as_activation(cube) != tanh
+    assert float(as_activation("relu").derivative(0.0)) == 0.0

@@ -15,14 +15,14 @@ def run(optimizer, **options):
 
 
 def params():
-    return lg.init(NET, lg.ntk(), width=512, inputs=4, key=0, dtype=np.float64)
+    return lg.networks.init(NET, lg.ntk(), width=512, inputs=4, key=0, dtype=np.float64)
 
 
 def test_trained_networks_stay_below():
     times = np.linspace(0.5, 6, 12)
     given = run(lg.gradient_flow(), times=times)
     trained = lg.train(given, width=512, seeds=1, key=0)
-    found = lg.convergence_bound(given, params())
+    found = lg.training.convergence_bound(given, params())
     seen = np.asarray(trained.to_xarray()["loss_train"]).ravel()
     assert len(seen) == len(found.loss)
     # Both start anew, so that losses are compared with their own beginnings.
@@ -32,9 +32,9 @@ def test_trained_networks_stay_below():
 def test_a_constant_kernel_attains_the_rate():
     # f − y along the weakest eigenvector falls by e^{−δt/P}, and its square by e^{−2δt/P}: the
     # printed e^{−δt/P} is a weaker bound.
-    found = lg.convergence_bound(run(lg.gradient_flow(), times=[2.0]), params())
+    found = lg.training.convergence_bound(run(lg.gradient_flow(), times=[2.0]), params())
     assert found.loss[1] / found.loss[0] == pytest.approx(np.exp(-2 * found.smallest * 2 / 3))
-    kernel = np.asarray(lg.empirical_ntk(NET, params(), X))
+    kernel = np.asarray(lg.networks.empirical_ntk(NET, params(), X))
     eigenvalues, vectors = np.linalg.eigh(kernel)
     residual, step = vectors[:, 0], 1e-5
     moved = residual - step / 3 * kernel @ residual
@@ -44,16 +44,16 @@ def test_a_constant_kernel_attains_the_rate():
 
 
 def test_steps_of_gradient_descent():
-    found = lg.convergence_bound(run(lg.gd(lr=0.2), steps=5), params())
+    found = lg.training.convergence_bound(run(lg.gd(lr=0.2), steps=5), params())
     factor = max(abs(1 - 0.2 * each / 3) for each in (found.smallest, found.largest)) ** 2
     assert found.loss[5] / found.loss[0] == pytest.approx(factor**5)
     with pytest.raises(InvalidInput, match="diverges"):
-        lg.convergence_bound(run(lg.gd(lr=20.0), steps=5), params())
+        lg.training.convergence_bound(run(lg.gd(lr=20.0), steps=5), params())
 
 
 def test_what_is_not_covered():
     with pytest.raises(NoTheory, match="momentum"):
-        lg.convergence_bound(run(lg.gd(lr=0.1, momentum=0.9), steps=5), params())
+        lg.training.convergence_bound(run(lg.gd(lr=0.1, momentum=0.9), steps=5), params())
     same = lg.Run(NET, lg.ntk(), lg.Dataset(X[[0, 0, 1]], Y), optimizer=lg.gd(lr=0.1), steps=5)
     with pytest.raises(NumericalFailure, match="singular"):
-        lg.convergence_bound(same, params())
+        lg.training.convergence_bound(same, params())

@@ -40,11 +40,11 @@ WIDE = (128, 512, 1024, 4096, 16384)
 def test_one_hidden_layer(point, rate, steps, widths, ensemble):
     """Up to widths 2⁷ … 2¹⁴: every exponent within its interval, and the intervals are narrow."""
     seeds, key = ensemble
-    scaled = run(lg.scaling(*point), optimizer=lg.gd(rate), steps=steps)
-    report = lg.measure_exponents(scaled, widths, seeds=seeds, key=key)
+    scaled = run(lg.scaling.plane_scheme(*point), optimizer=lg.gd(rate), steps=steps)
+    report = lg.scaling.measure_exponents(scaled, widths, seeds=seeds, key=key)
     assert report.deviations == (), str(report)
     assert all(e.estimate.error < 0.1 for e in report.exponents), str(report)
-    plane = lg.scaling_class(*point)
+    plane = lg.scaling.plane_class(*point)
     for term, order in plane.terms(steps).items():
         assert report["terms", f"f_{term}"].predicted == order
     assert report["relative", "0.weight"].predicted == plane.increments(steps)["w"]
@@ -57,7 +57,7 @@ def test_one_hidden_layer(point, rate, steps, widths, ensemble):
 
 
 def test_deep():
-    report = lg.measure_exponents(
+    report = lg.scaling.measure_exponents(
         run(lg.mup(), net=lg.mlp(2, "tanh")), (32, 64, 256), seeds=16, key=1, on="train"
     )
     assert report.deviations == (), str(report)
@@ -70,15 +70,17 @@ def test_deep():
 
 def test_what_is_returned(tmp_path):
     """Sizes by hand, the picture, and that an unstable scaling has no deviations."""
-    default = run(lg.scaling("-1/2", 1, 0), optimizer=lg.gd(0.1), steps=1)
-    report = lg.measure_exponents(default, [64, 16, 32], seeds=4, key=0)
+    default = run(lg.scaling.plane_scheme("-1/2", 1, 0), optimizer=lg.gd(0.1), steps=1)
+    report = lg.scaling.measure_exponents(default, [64, 16, 32], seeds=4, key=0)
     assert report.classification.kind == "unstable"
     assert report.deviations == ()
     assert "unstable: predictions" in str(report)
     data = report.to_xarray()
     assert data.width.values.tolist() == [16, 32, 64]
     assert data["size"].dims == ("quantity", "width")
-    start, end = lg.observe(default, 16, 4, 0, lambda network, start, end, x: (start, end))
+    start, end = lg.networks.train_and_measure(
+        default, 16, lambda network, start, end, x: (start, end), seeds=4, key=0
+    )
     moved = np.sqrt(np.mean((end[2]["weight"] - start[2]["weight"]) ** 2))
     by_name = data.set_index(quantity=["group", "name"])["size"]
     assert float(by_name.sel(group="absolute", name="2.weight", width=16)) == pytest.approx(moved)
@@ -89,13 +91,17 @@ def test_what_is_returned(tmp_path):
 
 
 def test_terms_add_up_and_have_their_gates():
-    network = lg.finite_network(lg.mlp(1, "leaky_relu"), lg.mean_field(), width=20, inputs=3)
+    network = lg.networks.finite_network(
+        lg.mlp(1, "leaky_relu"), lg.mean_field(), width=20, inputs=3
+    )
     start, end = network.init(0, np.float64), network.init(1, np.float64)
     parts = decomposition(network, start, end, Z)
     whole = sum(np.asarray(part)[:, 0] for part in parts.values())
     np.testing.assert_allclose(whole, network.apply(end, Z), rtol=1e-5)
     w0, w1, a0 = start[0]["weight"], end[0]["weight"], start[2]["weight"]
-    gates = np.where(Z @ w1 > 0, 1.0, lg.activation("leaky_relu")(np.array([-1.0])) / -1.0)
+    gates = np.where(
+        Z @ w1 > 0, 1.0, lg.expectations.as_activation("leaky_relu")(np.array([-1.0])) / -1.0
+    )
     by_hand = (gates * (Z @ (w1 - w0))) @ a0 / np.sqrt(3) / 20
     np.testing.assert_allclose(parts["w"], by_hand, rtol=1e-5)
     assert has_terms(lg.mlp(1, "relu"))
@@ -147,8 +153,10 @@ def test_what_counts_as_a_deviation():
 )
 def test_terms_under_an_adaptive_optimizer(point, rate):
     """Parities as under gradient descent, increments of the order of the rates."""
-    adaptive = run(lg.scaling(*point), optimizer=lg.rmsprop(rate, beta=0.9), steps=4)
-    report = lg.measure_exponents(adaptive, (64, 256, 1024), seeds=48, key=2)
+    adaptive = run(
+        lg.scaling.plane_scheme(*point), optimizer=lg.optimizers.rmsprop(rate, beta=0.9), steps=4
+    )
+    report = lg.scaling.measure_exponents(adaptive, (64, 256, 1024), seeds=48, key=2)
     assert report.deviations == (), str(report)
     wanted = {"∅": 0, "a": 0, "w": 0, "aw": 0 if point == (-1, 1) else -1}
     assert {t: report["terms", f"f_{t}"].predicted for t in wanted} == wanted

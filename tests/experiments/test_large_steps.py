@@ -25,7 +25,7 @@ def minimal(rate, steps, param=None):
 
 
 def start_of(run, width, seed=0):
-    network = lg.finite_network(run.net, run.param, width=width, inputs=run.data.inputs)
+    network = lg.networks.finite_network(run.net, run.param, width=width, inputs=run.data.inputs)
     return network.init(jax.random.fold_in(jax.random.key(0), seed), np.float64)
 
 
@@ -49,7 +49,7 @@ def start_of(run, width, seed=0):
 )
 def test_recursion_is_the_training_of_the_same_network(run):
     nets = lg.train(run, width=50, seeds=1, key=0, record=["ntk"], record_at=range(31))
-    found = lg.catapult(run, start_of(run, 50))
+    found = lg.training.catapult(run, start_of(run, 50))
     assert np.abs(found.outputs - nets.f_train[0, :, 0]).max() < 1e-13
     scale = max(1.0, np.abs(nets.ntk).max())
     assert np.abs(found.kernels - nets.ntk[0, :, 0, 0]).max() < 1e-13 * scale
@@ -59,7 +59,7 @@ def test_recursion_is_the_training_of_the_same_network(run):
 @pytest.mark.parametrize("param", [lg.mean_field(gamma=0.5), lg.ntk()], ids=str)
 def test_limit_is_that_of_the_theory_of_infinite_width(param):
     run = run_of(param, 1.0)
-    limit, found = lg.solve(run), lg.catapult(run)
+    limit, found = lg.solve(run), lg.training.catapult(run)
     assert np.abs(limit.f_train[:, 0] - found.outputs).max() < 1e-13
 
 
@@ -69,14 +69,14 @@ def test_catapult_survives_infinite_width_in_mean_field_only():
         lg.mlp(1, "linear"), lg.mean_field(gamma), lg.Dataset(np.ones((1, 1)), np.ones(1)),
         optimizer=lg.gd(1.5), steps=100,
     )  # fmt: skip
-    found = lg.catapult(mean_field)
+    found = lg.training.catapult(mean_field)
     assert found.coupling == pytest.approx(gamma**2, rel=1e-12)
     assert found.reduced_rate == pytest.approx(3.0)
     assert found.diverged is None
     assert found.end < 2
     assert found.losses.max() > 10 > 1e-10 > found.losses[-1]
     lazy = lg.Run(mean_field.net, lg.ntk(), mean_field.data, optimizer=lg.gd(1.5), steps=2000)
-    found = lg.catapult(lazy)
+    found = lg.training.catapult(lazy)
     assert found.coupling == 0
     assert found.diverged is not None
     assert np.isfinite(found.outputs).all()
@@ -96,14 +96,14 @@ def test_printed_110_is_not_the_training_of_a_network():
     nets = lg.train(run, width=50, seeds=1, key=0, record=["ntk"], record_at=range(31))
     right = np.stack([nets.f_train[0, :, 0], nets.ntk[0, :, 0, 0]], 1)
     assert np.abs(printed(*right[0], 0.6, 50, 30) - right).max() > 1e-3
-    found = lg.catapult(run, start_of(run, 50))
+    found = lg.training.catapult(run, start_of(run, 50))
     assert np.abs(np.stack([found.outputs, found.kernels], 1) - right).max() < 1e-14
 
 
 @pytest.mark.parametrize("x", [3.0, 3.9])
 def test_printed_112_diverges_where_networks_converge(x):
     n, eta = 1000, x / 2
-    found = lg.catapult(minimal(eta, 400), width=n, start=(0.7, 2.0))
+    found = lg.training.catapult(minimal(eta, 400), width=n, start=(0.7, 2.0))
     assert found.diverged is None
     assert found.losses[-1] < 1e-6
     assert found.end < 2
@@ -113,7 +113,10 @@ def test_printed_112_diverges_where_networks_converge(x):
 
 
 def test_phases_of_the_minimal_model():
-    ends = {x: lg.catapult(minimal(x / 2, 400), width=10**7, start=(1.0, 2.0)) for x in (1.5, 3, 5)}
+    ends = {
+        x: lg.training.catapult(minimal(x / 2, 400), width=10**7, start=(1.0, 2.0))
+        for x in (1.5, 3, 5)
+    }
     assert ends[1.5].peak == 0
     assert ends[3].end == pytest.approx(0.228, abs=1e-3)
     assert ends[3].outputs[ends[3].peak] ** 2 > 1e6
@@ -127,7 +130,7 @@ def test_near_the_threshold():
     ends, tops = [], []
     for e in (0.02, 0.01):
         eta = (2 + e) / 2
-        found = lg.catapult(minimal(eta, 12_000), width=10**9, start=(1.0, 2.0))
+        found = lg.training.catapult(minimal(eta, 12_000), width=10**9, start=(1.0, 2.0))
         ends.append((2 - e - found.end) / e**2)
         tops.append(eta**2 * (found.outputs**2).max() / 10**9 / (e**2 / 2))
     assert 2 * ends[1] - ends[0] == pytest.approx(2 / 3, abs=0.01)
@@ -140,7 +143,9 @@ def test_printed_113_lacks_a_logarithm_above_the_threshold():
         for sign in (-1, 1):
             eta = (2 + sign * e) / 2
             run = minimal(eta, 4000)
-            times[sign * e] = lg.catapult(run, width=int(n), start=(1.0, 2.0)).steps_to(level)
+            times[sign * e] = lg.training.catapult(run, width=int(n), start=(1.0, 2.0)).steps_to(
+                level
+            )
     below = math.log2(times[-0.02] / times[-0.04])
     above = math.log2(times[0.02] / times[0.04])
     assert below == pytest.approx(1, abs=0.02)
@@ -154,7 +159,7 @@ def test_printed_113_lacks_a_logarithm_above_the_threshold():
 
 
 def test_catapult_says_what_it_found(tmp_path):
-    found = lg.catapult(run_of(lg.ntk(), 3.0), start_of(run_of(lg.ntk(), 3.0), 50))
+    found = lg.training.catapult(run_of(lg.ntk(), 3.0), start_of(run_of(lg.ntk(), 3.0), 50))
     assert "ηλ" in repr(found)
     assert "width 50" in repr(found)
     data = found.to_xarray()
@@ -178,22 +183,22 @@ def test_catapult_says_what_it_found(tmp_path):
 def test_catapult_refuses_what_does_not_close(change, error, words):
     given = {"net": NET, "param": lg.ntk(), "data": SAMPLE, "optimizer": lg.gd(0.1), "steps": 2}
     with pytest.raises(error, match=words):
-        lg.catapult(lg.Run(**{**given, **change}))
+        lg.training.catapult(lg.Run(**{**given, **change}))
 
 
 def test_catapult_refuses_arguments_that_do_not_go_together():
     run = run_of(lg.ntk(), 0.1)
     with pytest.raises(InvalidInput, match="params"):
-        lg.catapult(run, start_of(run, 8), width=8)
+        lg.training.catapult(run, start_of(run, 8), width=8)
     with pytest.raises(InvalidInput, match="start"):
-        lg.catapult(run, width=8, start=(1.0, -1.0))
+        lg.training.catapult(run, width=8, start=(1.0, -1.0))
     with pytest.raises(NoTheory, match="no limit"):
-        lg.catapult(run_of(lg.standard(), 0.1))
+        lg.training.catapult(run_of(lg.standard(), 0.1))
 
 
 def diagram(net, widths, rates, steps=150, **options):
     run = lg.Run(net, lg.ntk(), MANY, optimizer=lg.gd(1.0), steps=steps)
-    return lg.catapult_diagram(run, widths, rates, progress=False, **options)
+    return lg.training.catapult_diagram(run, widths, rates, progress=False, **options)
 
 
 def test_diagram_of_linear_networks():
@@ -218,7 +223,9 @@ def test_diagram_of_linear_networks():
 
 def test_diagram_is_that_of_trained_networks():
     run = lg.Run(lg.mlp(2, "tanh"), lg.mean_field(0.5), MANY, optimizer=lg.gd(1.0), steps=20)
-    found = lg.catapult_diagram(run, [32], [0.3, 1.0], seeds=2, key=3, quadratic=False).data
+    found = lg.training.catapult_diagram(
+        run, [32], [0.3, 1.0], seeds=2, key=3, quadratic=False
+    ).data
     for seed in range(2):
         lam = found["initial_curvature"].values[0, seed]
         for x in (0.3, 1.0):
@@ -236,15 +243,17 @@ def test_diagram_does_not_depend_on_the_memory_budget_and_reports(tmp_path):
     seen, rates = [], [1.0, 2.5, 3.0]
     run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), MANY, optimizer=lg.gd(1.0), steps=20)
     options = {"seeds": 2, "quadratic": False}
-    one = lg.catapult_diagram(run, [16], rates, progress=lambda *n: seen.append(n), **options)
-    other = lg.catapult_diagram(run, [16], rates, memory_budget=20_000, **options)
+    one = lg.training.catapult_diagram(
+        run, [16], rates, progress=lambda *n: seen.append(n), **options
+    )
+    other = lg.training.catapult_diagram(run, [16], rates, memory_budget=20_000, **options)
     np.testing.assert_allclose(one.data["curvature"], other.data["curvature"], rtol=1e-6)
     assert seen == [(1, 2), (2, 2)]
     assert "x = 2.5" in repr(one)
     one.plot(tmp_path / "diagram.png")
     assert (tmp_path / "diagram.png").stat().st_size > 5000
     with pytest.raises(OutOfMemory, match="memory_budget"):
-        lg.catapult_diagram(run, [16], rates, memory_budget=10)
+        lg.training.catapult_diagram(run, [16], rates, memory_budget=10)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +269,7 @@ def test_diagram_refuses_other_thresholds(options, words):
     data = lg.Dataset(MANY.x_train, np.sign(MANY.y_train))
     given = {"optimizer": lg.gd(0.1), "steps": 2, **options}
     with pytest.raises(NoTheory, match=words):
-        lg.catapult_diagram(lg.Run(NET, lg.ntk(), data, **given), [8], [1.0])
+        lg.training.catapult_diagram(lg.Run(NET, lg.ntk(), data, **given), [8], [1.0])
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def test_threshold_where_features_move_is_below_the_critical_rate():
     x, labels = load_digits(return_X_y=True)
     x, y = (x[:40] - x.mean(0)) / 4.3, 1.0 - 2.0 * (labels[:40] % 2)
     net = lg.mlp(1, "tanh")
-    unit = lg.critical_learning_rate(lg.ntk_kernel(net, x)) / 2
+    unit = lg.regression.critical_learning_rate(lg.ntk_kernel(net, x)) / 2
     run = lg.Run(net, lg.mean_field(), lg.Dataset(x, y), optimizer=lg.gd(unit), steps=25)
     nets = lg.train(run, width=256, seeds=2, key=0, record=["ntk"])
     first, last = unit / 40 * np.linalg.eigvalsh(nets.ntk)[..., -1].T

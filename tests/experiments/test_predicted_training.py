@@ -33,11 +33,11 @@ def start_of(run, width, seed=0):
     outputs = run.output_shape[0] if run.output_shape else None
     inputs = run.data.inputs
     given = {"width": width, "inputs": inputs, "outputs": outputs, "key": seed}
-    return lg.init(run.net, run.param, **given, dtype=run.data.x_train.dtype)
+    return lg.networks.init(run.net, run.param, **given, dtype=run.data.x_train.dtype)
 
 
 def found_of(run, width, seed=0, **options):
-    return lg.predict_training(run, start_of(run, width, seed), **options)
+    return lg.training.predict_training(run, start_of(run, width, seed), **options)
 
 
 def test_two_routes_agree_to_first_order():
@@ -55,11 +55,11 @@ def test_two_routes_agree_to_first_order():
 def test_constant_kernel_is_linearised_training():
     run = descent_run()
     params = start_of(run, 32)
-    found = lg.predict_training(run, params, record_at=[0], compare=False)
+    found = lg.training.predict_training(run, params, record_at=[0], compare=False)
     kernel = np.vstack([found.data["ntk"][0, 0], found.data["ntk_test"][0, 0]])
-    f = lg.apply(run.net, params, DATA.x)
+    f = lg.networks.apply(run.net, params, DATA.x)
     np.testing.assert_allclose(
-        kernel, lg.empirical_ntk(run.net, params, DATA.x, DATA.x_train), rtol=1e-12
+        kernel, lg.networks.empirical_ntk(run.net, params, DATA.x, DATA.x_train), rtol=1e-12
     )
     for step in range(21):
         np.testing.assert_allclose(found.data["f_train"][0, step], f[:5], rtol=1e-10, atol=1e-12)
@@ -72,8 +72,8 @@ def test_linear_networks_obey_the_recursion_order_by_order():
     data = lg.Dataset(X[:1], Y[:1])
     run = lg.Run(lg.mlp(1, "linear"), lg.ntk(), data, optimizer=lg.gd(0.7), steps=12)
     params = start_of(run, 16)
-    found = lg.predict_training(run, params, record_at=range(13))
-    exact = lg.catapult(run, params)
+    found = lg.training.predict_training(run, params, record_at=range(13))
+    exact = lg.training.catapult(run, params)
 
     def times(*factors):
         product = np.array([1.0])
@@ -131,10 +131,10 @@ def test_any_architecture_loss_and_step(run):
 def test_actual_training_is_that_of_train():
     run = descent_run()
     nets = lg.train(run, width=16, seeds=1, key=0, record=["ntk"])
-    params = lg.finite_network(run.net, run.param, width=16, inputs=6).init(
+    params = lg.networks.finite_network(run.net, run.param, width=16, inputs=6).init(
         jax.random.fold_in(jax.random.key(0), 0), np.float64
     )
-    data = lg.predict_training(run, params).data
+    data = lg.training.predict_training(run, params).data
     np.testing.assert_allclose(data["f_train_actual"], nets.f_train[0], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(data["f_test_actual"], nets.f_test[0], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(data["ntk_actual"], nets.ntk[0], rtol=1e-10)
@@ -197,7 +197,7 @@ def test_printed_104_stays_at_order_1_over_n():
         for seed in range(4):
             run, params, found = given(width, seed)
             run = flow_run(times=times)
-            actual = lg.predict_training(run, params, method="closed", record_at=[0]).data
+            actual = lg.training.predict_training(run, params, method="closed", record_at=[0]).data
             truth = actual["f_train_actual"].values[1:]
             closed = to_first_order(found, Y[:5], times).outputs.sum(1)[:, :5]
             as_printed = printed_104(found, Y[:5], times)
@@ -216,7 +216,7 @@ def test_printed_105_lacks_a_prefactor():
     for width in (256, 1024):
         run, params, found = given(width, 3, data)
         run = flow_run(data=data, times=late)
-        actual = lg.predict_training(run, params, method="closed", record_at=[0]).data
+        actual = lg.training.predict_training(run, params, method="closed", record_at=[0]).data
         truth = actual["f_train_actual"].values[-1] - Y[:2]
         path = to_first_order(found, Y[:2], np.array([16.0, 1e3]))
         total = found.kernel + path.kernels[1, 1:].sum(0)

@@ -5,7 +5,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
-from largen.experiments.lazy_or_rich import fixed_gamma
+from largen.experiments.laziness import fixed_gamma
 
 X = np.random.default_rng(0).normal(size=(10, 3))
 DATA = lg.Dataset(X[:6], np.sign(X[:6, 0]), X[6:], np.sign(X[6:, 0]))
@@ -27,15 +27,15 @@ def test_a_fixed_gamma_is_the_same_network_at_this_width(param):
         return np.array([(r.rule.multiplier, r.rule.init_std, r.rule.lr) for r in found.rows])
 
     np.testing.assert_allclose(table(fixed, 64), table(own, 64))
-    assert lg.classify(fixed.param, NET, own.optimizer).kind == "kernel"
-    if lg.classify(param, NET, own.optimizer).kind != "kernel":
+    assert lg.scaling.classify(fixed.param, NET, own.optimizer).kind == "kernel"
+    if lg.scaling.classify(param, NET, own.optimizer).kind != "kernel":
         assert not np.allclose(table(fixed, 128), table(own, 128))
 
 
 def test_numbers_by_hand():
     own = run(lg.ntk())
-    found = lg.regime(own, 32, seeds=4, key=3, on="train")
-    nets = lg.train(own, 32, 4, 3, record=["ntk", "features"])
+    found = lg.training.lazy_or_rich(own, 32, seeds=4, key=3, on="train")
+    nets = lg.train(own, 32, 4, 3, record=["ntk", "feature_kernel"])
     ratios = [np.linalg.norm(k[-1] - k[0]) / np.linalg.norm(k[0]) for k in nets.ntk]
     assert found.ntk == pytest.approx(np.sqrt(np.mean(np.square(ratios))), rel=1e-6)
     report = lg.compare(lg.solve(own), nets, on="train").to_xarray()
@@ -48,7 +48,7 @@ def test_numbers_by_hand():
 
 @pytest.mark.slow
 def test_features_that_learn_are_rich():
-    found = lg.regime(run(lg.mean_field(4.0), steps=60), 64, seeds=4)
+    found = lg.training.lazy_or_rich(run(lg.mean_field(4.0), steps=60), 64, seeds=4)
     assert found.kind == "rich"
     assert found.ntk - 3 * found.ntk_error > 0.5
     assert found.richness == pytest.approx(4.0)
@@ -57,7 +57,7 @@ def test_features_that_learn_are_rich():
 @pytest.mark.slow
 def test_powers_of_the_width():
     """The NTK moves as 1/N, and its distance at the start and that of outputs fall as N^(−1/2)."""
-    small, large = (lg.regime(run(lg.ntk()), n, seeds=48) for n in (64, 1024))
+    small, large = (lg.training.lazy_or_rich(run(lg.ntk()), n, seeds=48) for n in (64, 1024))
     for name, power in (("ntk", -1.0), ("initial_ntk", -0.5), ("kernel_limit", -0.5)):
         a, b = getattr(small, name), getattr(large, name)
         error = np.hypot(getattr(small, f"{name}_error") / a, getattr(large, f"{name}_error") / b)
@@ -68,8 +68,8 @@ def test_powers_of_the_width():
 
 def test_what_is_not_covered_is_refused():
     with pytest.raises(NoTheory):
-        lg.regime(run(lg.ntk(), optimizer=lg.adam(0.01)), 16)
+        lg.training.lazy_or_rich(run(lg.ntk(), optimizer=lg.adam(0.01)), 16)
     with pytest.raises(InvalidInput, match="reference"):
-        lg.regime(run(lg.from_reference(width=8, scaling="mean field")), 16)
+        lg.training.lazy_or_rich(run(lg.scaling.from_reference(width=8, scaling="mean field")), 16)
     with pytest.raises(InvalidInput, match="seeds"):
-        lg.regime(run(lg.ntk()), 16, seeds=2)
+        lg.training.lazy_or_rich(run(lg.ntk()), 16, seeds=2)

@@ -19,7 +19,7 @@ RUN = lg.Run(
 
 @pytest.mark.slow
 def test_movement_collapses_in_units_of_root_width(tmp_path):
-    regimes = lg.gamma_regimes(RUN, [2, 4, 8], [64, 256], seeds=12, key=0)
+    regimes = lg.training.feature_movement(RUN, [2, 4, 8], [64, 256], seeds=12, key=0)
     data = regimes.to_xarray()
     np.testing.assert_allclose(data.gamma0.sel(width=256), [1 / 8, 1 / 4, 1 / 2])
     # Neighbouring widths, a factor of 4 apart: features move as γ/√N, kernels as γ²/N.
@@ -36,7 +36,9 @@ def test_movement_collapses_in_units_of_root_width(tmp_path):
 
     # By hand, from networks of lg.mean_field: γ₀ = γ/√N is the same thing.
     same = lg.Run(RUN.net, lg.mean_field(0.25), RUN.data, optimizer=RUN.optimizer, steps=8)
-    start, end = lg.observe(same, 64, 12, 0, lambda network, start, end, x: (start, end))
+    start, end = lg.networks.train_and_measure(
+        same, 64, lambda network, start, end, x: (start, end), seeds=12, key=0
+    )
     before, after = (
         np.tanh(np.einsum("pd,sdn->spn", X, params[0]["weight"]) / 3**0.5)
         for params in (start, end)

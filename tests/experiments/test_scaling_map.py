@@ -6,7 +6,7 @@ import largen as lg
 
 
 def test_equal_rates(tmp_path):
-    plane = lg.scaling_map(q_sigma=("-3/2", 0), rate=("-1/2", 2), per_unit=8)
+    plane = lg.scaling.plane_map(q_sigma=("-3/2", 0), rate=("-1/2", 2), per_unit=8)
     assert set(plane.lines) == {"intermediate", "stuck at initialisation"}
     for start, end in plane.lines["intermediate"]:
         for q, rate in (start, end):
@@ -34,7 +34,7 @@ def test_equal_rates(tmp_path):
 
 def test_rates_apart():
     """q̃_w = q̃_a − 1, the plane of the default scaling: output weights alone learn below −1."""
-    plane = lg.scaling_map(q_sigma=("-7/4", "-1/4"), rate=(0, 2), difference=-1, per_unit=4)
+    plane = lg.scaling.plane_map(q_sigma=("-7/4", "-1/4"), rate=(0, 2), difference=-1, per_unit=4)
     assert plane.at("-1/2", 1).name == "default"
     assert set(plane.lines) == {"intermediate", "output layer only"}
     assert "q̃_w = q̃_a + (-1)" in str(plane)

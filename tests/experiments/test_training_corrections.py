@@ -33,7 +33,7 @@ def test_one_step_of_a_linear_network():
     eta, y, gamma = 0.4, 1.3, 0.8
     one, target = np.ones((1, 1)), np.array([y])
     run = run_of(1, 1, one, target, gamma, eta, activation="linear")
-    found = lg.width_corrections_in_training(run, width=256, replicates=300, key=1)
+    found = lg.training.width_corrections_in_training(run, width=256, replicates=300, key=1)
     shift = -2 * eta**2 * y
     start = 1 / gamma**2
     variance = (1 - 2 * eta + (eta * gamma * y) ** 2) ** 2 * start + (2 * eta * y) ** 2
@@ -47,7 +47,7 @@ def test_one_step_of_a_linear_network():
 @pytest.mark.slow
 def test_one_hidden_layer_has_the_variance_of_linear_response():
     run = run_of(1, 8)
-    found = lg.width_corrections_in_training(run, width=256, replicates=200, key=2)
+    found = lg.training.width_corrections_in_training(run, width=256, replicates=200, key=2)
     expected = lg.solve(run, fluctuations=True, rtol=1e-2).f_train_fluctuation ** 2
     assert np.abs(z_scores(found, "f_train_variance", expected)).max() < 4
 
@@ -55,8 +55,8 @@ def test_one_hidden_layer_has_the_variance_of_linear_response():
 @pytest.mark.slow
 def test_read_out_s_layer_causes_the_variance_of_initial_outputs():
     run = run_of(3, 1, gamma=0.7)
-    found = lg.width_corrections_in_training(run, width=128, replicates=80, key=3)
-    kernel = lg.nngp(run.net, X)
+    found = lg.training.width_corrections_in_training(run, width=128, replicates=80, key=3)
+    kernel = lg.nngp_kernel(run.net, X)
     parts = found.data["f_train_variance_of_layers"][:, 0]
     error = found.data["f_train_variance_of_layers_error"][:, 0]
     expected = np.diag(kernel) / 0.7**2
@@ -69,8 +69,10 @@ def test_read_out_s_layer_causes_the_variance_of_initial_outputs():
 def test_kernels_of_dense_networks_have_this_shift_and_variance():
     """c = 2N(E K_N − E K_2N) and V = N Var K of dense networks of two hidden layers."""
     run = run_of(2, 4, X[:2], 1.5 * Y[:2], activation="linear")
-    record = {"record": ["features", "gradients", "ntk"], "record_at": [4]}
-    found = lg.width_corrections_in_training(run, width=64, replicates=100, key=3, **record).data
+    record = {"record": ["feature_kernel", "gradient_kernel", "ntk"], "record_at": [4]}
+    found = lg.training.width_corrections_in_training(
+        run, width=64, replicates=100, key=3, **record
+    ).data
     nets = {n: lg.train(run, width=n, seeds=8000, key=n, **record) for n in (32, 64)}
 
     def mean_and_error(x):
@@ -114,7 +116,7 @@ def test_layers_of_unequal_widths_cause_their_parts_of_the_variance():
     eta, y, gamma, ratios = 0.3, 1.3, 0.8, (1, 3)
     net = lg.mlp(2, "linear", width_ratios=list(ratios))
     run = run_of(2, 1, np.ones((1, 1)), np.array([y]), gamma, eta, net=net)
-    found = lg.width_corrections_in_training(run, width=128, replicates=120, key=2).data
+    found = lg.training.width_corrections_in_training(run, width=128, replicates=120, key=2).data
     parts, error = (
         found[f"f_train_variance_of_layers{tail}"].values[:, 1, 0] for tail in ("", "_error")
     )
@@ -146,8 +148,8 @@ def test_error_of_the_shift_does_not_grow_with_the_width():
 
 def test_names_axes_and_picture(tmp_path):
     run = run_of(2, 3, test=(X[:2], Y[:2]))
-    found = lg.width_corrections_in_training(
-        run, width=8, replicates=4, record=["features", "ntk"], record_at=[0, 3]
+    found = lg.training.width_corrections_in_training(
+        run, width=8, replicates=4, record=["feature_kernel", "ntk"], record_at=[0, 3]
     )
     data = found.to_xarray()
     assert data["f_test_shift"].dims == ("step", "test_sample")
@@ -167,14 +169,14 @@ def test_names_axes_and_picture(tmp_path):
 @pytest.mark.slow
 def test_residual_streams_are_one_group():
     run = run_of(3, 2, net=lg.residual_mlp(2, "tanh"), param=lg.depth_mup(1.0))
-    found = lg.width_corrections_in_training(run, width=16, replicates=4)
+    found = lg.training.width_corrections_in_training(run, width=16, replicates=4)
     assert list(found.data["group"].values) == ["1, 2, 3"]
 
 
 @pytest.mark.slow
 def test_number_of_replicates_follows_from_the_target():
     run, calls = run_of(1, 2), []
-    found = lg.width_corrections_in_training(
+    found = lg.training.width_corrections_in_training(
         run, width=16, rtol=0.3, max_replicates=200, progress=lambda *done: calls.append(done)
     )
     count = found.data.attrs["replicates"]
@@ -185,7 +187,7 @@ def test_number_of_replicates_follows_from_the_target():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"optimizer": lg.langevin(0.1, temperature=0.1)}, lg.errors.NoTheory, "noise"),
+        ({"optimizer": lg.optimizers.langevin(0.1, temperature=0.1)}, lg.errors.NoTheory, "noise"),
         ({"param": lg.ntk()}, lg.errors.NoTheory, "features"),
         ({"net": lg.mlp(2, "tanh", width_ratios=[1, 1.5])}, lg.errors.InvalidInput, "width: 5"),
         ({"rate": 1e4}, lg.errors.NumericalFailure, "diverge"),
@@ -193,13 +195,13 @@ def test_number_of_replicates_follows_from_the_target():
 )
 def test_refusals(options, error, words):
     with pytest.raises(error, match=words):
-        lg.width_corrections_in_training(run_of(2, 4, **options), width=5, replicates=2)
+        lg.training.width_corrections_in_training(run_of(2, 4, **options), width=5, replicates=2)
 
 
 def test_gradient_flow_and_small_budgets_are_refused():
     flow = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), lg.Dataset(X, Y),
                   optimizer=lg.gradient_flow(1.0), times=[1.0])  # fmt: skip
     with pytest.raises(lg.errors.NoTheory, match="small steps"):
-        lg.width_corrections_in_training(flow)
+        lg.training.width_corrections_in_training(flow)
     with pytest.raises(lg.errors.OutOfMemory, match="memory_budget"):
-        lg.width_corrections_in_training(run_of(2), memory_budget=1e3)
+        lg.training.width_corrections_in_training(run_of(2), memory_budget=1e3)

@@ -114,7 +114,7 @@ def tensors(phi, x, nodes):
 )
 def test_tensors_of_unequal_layers_with_biases(name, inputs, nodes):
     net = lg.mlp(3, name, weight_std=STD, bias_std=BIAS)
-    found = lg.width_corrections(net, X[:inputs], width=WIDTHS)
+    found = lg.finite_width.width_corrections(net, X[:inputs], width=WIDTHS)
     for what, wanted in tensors(FUNCTIONS[name], X[:inputs], nodes).items():
         seen = getattr(found, what)
         if wanted.ndim == 1:

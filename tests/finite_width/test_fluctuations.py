@@ -13,8 +13,8 @@ SAMPLES = 60_000
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_samples_have_the_exact_tensors(name):
     net, widths = lg.mlp(3, name, weight_std=1.3, bias_std=0.2), (50, 70, 60)
-    exact = lg.width_corrections(net, X, width=widths)
-    found = lg.width_fluctuations(net, X, width=widths, samples=SAMPLES, key=0)
+    exact = lg.finite_width.width_corrections(net, X, width=widths)
+    found = lg.finite_width.width_fluctuations(net, X, width=widths, draws=SAMPLES, key=0)
     assert np.allclose(found.kernel, exact.kernel, rtol=1e-12)
     assert np.allclose(found.ntk, exact.ntk, rtol=1e-12)
     pairs = exact.pairs.tolist()
@@ -36,7 +36,7 @@ def test_samples_have_the_exact_tensors(name):
 def test_kernel_and_tangent_kernel_belong_together():
     # One hidden layer and one input: δH̄ = w(φ² − E) + wK(φ'² − E), which is D, by hand.
     net = lg.mlp(1, "tanh", weight_std=1.1)
-    found = lg.width_fluctuations(net, X[:1], width=40, samples=SAMPLES, key=1)
+    found = lg.finite_width.width_fluctuations(net, X[:1], width=40, draws=SAMPLES, key=1)
     K = 1.21 * X[0] @ X[0] / 4
     z, weights = np.polynomial.hermite_e.hermegauss(80)
     weights = weights / weights.sum()
@@ -51,12 +51,12 @@ def test_kernel_and_tangent_kernel_belong_together():
 
 def test_results_and_errors():
     net = lg.mlp(2, "tanh")
-    found = lg.width_fluctuations(net, X, width=30, samples=200, key=0)
+    found = lg.finite_width.width_fluctuations(net, X, width=30, draws=200, key=0)
     assert "3 inputs, 200 samples" in repr(found)
     assert found.to_xarray()["ntk_std"].shape == (3, 3)
     with pytest.raises(InvalidInput, match="pairs"):
         found.kernel_covariance([(0, 3)])
     with pytest.raises(InvalidInput, match="2\\*\\*28"):
-        lg.width_fluctuations(net, X, width=30, samples=10**8, key=0)
+        lg.finite_width.width_fluctuations(net, X, width=30, draws=10**8, key=0)
     with pytest.raises(NoRule, match="Residual"):
-        lg.width_fluctuations(lg.residual_mlp(2), X, width=30, key=0)
+        lg.finite_width.width_fluctuations(lg.residual_mlp(2), X, width=30, key=0)

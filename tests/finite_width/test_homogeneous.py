@@ -13,8 +13,8 @@ X = np.array([[0.9, -0.4, 1.3]])
 def test_first_order_is_that_of_the_expansion():
     net = lg.mlp(6, "relu", weight_std=2**0.5)
     n = 10**6
-    exact = lg.homogeneous_moments(net, X, width=n)
-    expanded = lg.width_corrections(net, X, width=n)
+    exact = lg.finite_width.homogeneous_moments(net, X, width=n)
+    expanded = lg.finite_width.width_corrections(net, X, width=n)
     assert exact.kernel == pytest.approx(expanded.kernel[0, 0], rel=1e-12)
     assert exact.ntk == pytest.approx(expanded.ntk[0, 0], rel=1e-12)
     for seen, first in (
@@ -29,7 +29,9 @@ def test_layers_of_one_neuron_in_closed_form(name, std, gate):
     # z = √K ∏ d_j ∏ w_l with L gates and L + 1 Gaussians: Θ = z² Σ 1/w_l², and
     # z∇z∇²z∇z = z⁴ Σ_{l ≠ m} 1/(w_l w_m)².
     layers = 4
-    found = lg.homogeneous_moments(lg.mlp(layers, name, weight_std=std), X / std, width=1)
+    found = lg.finite_width.homogeneous_moments(
+        lg.mlp(layers, name, weight_std=std), X / std, width=1
+    )
     K, pairs = X[0] @ X[0] / 3, (layers + 1) * layers
     own, crossed = (layers + 1) * 3.0**layers, pairs * 3.0 ** (layers - 1)
     second = found.ntk_variance + found.ntk**2
@@ -40,7 +42,9 @@ def test_layers_of_one_neuron_in_closed_form(name, std, gate):
 
 def test_limit_at_fixed_depth_over_width():
     # e^β [1/3 + (4/3) I(6β/5)] with β = 5L/n; the printed e^β and e^{5β} are far off.
-    found = lg.homogeneous_moments(lg.mlp(200, "relu", weight_std=2**0.5), X, width=1000)
+    found = lg.finite_width.homogeneous_moments(
+        lg.mlp(200, "relu", weight_std=2**0.5), X, width=1000
+    )
     ratio = found.ntk_variance / found.ntk**2 + 1
     beta = 1.0
     a = 6 * beta / 5
@@ -53,7 +57,7 @@ def test_limit_at_fixed_depth_over_width():
 
 def test_linear_networks_in_closed_form():
     # E f⁴ = 3K² ∏(1 + 2/n).
-    found = lg.homogeneous_moments(lg.mlp(3, "linear"), X, width=(4, 5, 3))
+    found = lg.finite_width.homogeneous_moments(lg.mlp(3, "linear"), X, width=(4, 5, 3))
     product = (1 + 2 / 4) * (1 + 2 / 5) * (1 + 2 / 3)
     assert 3 * (found.kernel**2 + found.kernel_variance) == pytest.approx(
         3 * found.kernel**2 * product, rel=1e-12
@@ -65,7 +69,9 @@ def test_linear_networks_in_closed_form():
 @pytest.mark.parametrize(("name", "std"), [("relu", 2**0.5), ("linear", 1.0)])
 def test_moments_against_tiny_networks(name, std):
     widths, draws = (6, 9, 7), 300_000
-    theory = lg.homogeneous_moments(lg.mlp(3, name, weight_std=std), X / std, width=widths)
+    theory = lg.finite_width.homogeneous_moments(
+        lg.mlp(3, name, weight_std=std), X / std, width=widths
+    )
     sizes = (X.shape[1], *widths, 1)
     phi = (lambda z: jax.numpy.maximum(z, 0)) if name == "relu" else (lambda z: z)
 
@@ -101,25 +107,31 @@ def test_moments_against_tiny_networks(name, std):
 
 def test_bad_inputs_are_named():
     with pytest.raises(NoTheory, match="a₊"):
-        lg.homogeneous_moments(lg.mlp(2, "tanh"), X, width=5)
+        lg.finite_width.homogeneous_moments(lg.mlp(2, "tanh"), X, width=5)
     with pytest.raises(NoTheory, match="weight_std"):
-        lg.homogeneous_moments(lg.mlp(2, "relu"), X, width=5)
+        lg.finite_width.homogeneous_moments(lg.mlp(2, "relu"), X, width=5)
     with pytest.raises(NoTheory, match="bias"):
-        lg.homogeneous_moments(lg.mlp(2, "relu", weight_std=2**0.5, bias_std=1.0), X, width=5)
+        lg.finite_width.homogeneous_moments(
+            lg.mlp(2, "relu", weight_std=2**0.5, bias_std=1.0), X, width=5
+        )
     with pytest.raises(InvalidInput, match="one input"):
-        lg.homogeneous_moments(lg.mlp(2, "relu", weight_std=2**0.5), np.eye(3), width=5)
+        lg.finite_width.homogeneous_moments(
+            lg.mlp(2, "relu", weight_std=2**0.5), np.eye(3), width=5
+        )
 
 
 def test_fourth_moments_of_jacobians():
     relu = lg.mlp(3, "relu", weight_std=2**0.5)
     widths, n0 = (7, 11, 5), 6
-    found = lg.homogeneous_jacobian(relu, width=widths, inputs=n0)
+    found = lg.finite_width.homogeneous_jacobian(relu, width=widths, inputs=n0)
     product = np.prod([1 + 5 / n for n in widths])
     assert found.second == pytest.approx(2 / n0, rel=1e-12)
     assert found.fourth == pytest.approx(12 / n0**2 * product, rel=1e-12)
     # The lectures print 2/n₀² (1 + …) and e^β; J² is χ²₁ times a log-normal variable.
     assert found.fourth / found.second**2 == pytest.approx(3 * product)
-    deep = lg.homogeneous_jacobian(lg.mlp(100, "relu", weight_std=2**0.5), width=1000, inputs=3)
+    deep = lg.finite_width.homogeneous_jacobian(
+        lg.mlp(100, "relu", weight_std=2**0.5), width=1000, inputs=3
+    )
     assert deep.fourth / deep.second**2 == pytest.approx(3 * np.exp(0.5), rel=2e-3)
 
 
@@ -127,7 +139,7 @@ def test_fourth_moments_of_jacobians():
 @pytest.mark.parametrize("moment", [3.0, 1.8])
 def test_jacobians_of_drawn_networks(name, std, moment):
     rng, draws, widths, n0 = np.random.default_rng(0), 100_000, (6, 9, 7), 8
-    exact = lg.homogeneous_jacobian(
+    exact = lg.finite_width.homogeneous_jacobian(
         lg.mlp(3, name, weight_std=std), width=widths, inputs=n0, fourth_moment=moment
     )
     J = np.broadcast_to(np.eye(n0)[:, :2], (draws, n0, 2))
@@ -146,7 +158,9 @@ def test_jacobians_of_drawn_networks(name, std, moment):
     for seen, wanted in ((output**2, exact.second), (output**4, exact.fourth)):
         assert abs(seen.mean() - wanted) < 3.5 * seen.std() / np.sqrt(draws)
     if moment == 3:
-        whole = lg.homogeneous_jacobian(lg.mlp(3, name, weight_std=std), width=widths, inputs=2)
+        whole = lg.finite_width.homogeneous_jacobian(
+            lg.mlp(3, name, weight_std=std), width=widths, inputs=2
+        )
         # Two columns are a Jacobian of two inputs, but for the first layer's 1/√n₀.
         squares = J.swapaxes(1, 2) @ J * n0 / 2
         for seen, wanted in (
@@ -158,11 +172,11 @@ def test_jacobians_of_drawn_networks(name, std, moment):
 
 def test_limits_at_large_depth_and_width():
     for name, std in (("relu", 2**0.5), ("linear", 1.0)):
-        limit = lg.homogeneous_limits(name, 0.2)
+        limit = lg.finite_width.homogeneous_limits(name, 0.2)
         distances = []
         for n in (200, 1000):
             net = lg.mlp(n // 5, name, weight_std=std)
-            found = lg.homogeneous_moments(net, X, width=n)
+            found = lg.finite_width.homogeneous_moments(net, X, width=n)
             ratio = found.ntk_variance / found.ntk**2 + 1
             change = -2 * found.ntk_change / found.ntk / (found.kernel * n / 5)
             spread = found.kernel_variance / found.kernel**2 + 1
@@ -172,8 +186,8 @@ def test_limits_at_large_depth_and_width():
         assert np.abs(distances[1]).max() < 0.01
         assert np.all(np.abs(distances[1]) < 0.3 * np.abs(distances[0]) + 1e-12)
     # 1 + (11/3) L/n + … for the NTK, and −(4/3) ηKL·L/n for its change.
-    small = lg.homogeneous_limits("relu", 1e-5)
+    small = lg.finite_width.homogeneous_limits("relu", 1e-5)
     assert (small.ntk - 1) / 1e-5 == pytest.approx(11 / 3, rel=1e-3)
     assert small.ntk_change / 1e-5 == pytest.approx(-4 / 3, rel=1e-3)
     with pytest.raises(NoTheory, match="a₊"):
-        lg.homogeneous_limits("tanh", 0.2)
+        lg.finite_width.homogeneous_limits("tanh", 0.2)

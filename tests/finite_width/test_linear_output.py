@@ -13,7 +13,7 @@ X = np.ones((1, 2))
 
 
 def output(width, layers=3):
-    return lg.linear_output(lg.mlp(layers, "linear"), X, width=width)
+    return lg.finite_width.linear_network_output(lg.mlp(layers, "linear"), X, width=width)
 
 
 def meijer(f, widths, K):
@@ -76,9 +76,9 @@ def test_density_is_that_of_drawn_networks():
 
 def test_bad_inputs_are_named():
     with pytest.raises(NoTheory, match="not linear"):
-        lg.linear_output(lg.mlp(2, "relu"), X, width=5)
+        lg.finite_width.linear_network_output(lg.mlp(2, "relu"), X, width=5)
     with pytest.raises(InvalidInput, match="one input"):
-        lg.linear_output(lg.mlp(2, "linear"), np.eye(2), width=5)
+        lg.finite_width.linear_network_output(lg.mlp(2, "linear"), np.eye(2), width=5)
     with pytest.raises(InvalidInput, match="order"):
         output(5).moment(-1.0)
 

@@ -9,7 +9,9 @@ import largen as lg
 from largen.errors import NumericalFailure
 
 X = np.array([[1.2, 0.3, -0.7, 0.4], [0.2, 1.0, 0.5, -1.1]])
-FOUND = lg.width_corrections(lg.mlp(2, "tanh", weight_std=1.3, bias_std=0.3), X, width=60)
+FOUND = lg.finite_width.width_corrections(
+    lg.mlp(2, "tanh", weight_std=1.3, bias_std=0.3), X, width=60
+)
 K, M, V = FOUND.kernel[0, 0], FOUND.kernel_shift[0, 0], FOUND.kernel_covariance[0, 0]
 
 
@@ -53,7 +55,8 @@ def test_kinks_of_four_outputs():
         lambda z: np.maximum(z[:, 0, 0], 0) * np.maximum(z[:, 0, 1], 0) * z[:, 1, 0] * z[:, 1, 1],
         neurons=2,
     )
-    drawn = lg.sample_kernels(lg.mlp(2, "tanh", weight_std=1.3, bias_std=0.3), X, width=60,
+    drawn = lg.finite_width.sample_kernels(lg.mlp(2, "tanh", weight_std=1.3, bias_std=0.3), X,
+        width=60,
                               draws=200_000, key=0)  # fmt: skip
     s1, s2, c = drawn[:, 0, 0], drawn[:, 1, 1], drawn[:, 0, 1]
     theta = np.arccos(c / np.sqrt(s1 * s2))

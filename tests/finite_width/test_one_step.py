@@ -17,7 +17,7 @@ X = np.array([[0.9, -0.4, 1.3, 0.2]])
     ("name", "std", "widths"), [("relu", 2**0.5, (20, 30, 15)), ("tanh", 1.3, (150, 100, 200))]
 )
 def test_gradients_against_networks(name, std, widths):
-    found = lg.layer_learning_rates(lg.mlp(3, name, weight_std=std), X, width=widths)
+    found = lg.finite_width.layer_learning_rates(lg.mlp(3, name, weight_std=std), X, width=widths)
     sizes = (4, *widths, 1)
     phi = jax.nn.relu if name == "relu" else jax.numpy.tanh
 
@@ -48,4 +48,4 @@ def test_gradients_against_networks(name, std, widths):
 
 def test_biases_are_refused():
     with pytest.raises(NoTheory, match="bias"):
-        lg.layer_learning_rates(lg.mlp(1, "tanh", bias_std=0.1), X, width=8)
+        lg.finite_width.layer_learning_rates(lg.mlp(1, "tanh", bias_std=0.1), X, width=8)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from largen.expectations import activation, leaky_relu
+from largen.expectations import as_activation, leaky_relu
 from largen.expectations.nodes import values
 from largen.finite_width.averages import pairs_of
 from largen.finite_width.grids import between_kinks
@@ -15,7 +15,7 @@ ROOT = np.random.default_rng(0).normal(size=(4, 5))
 KERNEL = ROOT @ ROOT.T / 5
 
 
-@pytest.mark.parametrize("phi", [activation("relu"), leaky_relu(0.3)], ids=str)
+@pytest.mark.parametrize("phi", [as_activation("relu"), leaky_relu(0.3)], ids=str)
 def test_products_of_four_inputs_against_quadrature(phi):
     exact = HomogeneousAverages(slopes_of(phi), KERNEL)
     grid = between_kinks((0.0,), KERNEL)
@@ -64,6 +64,6 @@ def test_derivatives_of_pairs_against_quadrature():
 
 
 def test_other_activations_are_not_of_degree_one():
-    assert slopes_of(activation("relu")) == (1, 0)
-    assert slopes_of(activation("elu")) is None
-    assert slopes_of(activation("tanh")) is None
+    assert slopes_of(as_activation("relu")) == (1, 0)
+    assert slopes_of(as_activation("elu")) is None
+    assert slopes_of(as_activation("tanh")) is None

@@ -19,10 +19,10 @@ NOISE = 0.1
 @pytest.mark.parametrize("kind", ["readout", "bayesian", "linearized"])
 def test_averages_over_drawn_networks(kind):
     n, draws = 60, 20_000
-    found = lg.width_posterior(
-        NET, X[:3], Y, X[3:], width=n, kind=kind, noise=NOISE, samples=20_000, key=0
+    found = lg.finite_width.corrected_posterior(
+        NET, X[:3], Y, X[3:], width=n, kind=kind, noise=NOISE, draws=20_000, key=0
     )
-    drawn = lg.sample_tangent_kernels(NET, X, width=n, draws=draws, key=3)
+    drawn = lg.finite_width.sample_tangent_kernels(NET, X, width=n, draws=draws, key=3)
     G = drawn.ntk if kind == "linearized" else drawn.kernel
     inner = G[:, :3, :3] + NOISE * np.eye(3)
     A = np.linalg.inv(inner)
@@ -53,8 +53,8 @@ def test_averages_over_drawn_networks(kind):
 
 def test_limits_are_the_regression_with_kernels():
     for kind, kernel in (("readout", "nngp"), ("linearized", "ntk")):
-        found = lg.width_posterior(
-            NET, X[:3], Y, X[3:], width=50, kind=kind, noise=NOISE, samples=10, key=0
+        found = lg.finite_width.corrected_posterior(
+            NET, X[:3], Y, X[3:], width=50, kind=kind, noise=NOISE, draws=10, key=0
         )
         G = getattr(lg.kernel(NET, X), kernel)
         kappa = G[3:, :3] @ np.linalg.inv(G[:3, :3] + NOISE * np.eye(3))
@@ -69,10 +69,10 @@ def test_trained_networks():
     # the network stays in its linearisation.
     n, seeds, small = 32, 1500, 1e-3
     net = lg.mlp(2, "tanh", weight_std=1.5)
-    found = lg.width_posterior(
-        net, X[:2], Y[:2], X[3:], width=n, kind="linearized", samples=20_000, key=0
+    found = lg.finite_width.corrected_posterior(
+        net, X[:2], Y[:2], X[3:], width=n, kind="linearized", draws=20_000, key=0
     )
-    network = lg.finite_network(net, lg.ntk(), width=n, inputs=4)
+    network = lg.networks.finite_network(net, lg.ntk(), width=n, inputs=4)
 
     def trained(key):
         start = network.draw(key, np.float64)
@@ -106,8 +106,8 @@ def test_trained_networks():
 
 def test_bad_inputs_are_named():
     with pytest.raises(InvalidInput, match="kind"):
-        lg.width_posterior(NET, X[:3], Y, X[3:], width=9, kind="all", key=0)
+        lg.finite_width.corrected_posterior(NET, X[:3], Y, X[3:], width=9, kind="all", key=0)
     with pytest.raises(InvalidInput, match="do not fit"):
-        lg.width_posterior(NET, X[:2], Y, X[3:], width=9, key=0)
+        lg.finite_width.corrected_posterior(NET, X[:2], Y, X[3:], width=9, key=0)
     with pytest.raises(NumericalFailure, match="singular"):
-        lg.width_posterior(NET, X[[0, 0, 1]], Y, X[3:], width=9, samples=9, key=0)
+        lg.finite_width.corrected_posterior(NET, X[[0, 0, 1]], Y, X[3:], width=9, draws=9, key=0)

@@ -18,9 +18,11 @@ X = np.array([[0.9, -0.4, 1.3]])
 def test_two_point_functions_are_those_of_the_layer_before():
     # LH (46): E z z = σ_w² G, with (47): G = mean of z z, both of layer l.
     std = 1.5
-    S = lg.sample_kernels(lg.mlp(2, "linear", weight_std=std), X, width=40, draws=20_000, key=0)
+    S = lg.finite_width.sample_kernels(
+        lg.mlp(2, "linear", weight_std=std), X, width=40, draws=20_000, key=0
+    )
     E, error = S.mean(), S.std() / np.sqrt(len(S))
-    before = lg.sample_kernels(
+    before = lg.finite_width.sample_kernels(
         lg.mlp(1, "linear", weight_std=std), X, width=40, draws=20_000, key=1
     )
     right, printed = std**2 * before.mean(), std**2 * E
@@ -33,7 +35,7 @@ def test_logarithms_of_chi_squares():
     # prints the same as |z|² ≈ exp N(−L/2n, L/n).
     n, layers, draws = 50, 25, 20_000
     net = lg.mlp(layers, "linear")
-    S = lg.sample_kernels(net, X, width=n, draws=draws, key=0)[:, 0, 0]
+    S = lg.finite_width.sample_kernels(net, X, width=n, draws=draws, key=0)[:, 0, 0]
     half = np.log(S / (X[0] @ X[0] / 3)) / 2
     for seen, error, printed in (
         (half.mean(), half.std() / np.sqrt(draws), -layers / (4 * n)),
@@ -41,7 +43,7 @@ def test_logarithms_of_chi_squares():
     ):
         assert abs(seen - 2 * printed) < 3.5 * error + 2 / n * abs(printed)
         assert abs(seen - printed) > 20 * error
-    exact = lg.linear_output(net, X, width=n).log_kernel
+    exact = lg.finite_width.linear_network_output(net, X, width=n).log_kernel
     assert exact[0] / 2 == pytest.approx(-layers / (2 * n), rel=1.5 / n)
     assert exact[1] / 4 == pytest.approx(layers / (2 * n), rel=1.5 / n)
 
@@ -70,7 +72,10 @@ def test_fourth_moments_of_jacobians(mu4):
     fourth = J[:, 0, 0] ** 4
     seen, error = fourth.mean(), fourth.std() / np.sqrt(draws)
     net = lg.mlp(3, "relu", weight_std=2**0.5)
-    exact = lg.homogeneous_jacobian(net, width=widths, inputs=n0, fourth_moment=mu4).fourth / 2
+    exact = (
+        lg.finite_width.homogeneous_jacobian(net, width=widths, inputs=n0, fourth_moment=mu4).fourth
+        / 2
+    )
     assert exact == pytest.approx(collisions(widths, mu4, 2 * (mu4 - 3)) / n0**2, rel=1e-12)
     assert abs(seen - exact) < 3.5 * error
     printed = [2 / n0**2 * collisions(widths, mu4, 6 * (mu4 - 3))]
@@ -85,18 +90,20 @@ def test_changes_of_tangent_kernels_in_one_step():
     # LH Theorem 5.1: E ΔΘ/E Θ ~ (L/n) exp(5β), β = 5L/n. Whatever the constant, it grows otherwise.
     def change(layers, n):
         net = lg.mlp(layers, "relu", weight_std=2**0.5)
-        found = lg.homogeneous_moments(net, X, width=n)
+        found = lg.finite_width.homogeneous_moments(net, X, width=n)
         return 2 * found.ntk_change / found.ntk / (found.kernel * layers)
 
     n = 1000
     growth = change(400, n) / change(100, n)
-    limit = lg.homogeneous_limits("relu", 0.4).ntk_change
-    assert growth == pytest.approx(limit / lg.homogeneous_limits("relu", 0.1).ntk_change, rel=0.05)
+    limit = lg.finite_width.homogeneous_limits("relu", 0.4).ntk_change
+    assert growth == pytest.approx(
+        limit / lg.finite_width.homogeneous_limits("relu", 0.1).ntk_change, rel=0.05
+    )
     for power in (1, 5):
         printed = 4 * np.exp(power * 5 * 0.3)
         assert abs(growth / printed - 1) > 0.3
     # And e^β − 1 is not the relative variance of the kernel (LH §5.5.3).
-    found = lg.homogeneous_moments(lg.mlp(100, "relu", weight_std=2**0.5), X, width=n)
+    found = lg.finite_width.homogeneous_moments(lg.mlp(100, "relu", weight_std=2**0.5), X, width=n)
     relative = found.ntk_variance / found.ntk**2
     assert abs(relative / (np.exp(5 * 100 / n) - 1) - 1) > 0.2
 
@@ -111,7 +118,9 @@ def test_squares_of_jacobians_are_not_log_normal():
     J2 = 2 * rng.chisquare(1, draws) * square
     ratio = np.mean(J2**2) / np.mean(J2) ** 2
     spread = np.std(J2**2 / np.mean(J2) ** 2) / np.sqrt(draws)
-    found = lg.homogeneous_jacobian(lg.mlp(layers, "relu", weight_std=2**0.5), width=n, inputs=3)
+    found = lg.finite_width.homogeneous_jacobian(
+        lg.mlp(layers, "relu", weight_std=2**0.5), width=n, inputs=3
+    )
     assert abs(ratio - found.fourth / found.second**2) < 4 * spread
     assert abs(ratio - np.exp(5 * layers / n)) > 20 * spread
 

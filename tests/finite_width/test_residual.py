@@ -15,7 +15,7 @@ def test_linear_streams_in_closed_form(param):
     # |h|² is multiplied by |e + βσ_w g/√n|², with g Gaussian: mean 1 + a, second moment
     # (1 + a)² + (4a + 2a²)/n, a = β²σ_w².
     blocks, n, std = 5, 10**7, 1.3
-    found = lg.width_corrections(
+    found = lg.finite_width.width_corrections(
         lg.residual_mlp(blocks, "linear", weight_std=std), X[:1], width=n, param=param
     )
     a = std**2 * (1 / blocks if param.branch else 1)
@@ -33,15 +33,17 @@ def test_linear_streams_in_closed_form(param):
 def test_limits_are_the_kernels():
     net = lg.residual_mlp(3, "gelu", layers_per_block=2, weight_std=1.3, bias_std=0.2)
     for param in (lg.ntk(), lg.depth_mup()):
-        found = lg.width_corrections(net, X, width=50, param=param)
+        found = lg.finite_width.width_corrections(net, X, width=50, param=param)
         unit = 50 if param.d else 1  # the read-out is divided by γ√n
-        assert np.allclose(unit * found.kernel, lg.nngp(net, X, param=param), rtol=1e-9)
+        assert np.allclose(unit * found.kernel, lg.nngp_kernel(net, X, param=param), rtol=1e-9)
 
 
 def test_drawn_streams_are_dense_networks():
     rng, draws, n, std, bias = np.random.default_rng(0), 40_000, 4, 1.2, 0.3
     net = lg.residual_mlp(2, "tanh", weight_std=std, bias_std=bias)
-    drawn = lg.sample_kernels(net, X, width=n, draws=draws, key=0, param=lg.depth_mup())
+    drawn = lg.finite_width.sample_kernels(
+        net, X, width=n, draws=draws, key=0, param=lg.depth_mup()
+    )
     h = np.einsum("rni,pi->rnp", rng.normal(size=(draws, n, 4)) * std / 2, X)
     h = h + bias * rng.normal(size=(draws, n, 1))
     for _ in range(2):
@@ -60,8 +62,8 @@ def test_shifts_against_the_exact_distribution(monkeypatch):
     net, draws = lg.residual_mlp(4, "tanh", weight_std=1.5, bias_std=0.3), 100_000
     for n in (20, 60):
         given = {"width": n, "param": lg.depth_mup()}
-        found = lg.width_corrections(net, X[:1], **given)
-        S = lg.sample_kernels(net, X[:1], **given, draws=draws, key=n)[:, 0, 0]
+        found = lg.finite_width.width_corrections(net, X[:1], **given)
+        S = lg.finite_width.sample_kernels(net, X[:1], **given, draws=draws, key=n)[:, 0, 0]
         error = S.std() / np.sqrt(draws)
         left = 2 / n * abs(found.kernel_shift[0, 0])
         assert abs(S.mean() - found.kernel[0, 0] - found.kernel_shift[0, 0]) < 3.5 * error + left
@@ -72,7 +74,7 @@ def test_shifts_against_the_exact_distribution(monkeypatch):
     monkeypatch.setattr(
         residual, "covariance_along", lambda *args: (own(*args)[0], 0 * own(*args)[1])
     )
-    without = lg.width_corrections(net, X[:1], **given).kernel_shift[0, 0]
+    without = lg.finite_width.width_corrections(net, X[:1], **given).kernel_shift[0, 0]
     assert abs(without) < 0.1 * abs(found.kernel_shift[0, 0])
 
 
@@ -83,8 +85,10 @@ def test_two_inputs_against_the_exact_distribution(name, layers):
     net = lg.residual_mlp(3, name, layers_per_block=layers, weight_std=1.3, bias_std=0.3)
     draws, distances = 100_000, []
     for n in (30, 120):
-        found = lg.width_corrections(net, X, width=n, param=lg.depth_mup())
-        S = lg.sample_kernels(net, X, width=n, draws=draws, key=n, param=lg.depth_mup())
+        found = lg.finite_width.width_corrections(net, X, width=n, param=lg.depth_mup())
+        S = lg.finite_width.sample_kernels(
+            net, X, width=n, draws=draws, key=n, param=lg.depth_mup()
+        )
         i, j = found.pairs.T
         S = S[:, i, j]
         error = S.std(axis=0) / np.sqrt(draws)
@@ -100,8 +104,8 @@ def test_an_affine_map_draws_the_stream_anew():
     # Two hidden layers of which the second has no branch: the recursion without streams.
     block = lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense(weight_std=1e-3)))
     tail = [lg.Activation("tanh"), lg.Dense(weight_std=1.2), lg.Activation("tanh"), lg.Dense()]
-    found = lg.width_corrections(lg.serial(lg.Dense(), block, *tail), X, width=30)
-    plain = lg.width_corrections(lg.serial(lg.Dense(), *tail), X, width=30)
+    found = lg.finite_width.width_corrections(lg.serial(lg.Dense(), block, *tail), X, width=30)
+    plain = lg.finite_width.width_corrections(lg.serial(lg.Dense(), *tail), X, width=30)
     assert np.allclose(found.kernel_covariance, plain.kernel_covariance, rtol=1e-5, atol=1e-7)
     assert np.allclose(found.kernel_shift, plain.kernel_shift, rtol=1e-4, atol=1e-6)
 
@@ -109,25 +113,25 @@ def test_an_affine_map_draws_the_stream_anew():
 def test_what_is_refused():
     net = lg.residual_mlp(2, "tanh")
     with pytest.raises(InvalidInput, match="one width"):
-        lg.width_corrections(net, X, width=(3, 4, 5))
+        lg.finite_width.width_corrections(net, X, width=(3, 4, 5))
     with pytest.raises(InvalidInput, match="at most 2"):
-        lg.width_corrections(net, np.eye(3), width=9)
+        lg.finite_width.width_corrections(net, np.eye(3), width=9)
     with pytest.raises(NoRule, match="Residual"):
-        lg.width_fluctuations(net, X, width=9, key=0)
+        lg.finite_width.width_fluctuations(net, X, width=9, key=0)
     with pytest.raises(NoRule, match="LayerNorm"):
-        lg.width_corrections(lg.serial(lg.LayerNorm(), net), X, width=9)
+        lg.finite_width.width_corrections(lg.serial(lg.LayerNorm(), net), X, width=9)
     open_end = lg.serial(lg.Dense(), lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense())))
     with pytest.raises(NoTheory, match="wanted Dense"):
-        lg.width_corrections(open_end, X, width=9)
+        lg.finite_width.width_corrections(open_end, X, width=9)
     two = [lg.Residual(lg.serial(lg.Activation(name), lg.Dense())) for name in ("tanh", "relu")]
     mixed = lg.serial(lg.Dense(), *two, lg.Activation("relu"), lg.Dense())
     with pytest.raises(NoTheory, match="one stream"):
-        lg.width_corrections(mixed, X, width=9)
+        lg.finite_width.width_corrections(mixed, X, width=9)
     narrow = lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense(width_ratio=2)))
     with pytest.raises(InvalidInput, match="1 and 2 features"):
-        lg.width_corrections(
+        lg.finite_width.width_corrections(
             lg.serial(lg.Dense(), narrow, lg.Activation("tanh"), lg.Dense()), X, width=9
         )
     with pytest.raises(NumericalFailure, match="coincide"):
-        lg.width_corrections(net, X[[0, 0]], width=9)
-    assert "NTK" not in repr(lg.width_corrections(net, X, width=9))
+        lg.finite_width.width_corrections(net, X[[0, 0]], width=9)
+    assert "NTK" not in repr(lg.finite_width.width_corrections(net, X, width=9))

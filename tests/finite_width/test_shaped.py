@@ -27,7 +27,9 @@ def statistics(S):
 
 
 def test_one_linear_input_is_log_normal():
-    found = lg.covariance_sde(np.eye(1), slopes=(0, 0), time=0.5, draws=20_000, steps=100, key=0)
+    found = lg.finite_width.covariance_sde(
+        np.eye(1), slopes=(0, 0), time=0.5, draws=20_000, steps=100, key=0
+    )
     log = np.log(found.covariance[:, -1, 0, 0])
     assert abs(log.mean() + 0.5) < 3.5 * log.std() / np.sqrt(len(log)) + 0.01  # of order 1/steps
     assert abs(log.var() - 1) < 3.5 * np.sqrt(2 / len(log)) + 0.02
@@ -36,7 +38,9 @@ def test_one_linear_input_is_log_normal():
 
 def test_three_inputs_stay_positive_and_have_the_drift():
     V = 0.5 + 0.5 * np.eye(3)
-    found = lg.covariance_sde(V, slopes=(1, -1), bias=0.4, time=0.02, draws=40_000, steps=2, key=1)
+    found = lg.finite_width.covariance_sde(
+        V, slopes=(1, -1), bias=0.4, time=0.02, draws=40_000, steps=2, key=1
+    )
     last = found.covariance[:, -1]
     assert np.linalg.eigvalsh(last).min() > 0
     rho = 0.5
@@ -62,7 +66,9 @@ def test_sign_of_the_lower_slope(slopes, ratio):
     printed = (slopes[0] + slopes[1]) ** 2 / (2 * np.pi) * folded
     assert n * exact == pytest.approx(drift, rel=0.1)
     assert drift == pytest.approx(ratio * printed)
-    found = lg.covariance_sde(V, slopes=slopes, time=0.01, draws=20_000, steps=1, key=0)
+    found = lg.finite_width.covariance_sde(
+        V, slopes=slopes, time=0.01, draws=20_000, steps=1, key=0
+    )
     moved = found.covariance[:, -1, 0, 1] - rho
     error = moved.std() / np.sqrt(len(moved)) / 0.01
     assert abs(moved.mean() / 0.01 - drift) < 3.5 * error + 0.01
@@ -91,14 +97,14 @@ def test_networks_of_width_150(name):
         weight = 1 - (0.75 * 0.25 - 1) / 1.5**2 / n
         phi, left = lambda z: s * (np.sin(z / s) + 0.5 * (1 - np.cos(z / s))), 2 / n
     seen = statistics(networks(phi, weight, n, int(time * n), START, draws))
-    found = lg.covariance_sde(START, **shape, time=time, draws=draws, steps=150, key=0)
+    found = lg.finite_width.covariance_sde(START, **shape, time=time, draws=draws, steps=150, key=0)
     wanted = statistics(found.covariance[:, -1])
     error = np.hypot(seen.std(axis=0), wanted.std(axis=0)) / np.sqrt(draws)
     assert np.all(np.abs(seen.mean(axis=0) - wanted.mean(axis=0)) < 3.5 * error + 2 * left)
 
 
 def test_blow_up_has_a_time():
-    found = lg.covariance_sde(
+    found = lg.finite_width.covariance_sde(
         np.eye(1), activation=lambda z: z + z**2 / 2, growth=0.0, time=4.0, draws=500, steps=200,
         key=0,
     )  # fmt: skip
@@ -121,10 +127,10 @@ def test_shapes_that_are_not_well_posed():
 def test_bad_inputs_are_named():
     given = {"time": 0.1, "draws": 2, "steps": 2, "key": 0}
     with pytest.raises(InvalidInput, match="either"):
-        lg.covariance_sde(np.eye(2), **given)
+        lg.finite_width.covariance_sde(np.eye(2), **given)
     with pytest.raises(InvalidInput, match="positive definite"):
-        lg.covariance_sde(np.ones((2, 2)), slopes=(0, 0), **given)
+        lg.finite_width.covariance_sde(np.ones((2, 2)), slopes=(0, 0), **given)
     with pytest.raises(NoTheory, match="shaped"):
-        lg.covariance_sde(np.eye(2), activation="relu", **given)
+        lg.finite_width.covariance_sde(np.eye(2), activation="relu", **given)
     with pytest.raises(NoTheory, match="shaped"):
-        lg.covariance_sde(np.eye(2), activation="cos", **given)
+        lg.finite_width.covariance_sde(np.eye(2), activation="cos", **given)

@@ -11,8 +11,8 @@ X = np.random.default_rng(3).normal(size=(2, 4))
 
 def test_moments_are_the_exact_ones_of_relu():
     net, widths, draws = lg.mlp(3, "relu", weight_std=2**0.5), (6, 9, 7), 40_000
-    exact = lg.homogeneous_moments(net, X[:1], width=widths)
-    drawn = lg.sample_tangent_kernels(net, X[:1], width=widths, draws=draws, key=0)
+    exact = lg.finite_width.homogeneous_moments(net, X[:1], width=widths)
+    drawn = lg.finite_width.sample_tangent_kernels(net, X[:1], width=widths, draws=draws, key=0)
     tangent = drawn.ntk[:, 0, 0]
     for observed, wanted in (
         (tangent, exact.ntk),
@@ -45,7 +45,7 @@ def test_moments_are_those_of_dense_networks():
     S += [bias**2 + std**2 / m * squares(np.tanh(z)) for m, z in zip(n, (z1, z2), strict=True)]
     tangent = S[2] + S[1] * squares(g2) + S[0] * squares(g1)
     net = lg.mlp(2, "tanh", weight_std=std, bias_std=bias)
-    drawn = lg.sample_tangent_kernels(net, X, width=n, draws=draws, key=1)
+    drawn = lg.finite_width.sample_tangent_kernels(net, X, width=n, draws=draws, key=1)
 
     def moments(outputs, S, tangent):
         i, j = np.triu_indices(2)
@@ -66,8 +66,8 @@ def test_shifts_at_order_one_over_width(name, std, bias):
     net, draws = lg.mlp(3, name, weight_std=std, bias_std=bias), 20_000
     distances = []
     for n in (40, 160):
-        theory = lg.width_corrections(net, X, width=n)
-        drawn = lg.sample_tangent_kernels(net, X, width=n, draws=draws, key=n)
+        theory = lg.finite_width.width_corrections(net, X, width=n)
+        drawn = lg.finite_width.sample_tangent_kernels(net, X, width=n, draws=draws, key=n)
         z = drawn.controls.mean(axis=0) / drawn.controls.std(axis=0) * np.sqrt(draws)
         assert np.abs(z).max() < 4.5  # of 60
         mean, error = drawn.estimate(drawn.ntk)
@@ -82,10 +82,12 @@ def test_shifts_at_order_one_over_width(name, std, bias):
 
 
 def test_dead_and_repeated_inputs():
-    same = lg.sample_tangent_kernels(lg.mlp(2, "tanh"), X[[0, 0]], width=5, draws=100, key=0)
+    same = lg.finite_width.sample_tangent_kernels(
+        lg.mlp(2, "tanh"), X[[0, 0]], width=5, draws=100, key=0
+    )
     assert np.allclose(same.ntk[:, 0, 0], same.ntk[:, 0, 1])
     net = lg.mlp(2, "relu", weight_std=2**0.5)
-    dead = lg.sample_tangent_kernels(net, X, width=2, draws=3000, key=0)
+    dead = lg.finite_width.sample_tangent_kernels(net, X, width=2, draws=3000, key=0)
     assert np.isfinite(dead.ntk).all()
     assert np.isfinite(dead.controls).all()
     assert abs(np.mean(dead.kernel[:, 0, 0] == 0) - 7 / 16) < 0.04
@@ -97,7 +99,7 @@ def test_dead_and_repeated_inputs():
 
 def test_heavy_tails_are_not_averaged():
     net = lg.mlp(8, "relu", weight_std=2**0.5)
-    drawn = lg.sample_tangent_kernels(net, X[:1], width=5, draws=20_000, key=0)
+    drawn = lg.finite_width.sample_tangent_kernels(net, X[:1], width=5, draws=20_000, key=0)
     # Its mean would come out as little more than half of E Θ², many standard errors away.
     with pytest.raises(NumericalFailure, match="heavy"):
         drawn.estimate(drawn.ntk**2)

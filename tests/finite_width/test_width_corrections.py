@@ -6,7 +6,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
-from largen.expectations import activation, gaussian_moments
+from largen.expectations import as_activation, gaussian_moments
 from largen.finite_width.averages import fourth_averages
 from largen.finite_width.pairs import pair_derivatives
 
@@ -15,7 +15,9 @@ X = np.array([[1.2, 0.3, -0.7, 0.4], [0.2, 1.0, 0.5, -1.1], [-0.6, 0.8, 0.1, 0.9
 
 
 def one_input(name, layers, width, std=1.0):
-    return lg.width_corrections(lg.mlp(layers, name, weight_std=std), np.ones((1, 1)), width=width)
+    return lg.finite_width.width_corrections(
+        lg.mlp(layers, name, weight_std=std), np.ones((1, 1)), width=width
+    )
 
 
 def tensor_constants(found):
@@ -101,7 +103,7 @@ def relu_pair(q1, q2, c):
 
 def test_derivatives_of_relu_pairs_in_closed_form():
     kernel = np.array([[1.3, 0.5], [0.5, 0.8]])
-    found, _ = pair_derivatives(activation("relu"), kernel)
+    found, _ = pair_derivatives(as_activation("relu"), kernel)
     seen = [entry[0, 1] for entry in found[:7]]
     assert np.allclose(seen, relu_pair(1.3, 0.8, 0.5), rtol=0, atol=1e-9)
 
@@ -111,7 +113,7 @@ def test_noise_of_relu_pairs_in_closed_form():
     theta = np.arccos(0.5 / np.sqrt(1.3 * 0.8))
     nodes, weights = np.polynomial.legendre.leggauss(60)
     t = theta - np.pi / 2 + (np.pi - theta) * (nodes + 1) / 2
-    found = fourth_averages(activation("relu"), kernel).values
+    found = fourth_averages(as_activation("relu"), kernel).values
     for a, b, entry in ((4, 0, (0, 0)), (3, 1, (0, 1)), (2, 2, (1, 1)), (1, 3, (1, 2))):
         if b == 0:
             exact = 1.5 * 1.3**2
@@ -126,7 +128,7 @@ def test_noise_of_relu_pairs_in_closed_form():
 @pytest.mark.parametrize("name", ["gelu", "tanh", "elu"])
 def test_derivatives_of_pairs_by_differences(name):
     q1, q2, c = 1.3, 0.8, 0.5
-    found, of_slope = pair_derivatives(activation(name), np.array([[q1, c], [c, q2]]))
+    found, of_slope = pair_derivatives(as_activation(name), np.array([[q1, c], [c, q2]]))
     step = 1e-4
 
     def k(i, j, l):
@@ -146,8 +148,8 @@ def test_kernels_against_their_exact_distribution(name, std, bias):
     net = lg.mlp(3, name, weight_std=std, bias_std=bias)
     distances = []
     for n, draws in ((30, 40_000), (120, 40_000)):
-        theory = lg.width_corrections(net, X[:2], width=(n, 2 * n, n))
-        drawn = lg.sample_kernels(net, X[:2], width=(n, 2 * n, n), draws=draws, key=n)
+        theory = lg.finite_width.width_corrections(net, X[:2], width=(n, 2 * n, n))
+        drawn = lg.finite_width.sample_kernels(net, X[:2], width=(n, 2 * n, n), draws=draws, key=n)
         S = drawn[:, *theory.pairs.T]
         limit = theory.kernel[*theory.pairs.T]
         shift = theory.kernel_shift[*theory.pairs.T]
@@ -165,9 +167,9 @@ def test_kernels_against_their_exact_distribution(name, std, bias):
 def test_next_order_improves_the_variance():
     n, draws = 60, 60_000
     net = lg.mlp(4, "gelu", weight_std=1.9)
-    theory = lg.width_corrections(net, np.ones((1, 1)), width=n)
+    theory = lg.finite_width.width_corrections(net, np.ones((1, 1)), width=n)
     V, ratio = theory.kernel_covariance[0, 0], theory.next_order[0]
-    S = lg.sample_kernels(net, np.ones((1, 1)), width=n, draws=draws, key=1)[:, 0, 0]
+    S = lg.finite_width.sample_kernels(net, np.ones((1, 1)), width=n, draws=draws, key=1)[:, 0, 0]
     error = np.std((S - S.mean()) ** 2) / np.sqrt(draws)
     assert abs(ratio * V) > 5 * error
     assert abs(S.var() - V * (1 + ratio)) < 3.5 * error + 2 * ratio**2 * V
@@ -183,8 +185,8 @@ def test_next_order_improves_the_variance():
 def test_tangent_kernels_against_dense_networks(name):
     n, networks = 60, 12_000
     net = lg.mlp(3, name, weight_std=1.2, bias_std=0.3)
-    theory = lg.width_corrections(net, X[:2], width=n)
-    drawn = lg.finite_network(net, lg.ntk(), width=n, inputs=4)
+    theory = lg.finite_width.width_corrections(net, X[:2], width=n)
+    drawn = lg.networks.finite_network(net, lg.ntk(), width=n, inputs=4)
 
     def observed(key):
         params = drawn.draw(key, np.float64)
@@ -215,7 +217,7 @@ def test_tangent_kernels_against_dense_networks(name):
 
 def test_limits_are_the_kernels():
     net = lg.mlp(3, "elu", weight_std=1.3, bias_std=0.2)
-    found = lg.width_corrections(net, X, width=64)
+    found = lg.finite_width.width_corrections(net, X, width=64)
     kernels = lg.kernel(net, X)
     assert np.allclose(found.kernel, kernels.nngp, rtol=1e-9)
     assert np.allclose(found.ntk, kernels.ntk, rtol=1e-9)
@@ -225,8 +227,8 @@ def test_limits_are_the_kernels():
 def test_tensors_of_some_inputs_do_not_depend_on_others():
     net = lg.mlp(2, "gelu", weight_std=1.4)
     x = RNG.normal(size=(5, 6))
-    all_five = lg.width_corrections(net, x, width=50)
-    two = lg.width_corrections(net, x[[1, 3]], width=50)
+    all_five = lg.finite_width.width_corrections(net, x, width=50)
+    two = lg.finite_width.width_corrections(net, x[[1, 3]], width=50)
     index = [n for n, pair in enumerate(all_five.pairs.tolist()) if set(pair) <= {1, 3}]
     for name in ("kernel_covariance", "ntk_covariance", "ntk_kernel_covariance"):
         seen = getattr(all_five, name)[np.ix_(index, index)]
@@ -239,7 +241,7 @@ def test_tensors_of_some_inputs_do_not_depend_on_others():
 @pytest.mark.slow
 def test_averages_of_observables():
     net = lg.mlp(3, "tanh", weight_std=1.2)
-    found = lg.width_corrections(net, X[:2], width=120)
+    found = lg.finite_width.width_corrections(net, X[:2], width=120)
     K, m, V = found.kernel, found.kernel_shift, found.kernel_covariance
     second = found.expectation(lambda z: z[:, 0, 0] * z[:, 0, 1])
     assert second == pytest.approx((K[0, 1], m[0, 1]), abs=1e-12)
@@ -247,7 +249,7 @@ def test_averages_of_observables():
     assert fourth.shift == pytest.approx(3 * V[0, 0] + 6 * K[0, 0] * m[0, 0], rel=1e-9)
     two = found.expectation(lambda z: z[:, 0, 0] ** 2 * z[:, 1, 0] ** 2, [0], neurons=2)
     assert two.shift == pytest.approx(V[0, 0] + 2 * K[0, 0] * m[0, 0], rel=1e-9)
-    drawn = lg.sample_kernels(net, X[:2], width=120, draws=100_000, key=2)[:, 0, 0]
+    drawn = lg.finite_width.sample_kernels(net, X[:2], width=120, draws=100_000, key=2)[:, 0, 0]
     z, weights = np.polynomial.hermite_e.hermegauss(60)
     theory = found.expectation(lambda z: np.tanh(z[:, 0, 0]) ** 2, [0])
     seen = np.tanh(np.sqrt(drawn)[:, None] * z) ** 2 @ (weights / weights.sum())
@@ -259,12 +261,12 @@ def test_the_fourth_cumulant_belongs_to_the_same_layer():
     # Bahri and Hanin's Theorem 4.2 prints κ₄ of the layer behind; with one hidden layer E z⁴ =
     # 3(K² + V) is exact, and the first layer's outputs are exactly Gaussian.
     net, width = lg.mlp(1, "tanh"), 30
-    found = lg.width_corrections(net, X[:1], width=width)
+    found = lg.finite_width.width_corrections(net, X[:1], width=width)
     exact = 3 * found.kernel_covariance[0, 0]
     assert found.expectation(lambda z: z[:, 0, 0] ** 4).shift == pytest.approx(exact, rel=1e-9)
-    behind = lg.width_corrections(lg.mlp(2, "tanh"), X[:1], width=width)
+    behind = lg.finite_width.width_corrections(lg.mlp(2, "tanh"), X[:1], width=width)
     printed = 3 * behind.kernel_covariance[0, 0]
-    S = lg.sample_kernels(net, X[:1], width=width, draws=100_000, key=0)[:, 0, 0]
+    S = lg.finite_width.sample_kernels(net, X[:1], width=width, draws=100_000, key=0)[:, 0, 0]
     error = 3 * S.var() * np.sqrt(3 / len(S))
     assert abs(3 * S.var() - exact) < 3.5 * error
     assert abs(3 * S.var() - printed) > 10 * error
@@ -280,32 +282,36 @@ def test_cumulants_decay_with_one_power_of_the_width_less():
 
 def test_bad_inputs_are_named():
     with pytest.raises(NoRule, match="Conv"):
-        lg.width_corrections(lg.serial(lg.Conv((3,)), lg.Flatten(), lg.Dense()), X, width=8)
+        lg.finite_width.width_corrections(
+            lg.serial(lg.Conv((3,)), lg.Flatten(), lg.Dense()), X, width=8
+        )
     with pytest.raises(NoTheory, match="jumps"):
-        lg.width_corrections(lg.mlp(1, "sign"), X, width=8)
+        lg.finite_width.width_corrections(lg.mlp(1, "sign"), X, width=8)
     with pytest.raises(InvalidInput, match="width"):
-        lg.width_corrections(lg.mlp(2, "tanh"), X, width=[8])
+        lg.finite_width.width_corrections(lg.mlp(2, "tanh"), X, width=[8])
     with pytest.raises(InvalidInput, match="at most 8"):
-        lg.width_corrections(lg.mlp(1, "tanh"), RNG.normal(size=(9, 3)), width=8)
+        lg.finite_width.width_corrections(lg.mlp(1, "tanh"), RNG.normal(size=(9, 3)), width=8)
     with pytest.raises(InvalidInput, match="parallel"):
-        lg.width_corrections(lg.mlp(1, "relu"), np.stack([X[0], 2 * X[0]]), width=8)
+        lg.finite_width.width_corrections(lg.mlp(1, "relu"), np.stack([X[0], 2 * X[0]]), width=8)
     with pytest.raises(NumericalFailure, match="signal vanishes"):
-        lg.width_corrections(lg.mlp(60, "tanh", weight_std=0.5), X, width=8)
+        lg.finite_width.width_corrections(lg.mlp(60, "tanh", weight_std=0.5), X, width=8)
     with pytest.raises(InvalidInput, match="inputs"):
-        lg.width_corrections(lg.mlp(1, "tanh"), X, width=8).expectation(len, neurons=2)
-    same = lg.width_corrections(lg.mlp(2, "tanh"), X[[0, 0]], width=8)
+        lg.finite_width.width_corrections(lg.mlp(1, "tanh"), X, width=8).expectation(len, neurons=2)
+    same = lg.finite_width.width_corrections(lg.mlp(2, "tanh"), X[[0, 0]], width=8)
     assert same.kernel_third_cumulant is None
     assert same.kernel_covariance[0, 2] == pytest.approx(same.kernel_covariance[1, 1], rel=1e-8)
 
 
 def test_results_become_data_sets():
-    found = lg.width_corrections(lg.mlp(1, "tanh"), X[:2], width=8).to_xarray()
+    found = lg.finite_width.width_corrections(lg.mlp(1, "tanh"), X[:2], width=8).to_xarray()
     assert found["kernel_covariance"].dims == ("pair", "pair_2")
     assert found.attrs["widths"] == [8]
 
 
 def test_dead_networks_are_drawn_as_such():
-    S = lg.sample_kernels(lg.mlp(2, "relu", weight_std=2**0.5), X[:2], width=2, draws=20_000, key=0)
+    S = lg.finite_width.sample_kernels(
+        lg.mlp(2, "relu", weight_std=2**0.5), X[:2], width=2, draws=20_000, key=0
+    )
     assert np.isfinite(S).all()
     dead = np.mean(S[:, 0, 0] == 0)
     exact = 1 - (1 - 2**-2) ** 2

@@ -11,7 +11,7 @@ SIGMOID = lg.Activation("sigmoid")
 POOL = lg.GlobalAvgPool()
 
 
-def recurrent(steps: int = 4, phi: lg.Layer = TANH) -> lg.Graph:
+def recurrent(steps: int = 4, phi: lg.layers.Layer = TANH) -> lg.layers.Graph:
     """h ← φ(W h + u), and the mean of all states."""
     nodes, h, states = {"u": (lg.Dense(), "x")}, "u", []
     for n in range(1, steps + 1):
@@ -23,10 +23,10 @@ def recurrent(steps: int = 4, phi: lg.Layer = TANH) -> lg.Graph:
             nodes[f"s{n}"] = ("sum", f"W{n}", "u")
             h = f"s{n}"
     nodes["mean"] = ("sum", *((1 / steps, state) for state in states))
-    return lg.Graph({**nodes, "f": (DENSE, "mean")})
+    return lg.layers.Graph({**nodes, "f": (DENSE, "mean")})
 
 
-def looped(times: int = 3) -> lg.Graph:
+def looped(times: int = 3) -> lg.layers.Graph:
     """h ← h + W relu(h/|h|), with one weight for all steps."""
     nodes, h = {"h0": (DENSE, "x")}, "h0"
     block = lg.serial(lg.RMSNorm(), RELU, DENSE)
@@ -34,17 +34,20 @@ def looped(times: int = 3) -> lg.Graph:
         nodes[f"b{n}"] = (block if n == 1 else "b1", h)
         nodes[f"h{n}"] = ("sum", h, f"b{n}")
         h = f"h{n}"
-    return lg.Graph({**nodes, "f": (DENSE, h)})
+    return lg.layers.Graph({**nodes, "f": (DENSE, h)})
 
 
 GRAPHS = {
     "U-net with concatenation": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "e1": (lg.serial(CONV, RELU), "x"),
-                "down": (lg.AvgPool((2,)), "e1"),
+                "down": (lg.layers.AvgPool((2,)), "e1"),
                 "e2": (lg.serial(CONV, RELU), "down"),
-                "up": (lg.serial(lg.ConvTranspose((2,), strides=2, weight_std=1.3), RELU), "e2"),
+                "up": (
+                    lg.serial(lg.layers.ConvTranspose((2,), strides=2, weight_std=1.3), RELU),
+                    "e2",
+                ),
                 "both": ("concatenate", "e1", "up"),
                 "d": (lg.serial(CONV, RELU), "both"),
                 "f": (lg.serial(POOL, DENSE), "d"),
@@ -53,7 +56,7 @@ GRAPHS = {
         (4, 2),
     ),
     "two towers with shared weights": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "a": (lg.serial(DENSE, RELU), "x"),
                 "b": (lg.serial(DENSE, RELU), "x"),
@@ -67,7 +70,7 @@ GRAPHS = {
     ),
     "unrolled recurrence": (recurrent(), (3,)),
     "dense connections": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "h0": (lg.serial(DENSE, RELU), "x"),
                 "h1": (lg.serial(DENSE, RELU), "h0"),
@@ -80,7 +83,7 @@ GRAPHS = {
         (3,),
     ),
     "skip from the input to the read-out": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "h": (DENSE, "x"),
                 "a": (lg.serial(RELU, DENSE, TANH), "h"),
@@ -91,7 +94,7 @@ GRAPHS = {
         (3,),
     ),
     "gate of two streams": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "h": (DENSE, "x"),
                 "c": (lg.serial(TANH, DENSE), "h"),
@@ -106,7 +109,7 @@ GRAPHS = {
         (3,),
     ),
     "weight used twice with a skip": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "h": (DENSE, "x"),
                 "g": (lg.serial(TANH, DENSE), "h"),
@@ -119,7 +122,7 @@ GRAPHS = {
     ),
     "looped block with RMSNorm": (looped(), (3,)),
     "convolution used twice": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "h": (CONV, "x"),
                 "g": (lg.serial(RELU, CONV), "h"),
@@ -131,7 +134,7 @@ GRAPHS = {
         (4, 2),
     ),
     "overlapping skips": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "h0": (DENSE, "x"),
                 "h1": (lg.serial(RELU, DENSE), "h0"),
@@ -148,7 +151,7 @@ GRAPHS = {
         (3,),
     ),
     "functions of dependent values": (
-        lg.Graph(
+        lg.layers.Graph(
             {
                 "h": (DENSE, "x"),
                 "g": (lg.serial(RELU, DENSE), "h"),

@@ -26,8 +26,8 @@ def work_is_where_it_was_sent(devices):
     mask = np.arange(4) < np.array([4, 3, 2] * 3)[:, None]
     net = lg.serial(lg.Conv((3,)), lg.Activation("relu"), lg.GlobalAvgPool(), lg.Dense())
     small = {"memory_budget": 8e4, "mask1": mask}
-    got = lg.nngp(net, text, devices=devices, **small)
-    np.testing.assert_allclose(got, lg.nngp(net, text, **small), rtol=1e-14)
+    got = lg.nngp_kernel(net, text, devices=devices, **small)
+    np.testing.assert_allclose(got, lg.nngp_kernel(net, text, **small), rtol=1e-14)
     assert {shard.device for shard in seen[-1][0].addressable_shards} == set(devices)
 
 

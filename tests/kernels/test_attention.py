@@ -26,10 +26,12 @@ def agree(net, joint, **masks):
 
 def test_attention():
     block = lg.Residual(
-        lg.serial(lg.LayerNorm(), lg.SelfAttention(logit_scale=1.7), lg.Dense(weight_std=1.1))
+        lg.serial(
+            lg.LayerNorm(), lg.layers.SelfAttention(logit_scale=1.7), lg.Dense(weight_std=1.1)
+        )
     )
     net = lg.serial(
-        lg.SelfAttention(logit_scale=0.5),
+        lg.layers.SelfAttention(logit_scale=0.5),
         lg.Dense(weight_std=1.2, bias_std=0.3),
         block,
         RELU,
@@ -45,7 +47,7 @@ def test_attention():
 def test_masks():
     there = MASK.T.ravel().astype(float)
     net = lg.serial(
-        lg.Conv((3,), bias_std=0.3), RELU, lg.SelfAttention(),
+        lg.Conv((3,), bias_std=0.3), RELU, lg.layers.SelfAttention(),
         lg.Dense(weight_std=1.2, bias_std=0.4), RELU,
         lg.LayerNorm(over_space=True), lg.Dense(bias_std=0.2), lg.GlobalAvgPool(), lg.Dense(),
     )  # fmt: skip
@@ -61,7 +63,8 @@ def test_masks():
 
 
 def test_what_is_hidden_does_not_matter():
-    net = lg.serial(lg.Conv((3,), bias_std=0.3), RELU, lg.SelfAttention(), lg.GlobalAvgPool(),
+    net = lg.serial(lg.Conv((3,), bias_std=0.3), RELU, lg.layers.SelfAttention(),
+        lg.GlobalAvgPool(),
                     lg.Dense(), RELU, lg.Dense())  # fmt: skip
     other = np.where(MASK[..., None], X, 7.0)
     theta = lg.ntk_kernel(net, X, mask1=MASK)
@@ -88,21 +91,21 @@ def test_bad_masks(masks, words):
 
 def test_attention_wants_positions():
     with pytest.raises(InvalidInput, match="attends over positions"):
-        lg.kernel(lg.serial(lg.Dense(), lg.SelfAttention(), lg.Dense()), X[:, 0])
+        lg.kernel(lg.serial(lg.Dense(), lg.layers.SelfAttention(), lg.Dense()), X[:, 0])
     with pytest.raises(InvalidInput, match="logit_scale"):
-        lg.SelfAttention(logit_scale=float("nan"))
+        lg.layers.SelfAttention(logit_scale=float("nan"))
 
 
 def test_one_mask_of_two_and_axes_in_any_order():
     net = lg.serial(lg.Conv((3,), bias_std=0.3), RELU, lg.GlobalAvgPool(), lg.Dense())
     want = lg.ntk_kernel(net, X[:2], X, mask1=MASK[:2], mask2=MASK | True)
     np.testing.assert_allclose(lg.ntk_kernel(net, X[:2], X, mask1=MASK[:2]), want, rtol=1e-14)
-    turned = lg.serial(lg.Axes("CT"), *net.layers)
+    turned = lg.serial(lg.layers.Axes("CT"), *net.layers)
     first = np.swapaxes(X, 1, 2)
     got = lg.ntk_kernel(turned, first[:2], first, mask1=MASK[:2])
     np.testing.assert_allclose(got, want, rtol=1e-13)
     # The finite network counts the same channels.
-    a, b = (lg.finite_network(n, lg.standard(), width=8, inputs=x.shape[1:])
+    a, b = (lg.networks.finite_network(n, lg.standard(), width=8, inputs=x.shape[1:])
             for n, x in ((net, X), (turned, first)))  # fmt: skip
     assert a.table.rows[0].rule == b.table.rows[0].rule
     params = a.init(0)
@@ -116,10 +119,16 @@ def test_one_mask_of_two_and_axes_in_any_order():
 @pytest.mark.parametrize(
     ("net", "words"),
     [
-        (lambda: lg.Axes("HW"), "order: wanted different letters"),
-        (lambda: lg.Axes("CHH"), "order: wanted different letters"),
-        (lambda: lg.serial(lg.Conv((3,)), lg.Axes("CT"), lg.Flatten(), lg.Dense()), "first layer"),
-        (lambda: lg.serial(lg.Axes("CHW"), lg.Conv((3, 3)), lg.Flatten(), lg.Dense()), "3 axes"),
+        (lambda: lg.layers.Axes("HW"), "order: wanted different letters"),
+        (lambda: lg.layers.Axes("CHH"), "order: wanted different letters"),
+        (
+            lambda: lg.serial(lg.Conv((3,)), lg.layers.Axes("CT"), lg.Flatten(), lg.Dense()),
+            "first layer",
+        ),
+        (
+            lambda: lg.serial(lg.layers.Axes("CHW"), lg.Conv((3, 3)), lg.Flatten(), lg.Dense()),
+            "3 axes",
+        ),
     ],
 )
 def test_bad_orders_of_axes(net, words):

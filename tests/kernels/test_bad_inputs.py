@@ -35,12 +35,12 @@ CNN = lg.serial(CONV, RELU, *END)
         (lg.mlp(1), ROWS, {"mask1": ROWS > 0}, "have no positions"),
         (lg.mlp(1), IMAGES, {}, "spatial axes"),
         (lg.serial(CONV, RELU, DENSE), IMAGES, {}, "spatial axes"),
-        (lg.serial(CONV, lg.AvgPool((7, 7)), *END), IMAGES, {}, "larger than its input"),
+        (lg.serial(CONV, lg.layers.AvgPool((7, 7)), *END), IMAGES, {}, "larger than its input"),
         (lg.serial(lg.Conv((3,)), *END), IMAGES, {}, "1 spatial axes"),
         (lg.serial(DENSE, lg.GlobalAvgPool(), DENSE), ROWS, {}, "its input has none"),
         (lg.serial(CONV, lg.Residual(STRIDED), *END), IMAGES, {}, "different shapes"),
-        (lg.serial(CONV, lg.Concatenate(CONV, STRIDED), *END), IMAGES, {}, "side by side"),
-        (lg.serial(CONV, lg.Product(CONV, STRIDED), *END), IMAGES, {}, "different shapes"),
+        (lg.serial(CONV, lg.layers.Concatenate(CONV, STRIDED), *END), IMAGES, {}, "side by side"),
+        (lg.serial(CONV, lg.layers.Product(CONV, STRIDED), *END), IMAGES, {}, "different shapes"),
         (lg.serial(CONV, lg.repeat(STRIDED, 2), *END), IMAGES, {}, "does not keep the shape"),
         (lg.Flatten(), IMAGES, {}, "at least two affine maps"),
     ],
@@ -50,7 +50,7 @@ def test_bad_inputs(net, x, options, words):
         lg.kernel(net, x, **options)
 
 
-@pytest.mark.parametrize("before", [(), (lg.LayerNorm(),), (lg.Concatenate(CONV, CONV),)])
+@pytest.mark.parametrize("before", [(), (lg.LayerNorm(),), (lg.layers.Concatenate(CONV, CONV),)])
 def test_groups_of_channels_that_are_not_alike(before):
     net = lg.serial(*before, lg.Conv((1, 1), groups=3), RELU, *END)
     with pytest.raises(NoTheory, match="into groups"):
@@ -89,9 +89,9 @@ def test_inputs_too_large_for_integrals(name, size):
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-200, 1e-10])
 def test_inputs_that_vanish(name, size):
     # Outputs are then those of the bias alone; without one, those of inputs that are 0.
-    kernel = lg.nngp(lg.mlp(2, name, bias_std=0.3), ROWS * size)
-    np.testing.assert_allclose(kernel, lg.nngp(lg.mlp(2, name, bias_std=0.3), ROWS * 0.0))
-    assert np.isfinite(lg.nngp(lg.mlp(2, name), ROWS * size)).all()
+    kernel = lg.nngp_kernel(lg.mlp(2, name, bias_std=0.3), ROWS * size)
+    np.testing.assert_allclose(kernel, lg.nngp_kernel(lg.mlp(2, name, bias_std=0.3), ROWS * 0.0))
+    assert np.isfinite(lg.nngp_kernel(lg.mlp(2, name), ROWS * size)).all()
 
 
 @pytest.mark.parametrize("size", [1e8, 1e15, 1e100])
@@ -114,7 +114,7 @@ def test_lost_digits_are_told(size, convert):
         x, far = convert(rng.standard_normal((20, 3))), convert(size * rng.standard_normal((20, 3)))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found = np.asarray(lg.nngp(lg.serial(lg.Dense(), lg.Dense()), x, far))
+            found = np.asarray(lg.nngp_kernel(lg.serial(lg.Dense(), lg.Dense()), x, far))
     a, b = (np.vectorize(Fraction, otypes=[object])(np.asarray(x)) for x in (x, far))
     missed = np.vectorize(Fraction, otypes=[object])(found) - a @ b.T / 3
     scale = np.sqrt(np.outer(np.mean(np.square(x), axis=1), np.mean(np.square(far), axis=1)))
@@ -137,15 +137,15 @@ def test_every_public_function_reports_lost_digits():
         lambda: lg.kernel(net, x),
         lambda: lg.kernel(net, x[:1], x[1:2]),
         lambda: lg.kernel(net, x[::2]),
-        lambda: lg.kernel_function(net, x),
+        lambda: lg.kernels.kernel_of_stds(net, x),
         lambda: lg.posterior(net, x, y, noise=0.1),
-        lambda: lg.log_likelihood(net, x, y, noise=0.1),
+        lambda: lg.regression.log_likelihood(net, x, y, noise=0.1),
         lambda: lg.solve(run),
     ):
         with pytest.warns(LostDigits, match="Scale samples alike"):
             call()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        lg.nngp(net, x, rtol=1e-6)
+        lg.nngp_kernel(net, x, rtol=1e-6)
         for small in (x[1:], 1e-10 * x[1:], 0 * x):
-            lg.nngp(net, small)
+            lg.nngp_kernel(net, small)

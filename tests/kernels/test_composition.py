@@ -48,7 +48,7 @@ def sech2(x):
 def test_elementwise_runs_are_one_function_of_the_gaussian():
     # Once the moments of tanh of a Gaussian with the variance of the erf were returned here.
     tanh, linear = lg.Activation("tanh"), lg.Activation("linear")
-    run = (ERF, tanh, lg.Residual(tanh), lg.Product(linear, tanh))
+    run = (ERF, tanh, lg.Residual(tanh), lg.layers.Product(linear, tanh))
     net = lg.serial(FIRST, *run, lg.Dense())
 
     def f(x):
@@ -104,7 +104,7 @@ def test_a_repetition_that_begins_and_ends_with_activations():
 
 
 def test_concatenation_is_a_mean():
-    branches = lg.Concatenate(
+    branches = lg.layers.Concatenate(
         lg.serial(lg.Dense(weight_std=1.2), RELU), lg.Dense(weight_std=0.5), lg.Activation("erf")
     )
     net = lg.serial(FIRST, branches, lg.RMSNorm(), lg.Dense())
@@ -114,21 +114,26 @@ def test_concatenation_is_a_mean():
     agree(net, X, mean.norm().dense())
     # An activation behind acts on each branch.
     two = lg.serial(
-        FIRST, lg.Concatenate(lg.Dense(weight_std=1.2), lg.Dense(weight_std=0.5)), RELU, lg.Dense()
+        FIRST,
+        lg.layers.Concatenate(lg.Dense(weight_std=1.2), lg.Dense(weight_std=0.5)),
+        RELU,
+        lg.Dense(),
     )
     parts = [h.dense(1.44).relu(), h.dense(0.25).relu()]
     agree(two, X, Joint(h.n, *(sum(getattr(p, a) for p in parts) / 2 for a in "KTm")).dense())
 
 
 def test_products_of_independent_branches():
-    gate = lg.Product(lg.Dense(), lg.serial(lg.Dense(weight_std=1.2, bias_std=0.3), RELU), RELU)
+    gate = lg.layers.Product(
+        lg.Dense(), lg.serial(lg.Dense(weight_std=1.2, bias_std=0.3), RELU), RELU
+    )
     net = lg.serial(FIRST, gate, lg.Dense(weight_std=1.5))
     h = data()
     joint = h.dense().times(h.dense(1.44, 0.09).relu()).times(h.relu())
     agree(net, X, joint.dense(2.25))
     # Factors of the same Gaussian are one function of it: |u| sign(u) is u.
-    same = lg.Product(lg.Activation("abs"), lg.Dense(), lg.Activation("sign"))
-    linear = lg.Product(lg.Activation("linear"), lg.Dense())
+    same = lg.layers.Product(lg.Activation("abs"), lg.Dense(), lg.Activation("sign"))
+    linear = lg.layers.Product(lg.Activation("linear"), lg.Dense())
     one, two = (lg.kernel(lg.serial(FIRST, p, lg.Dense()), X) for p in (same, linear))
     np.testing.assert_allclose(one.ntk, two.ntk, rtol=1e-12)
 
@@ -151,7 +156,7 @@ def test_normalisation(over_space):
 
 
 def test_dropout_scales_a_sample_with_itself():
-    net = lg.serial(FIRST, RELU, lg.Dropout(0.2), lg.Dense())
+    net = lg.serial(FIRST, RELU, lg.layers.Dropout(0.2), lg.Dense())
     h = data().relu()
     h.K += np.diag(np.diag(h.K)) / 4
     h.T += np.diag(np.diag(h.T)) / 4
@@ -162,10 +167,10 @@ def test_dropout_scales_a_sample_with_itself():
     ("layers", "words"),
     [
         ((RELU, lg.Residual(lg.serial(lg.Dense(), RELU)), RELU), "acts on the sum"),
-        ((RELU, lg.Dropout(0.5), RELU), "acts on the output of Dropout"),
-        ((lg.Product(lg.RMSNorm(), RELU),), "are correlated"),
+        ((RELU, lg.layers.Dropout(0.5), RELU), "acts on the output of Dropout"),
+        ((lg.layers.Product(lg.RMSNorm(), RELU),), "are correlated"),
         (
-            (lg.Concatenate(lg.Dense(), lg.Dense(weight_std=2.0)), lg.RMSNorm(), RELU),
+            (lg.layers.Concatenate(lg.Dense(), lg.Dense(weight_std=2.0)), lg.RMSNorm(), RELU),
             "different variances",
         ),
     ],
@@ -179,9 +184,9 @@ def test_what_is_refused(layers, words):
 @pytest.mark.parametrize(
     "layers",
     [
-        (RELU, lg.Dropout(0.5), RELU),
-        (RELU, lg.Dropout(0.5), lg.Dense(), RELU, lg.RMSNorm(), RELU),  # and further behind
-        (lg.Product(lg.Dropout(0.5), RELU),),
+        (RELU, lg.layers.Dropout(0.5), RELU),
+        (RELU, lg.layers.Dropout(0.5), lg.Dense(), RELU, lg.RMSNorm(), RELU),  # and further behind
+        (lg.layers.Product(lg.layers.Dropout(0.5), RELU),),
     ],
 )
 def test_networks_without_masks_are_no_way_out_of_dropout(layers):
@@ -191,7 +196,7 @@ def test_networks_without_masks_are_no_way_out_of_dropout(layers):
 
 
 def test_an_average_of_activations_is_not_gaussian():
-    net = lg.serial(lg.Conv((3,)), RELU, lg.AvgPool((2,)), RELU, lg.Flatten(), lg.Dense())
+    net = lg.serial(lg.Conv((3,)), RELU, lg.layers.AvgPool((2,)), RELU, lg.Flatten(), lg.Dense())
     with pytest.raises(NoTheory, match="Monte Carlo"):
         lg.kernel(net, RNG.standard_normal((2, 6, 1)))
     norm = lg.serial(lg.LayerNorm(), RELU, lg.Dense(), lg.Dense())
@@ -203,9 +208,9 @@ def test_activations_in_every_place_can_be_exchanged():
     tanh, relu = lg.Activation("tanh"), lg.Activation("relu")
 
     def net(phi):
-        branches = lg.Product(phi, lg.serial(lg.Dense(), phi))
+        branches = lg.layers.Product(phi, lg.serial(lg.Dense(), phi))
         blocks = lg.repeat(lg.Residual(branches, lg.serial(lg.Dense(), phi)), 2)
-        return lg.serial(phi, lg.Dense(), blocks, lg.Concatenate(phi, phi))
+        return lg.serial(phi, lg.Dense(), blocks, lg.layers.Concatenate(phi, phi))
 
     exchanged = with_activations(program_of(net(tanh)), {tanh.function: relu.function})
     assert exchanged == program_of(net(relu))

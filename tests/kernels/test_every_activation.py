@@ -10,7 +10,7 @@ import pytest
 
 import largen as lg
 from largen.expectations import (
-    activation,
+    as_activation,
     gaussian,
     hermite,
     leaky_relu,
@@ -58,10 +58,10 @@ def networks(phi, record):
 @pytest.mark.parametrize(
     "phi",
     QUICK + [pytest.param(phi, marks=pytest.mark.slow) for phi in SLOW],
-    ids=lambda phi: str(activation(phi)),
+    ids=lambda phi: str(as_activation(phi)),
 )
 def test_means_over_networks(phi):
-    nets, limit = networks(phi, ["features", "ntk"]), lg.kernel(network(phi), X)
+    nets, limit = networks(phi, ["feature_kernel", "ntk"]), lg.kernel(network(phi), X)
     assert largest_z(nets.feature_kernel[:, 0, 0], features(limit.nngp)) < MOST
     assert largest_z(nets.ntk[:, 0], limit.ntk) < MOST
     # An activation whose argument is 3 % too large would be seen.
@@ -72,7 +72,7 @@ def test_means_over_networks(phi):
 @pytest.mark.slow
 @pytest.mark.parametrize("phi", ["sign", "step"])
 def test_means_over_networks_that_jump(phi):
-    nets, limit = networks(phi, ["features"]), lg.nngp(network(phi), X)
+    nets, limit = networks(phi, ["feature_kernel"]), lg.nngp_kernel(network(phi), X)
     assert largest_z(nets.feature_kernel[:, 0, 0], features(limit)) < MOST
     # A covariance that is 3 % too large would be seen.
     assert largest_z(nets.feature_kernel[:, 0, 0], 1.03 * features(limit)) > 2 * MOST

@@ -13,8 +13,8 @@ CONV = lg.Conv((3, 3), weight_std=1.2, bias_std=0.3)
 BLOCK = lg.serial(RELU, lg.Conv((3, 3), strides=2, weight_std=1.2), RELU, lg.Conv((2, 2)))
 SKIP = lg.Conv((1, 1), strides=2)
 POOLED = (
-    CONV, lg.Residual(BLOCK, SKIP), ERF, lg.AvgPool((2, 2), strides=1, padding="SAME"),
-    lg.ConvTranspose((2, 2), strides=2), RELU, lg.GlobalAvgPool(), lg.Dense(),
+    CONV, lg.Residual(BLOCK, SKIP), ERF, lg.layers.AvgPool((2, 2), strides=1, padding="SAME"),
+    lg.layers.ConvTranspose((2, 2), strides=2), RELU, lg.GlobalAvgPool(), lg.Dense(),
 )  # fmt: skip
 BRANCHES = (
     lg.Conv((2,), padding="CIRCULAR", weight_std=1.5),
@@ -22,20 +22,22 @@ BRANCHES = (
     lg.Residual(lg.serial(lg.Dense(weight_std=1.2, bias_std=0.3), RELU)),
     lg.LayerNorm(),
     lg.Dense(),
-    lg.Product(lg.RMSNorm(over_space=True), lg.serial(lg.Dense(), ERF)),
-    lg.LocallyConnected((3,), padding="VALID"),
+    lg.layers.Product(lg.RMSNorm(over_space=True), lg.serial(lg.Dense(), ERF)),
+    lg.layers.LocallyConnected((3,), padding="VALID"),
     lg.Residual(ERF),
-    lg.Concatenate(lg.Dense(weight_std=0.7), RELU),
+    lg.layers.Concatenate(lg.Dense(weight_std=0.7), RELU),
     lg.Flatten(),
     lg.Dense(),
 )
 ATTENTION = (
     lg.Dense(weight_std=1.3, bias_std=0.2),
     lg.Residual(
-        lg.serial(lg.LayerNorm(), lg.SelfAttention(logit_scale=1.5), lg.Dense(weight_std=1.2))
+        lg.serial(
+            lg.LayerNorm(), lg.layers.SelfAttention(logit_scale=1.5), lg.Dense(weight_std=1.2)
+        )
     ),
     RELU,
-    lg.GlobalSumPool(),
+    lg.layers.GlobalSumPool(),
     lg.Dense(weight_std=0.5),
 )
 

@@ -74,8 +74,9 @@ def test_gradients_through_a_deep_loop():
 
 
 SPATIAL = lg.serial(
-    lg.Conv((3,), weight_std=1.3, bias_std=0.2), lg.Activation("erf"), lg.AvgPool((2,), strides=1),
-    lg.Residual(lg.serial(lg.LayerNorm(), lg.SelfAttention(), lg.Dense(weight_std=1.2))),
+    lg.Conv((3,), weight_std=1.3, bias_std=0.2), lg.Activation("erf"), lg.layers.AvgPool((2,),
+        strides=1),
+    lg.Residual(lg.serial(lg.LayerNorm(), lg.layers.SelfAttention(), lg.Dense(weight_std=1.2))),
     lg.GlobalAvgPool(), lg.Dense(),
 )  # fmt: skip
 

@@ -34,9 +34,14 @@ def test_finite_networks_of_the_same_program(name):
 
 def test_a_tree_written_as_a_graph():
     tree = lg.serial(
-        DENSE, lg.Residual(lg.serial(TANH, DENSE)), RELU, lg.Concatenate(DENSE, TANH), RELU, DENSE
+        DENSE,
+        lg.Residual(lg.serial(TANH, DENSE)),
+        RELU,
+        lg.layers.Concatenate(DENSE, TANH),
+        RELU,
+        DENSE,
     )
-    graph = lg.Graph(
+    graph = lg.layers.Graph(
         {
             "h": (DENSE, "x"),
             "branch": (lg.serial(TANH, DENSE), "h"),
@@ -54,7 +59,7 @@ def test_a_tree_written_as_a_graph():
 def test_one_weight_used_twice_on_the_same_value_is_used_once():
     """W h + W h = 2 W h, and half of it is W h."""
     once = lg.serial(DENSE, TANH, DENSE, RELU, DENSE)
-    twice = lg.Graph(
+    twice = lg.layers.Graph(
         {
             "h": (lg.serial(DENSE, TANH), "x"),
             "a": (DENSE, "h"),
@@ -71,7 +76,7 @@ def test_a_shared_weight_is_linear(factor):
     """W a + c W b = W (a + c b) for one weight W, of relu and sigmoid, which are not centred."""
     free, sigmoid = lg.Dense(weight_std=1.3), lg.Activation("sigmoid")
     towers = {"a": (lg.serial(DENSE, RELU), "x"), "b": (lg.serial(DENSE, sigmoid), "x")}
-    apart = lg.Graph(
+    apart = lg.layers.Graph(
         {
             **towers,
             "Wa": (free, "a"),
@@ -80,7 +85,7 @@ def test_a_shared_weight_is_linear(factor):
             "f": (lg.serial(RELU, DENSE), "s"),
         }
     )
-    together = lg.Graph(
+    together = lg.layers.Graph(
         {
             **towers,
             "s": ("sum", "a", (factor, "b")),
@@ -91,7 +96,7 @@ def test_a_shared_weight_is_linear(factor):
 
 
 def dependent_linear(nodes):
-    return lg.Graph({"h": (DENSE, "x"), **nodes, "f": (lg.serial(TANH, DENSE), "s")})
+    return lg.layers.Graph({"h": (DENSE, "x"), **nodes, "f": (lg.serial(TANH, DENSE), "s")})
 
 
 def test_a_value_and_its_normalisation():
@@ -100,7 +105,9 @@ def test_a_value_and_its_normalisation():
     K = 1.69 * X @ X.T / 3 + 0.04
     scale = 1 + 1 / np.sqrt(np.diag(K) + 0.1)
     K, T = (scale[:, None] * k * scale for k in (K, K))
-    value, slope = lg.gaussian_moments("tanh", np.diag(K)[:, None], K, np.diag(K)[None])
+    value, slope = lg.expectations.gaussian_moments(
+        "tanh", np.diag(K)[:, None], K, np.diag(K)[None]
+    )
     nngp = 1.69 * value + 0.04
     equal(lg.kernel(net, X), (nngp, nngp + 1.69 * slope * T))
 
@@ -117,7 +124,7 @@ def test_convolutions_at_one_position_are_dense():
     one = lg.Conv((1,), weight_std=1.3, bias_std=0.2)
 
     def graph(layer, end):
-        return lg.Graph(
+        return lg.layers.Graph(
             {
                 "h": (layer, "x"),
                 "g": (lg.serial(RELU, layer), "h"),
@@ -143,9 +150,9 @@ def test_pooling_before_or_behind_a_sum():
         "g": (lg.serial(CONV), "a"),
         "b": (lg.Activation("abs"), "h"),
     }
-    for end in (POOL, lg.AvgPool((2,)), lg.Flatten()):
-        last = lg.serial(lg.Flatten(), DENSE) if end == lg.AvgPool((2,)) else DENSE
-        before = lg.Graph(
+    for end in (POOL, lg.layers.AvgPool((2,)), lg.Flatten()):
+        last = lg.serial(lg.Flatten(), DENSE) if end == lg.layers.AvgPool((2,)) else DENSE
+        before = lg.layers.Graph(
             {
                 **middle,
                 "c": ("sum", "a", "g"),
@@ -155,7 +162,7 @@ def test_pooling_before_or_behind_a_sum():
                 "f": (last, "s"),
             }
         )
-        behind = lg.Graph(
+        behind = lg.layers.Graph(
             {
                 **middle,
                 "c": ("sum", "a", "g"),
@@ -171,7 +178,7 @@ def test_a_repetition_between_dependent_terms():
     """x + (two residual blocks)(x), as a repetition and written out."""
     block = lg.Residual(lg.serial(TANH, DENSE))
     nodes = {"h": (DENSE, "x")}
-    loop = lg.Graph(
+    loop = lg.layers.Graph(
         {
             **nodes,
             "r": (lg.repeat(block, 2), "h"),
@@ -179,7 +186,7 @@ def test_a_repetition_between_dependent_terms():
             "f": (lg.serial(RELU, DENSE), "s"),
         }
     )
-    written = lg.Graph(
+    written = lg.layers.Graph(
         {
             **nodes,
             "r1": (block, "h"),
@@ -205,7 +212,7 @@ def test_a_function_and_its_normalisation():
     x = X / np.linalg.norm(X, axis=1, keepdims=True)
     q = 1.69 / 3 + 0.04
     mean, size = np.sqrt(q / (2 * np.pi)), np.sqrt(q / 2 - q / (2 * np.pi) + 0.1)
-    net = lg.Graph(
+    net = lg.layers.Graph(
         {
             "h": (DENSE, "x"),
             "r": (RELU, "h"),
@@ -220,8 +227,9 @@ def test_a_function_and_its_normalisation():
 
 def test_a_value_and_its_masked_copy():
     """(h + m h/(1 − r))(h' + m' h'/(1 − r)) is 4 h h' on average, and h² (3 + 1/(1 − r))."""
-    net = lg.Graph({
-        "h": (DENSE, "x"), "m": (lg.Dropout(0.2), "h"), "s": ("sum", "h", "m"), "f": (DENSE, "s"),
+    net = lg.layers.Graph({
+        "h": (DENSE, "x"), "m": (lg.layers.Dropout(0.2), "h"), "s": ("sum", "h", "m"), "f": (DENSE,
+            "s"),
     })  # fmt: skip
     K = 1.69 * X @ X.T / 3 + 0.04
     factor = np.where(np.eye(3), 3 + 1 / 0.8, 4.0)
@@ -253,7 +261,7 @@ def test_masked_positions_are_not_there():
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_derivatives_in_the_constants(kind):
-    kernels = lg.kernel_function(GRAPHS["functions of dependent values"][0], X)
+    kernels = lg.kernels.kernel_of_stds(GRAPHS["functions of dependent values"][0], X)
     name, start = next(iter(kernels.stds.items()))
     with jax.enable_x64(True):
 
@@ -274,16 +282,18 @@ def test_functions_that_the_series_does_not_resolve():
 
 def test_variances_along_a_graph():
     net = GRAPHS["overlapping skips"][0]
-    variance = lg.propagate(net, X).variance[-1]
-    np.testing.assert_allclose(variance, np.diag(lg.nngp(net, X)), rtol=1e-10)
+    variance = lg.criticality.propagate(net, X).variance[-1]
+    np.testing.assert_allclose(variance, np.diag(lg.nngp_kernel(net, X)), rtol=1e-10)
 
 
 def test_what_is_refused():
     two = {"h": (DENSE, "x"), "t": (TANH, "h"), "b": (lg.serial(TANH, DENSE), "h")}
     joint = {**two, "s": ("sum", "t", "b"), "f": (lg.serial(TANH, DENSE), "s")}
     with pytest.raises(NoTheory, match="not Gaussian"):
-        lg.kernel(lg.Graph(joint), X)
-    read_out = lg.Graph({"h": (DENSE, "x"), "g": (lg.serial(TANH, DENSE), "h"), "f": ("g", "g")})
+        lg.kernel(lg.layers.Graph(joint), X)
+    read_out = lg.layers.Graph(
+        {"h": (DENSE, "x"), "g": (lg.serial(TANH, DENSE), "h"), "f": ("g", "g")}
+    )
     with pytest.raises(InvalidInput, match="weights of another node"):
         lg.kernel(read_out, X)
 
@@ -291,7 +301,7 @@ def test_what_is_refused():
 def test_weights_at_two_places_are_refused_where_there_is_no_rule_for_them():
     net = GRAPHS["weight used twice with a skip"][0]
     with pytest.raises(NoTheory, match="a weight at two places"):
-        lg.classify(lg.ntk(), net)
+        lg.scaling.classify(lg.ntk(), net)
 
 
 @pytest.mark.parametrize(
@@ -313,14 +323,16 @@ def test_weights_at_two_places_are_refused_where_there_is_no_rule_for_them():
 )
 def test_wrong_graphs(nodes, words):
     with pytest.raises(InvalidInput, match=words):
-        lg.Graph(nodes)
+        lg.layers.Graph(nodes)
 
 
 def test_nodes_of_other_shapes_are_refused():
     with pytest.raises(InvalidInput, match="the node 's' joins values of different shapes"):
-        lg.kernel(lg.Graph({"h": (DENSE, "x"), "s": ("sum", "h", "x"), "f": (DENSE, "s")}), X)
+        lg.kernel(
+            lg.layers.Graph({"h": (DENSE, "x"), "s": ("sum", "h", "x"), "f": (DENSE, "s")}), X
+        )
     with pytest.raises(InvalidInput, match="used again on values of another size"):
-        lg.kernel(lg.Graph({"h": (DENSE, "x"), "g": ("h", "h"), "f": (DENSE, "g")}), X)
+        lg.kernel(lg.layers.Graph({"h": (DENSE, "x"), "g": ("h", "h"), "f": (DENSE, "g")}), X)
 
 
 def test_graphs_are_records():
@@ -328,7 +340,7 @@ def test_graphs_are_records():
     assert one == two
     assert hash(one) == hash(two)
     assert eval(
-        repr(lg.Graph({"h": (lg.Dense(), "x"), "s": ("sum", "h", (0.5, "h"))})),
-        {"Graph": lg.Graph, "Dense": lg.Dense},
+        repr(lg.layers.Graph({"h": (lg.Dense(), "x"), "s": ("sum", "h", (0.5, "h"))})),
+        {"Graph": lg.layers.Graph, "Dense": lg.Dense},
     ).nodes[1].factors == (1.0, 0.5)
     assert one.with_parts(one.parts) == one

@@ -19,7 +19,7 @@ TOP = (lg.GlobalAvgPool(), lg.Dense())
 
 
 def network(draws=FEW, **options):
-    heads = lg.MultiHeadAttention(QUERIES, KEYS, VALUES, draws=draws, **options)
+    heads = lg.layers.MultiHeadAttention(QUERIES, KEYS, VALUES, draws=draws, **options)
     return lg.serial(heads, lg.Dense(weight_std=1.3), *TOP)
 
 
@@ -48,7 +48,7 @@ def by_jacobians(draws):
 
 def test_against_logits_drawn_from_their_covariance():
     wanted = by_jacobians(20_000)
-    found = lg.kernel_estimate(network(MANY), X, repeats=6)
+    found = lg.kernels.averaged_kernel(network(MANY), X, replicates=6)
     for mean, error, (want, its) in zip(found[:2], found[2:], wanted, strict=True):
         assert np.abs((mean - want) / np.hypot(error, its)).max() < 4
         assert (np.hypot(error, its) < 0.01 * mean.max()).all()
@@ -62,7 +62,7 @@ SIZES = {"many": {}, "few": {"key_size": 2, "logit_scale": 2.0, "causal": True}}
 def test_against_networks_of_many_heads(size):
     limit = lg.kernel(network(MANY, **SIZES[size]), X)
     net = network(**SIZES[size])
-    nets = lg.monte_carlo_kernel(net, X.astype(np.float32), width=144, draws=256, key=0)
+    nets = lg.networks.monte_carlo_kernel(net, X.astype(np.float32), width=144, draws=256, key=0)
     assert np.abs((nets.nngp - limit.nngp) / nets.nngp_error).max() < 3.5
     assert np.abs((nets.ntk - limit.ntk) / nets.ntk_error).max() < 3.5
     assert (nets.ntk_error < 0.03 * limit.ntk.max()).all()
@@ -71,7 +71,7 @@ def test_against_networks_of_many_heads(size):
 def test_a_hidden_first_position_is_as_if_it_were_not_there():
     net = network(causal=True, key_size=3)
     hidden = lg.kernel(net, X, mask1=np.array([[False, True, True]] * 2))
-    short = lg.kernel_estimate(net, X[:, 1:], repeats=16)  # of other draws
+    short = lg.kernels.averaged_kernel(net, X[:, 1:], replicates=16)  # of other draws
     for mean, error, found in zip(short[:2], short[2:], hidden, strict=True):
         assert np.abs((found - mean) / (4 * error)).max() < 4  # error is of 16 times the draws
         assert (error < 0.02 * mean.max()).all()
@@ -79,10 +79,10 @@ def test_a_hidden_first_position_is_as_if_it_were_not_there():
 
 def test_without_a_softmax_it_is_exact():
     """Against networks, and in parts: the values of neural-tangents are elsewhere."""
-    heads = lg.MultiHeadAttention(QUERIES, KEYS, VALUES, mechanism="identity")
+    heads = lg.layers.MultiHeadAttention(QUERIES, KEYS, VALUES, mechanism="identity")
     net = lg.serial(heads, lg.Dense(weight_std=1.3), *TOP)
     limit = lg.kernel(net, X)
-    nets = lg.monte_carlo_kernel(net, X.astype(np.float32), width=144, draws=256, key=0)
+    nets = lg.networks.monte_carlo_kernel(net, X.astype(np.float32), width=144, draws=256, key=0)
     assert np.abs((nets.nngp - limit.nngp) / nets.nngp_error).max() < 3.5
     assert np.abs((nets.ntk - limit.ntk) / nets.ntk_error).max() < 3.5
     mask = np.array([[True, True, False], [True, True, True]])
@@ -93,11 +93,11 @@ def test_without_a_softmax_it_is_exact():
 
 
 def test_errors_fall_with_draws_and_are_those_of_the_mean():
-    few, many = (lg.kernel_estimate(network(d), X, repeats=8) for d in (FEW, MANY))
+    few, many = (lg.kernels.averaged_kernel(network(d), X, replicates=8) for d in (FEW, MANY))
     assert 2.8 < few.ntk_error.mean() / many.ntk_error.mean() < 11  # the root of 32 is 5.7
     z = (few.ntk - many.ntk) / np.hypot(few.ntk_error, many.ntk_error)
     assert np.abs(z).max() < 4
-    exact = lg.kernel_estimate(lg.mlp(1, "relu"), X[:, 0], repeats=2)
+    exact = lg.kernels.averaged_kernel(lg.mlp(1, "relu"), X[:, 0], replicates=2)
     assert not exact.ntk_error.any()
 
 
@@ -105,7 +105,7 @@ def test_errors_fall_with_draws_and_are_those_of_the_mean():
 def test_positive_and_the_same_draws_in_parts_of_a_batch():
     twins = np.concatenate([X, X[:1]])
     net = lg.serial(
-        lg.Dense(bias_std=0.2), lg.Activation("relu"), lg.MultiHeadAttention(draws=FEW),
+        lg.Dense(bias_std=0.2), lg.Activation("relu"), lg.layers.MultiHeadAttention(draws=FEW),
         lg.Dense(), lg.Activation("relu"), lg.Flatten(), lg.Dense(),
     )  # fmt: skip
     whole = lg.ntk_kernel(net, twins)
@@ -147,18 +147,30 @@ def test_sums_of_rates_and_names_in_the_table():
 @pytest.mark.parametrize(
     ("net", "error", "words"),
     [
-        (lg.serial(lg.MultiHeadAttention(lg.Activation("relu")), *TOP), InvalidInput, "affine"),
+        (
+            lg.serial(lg.layers.MultiHeadAttention(lg.Activation("relu")), *TOP),
+            InvalidInput,
+            "affine",
+        ),
         (
             lg.serial(
                 lg.Dense(),
-                lg.MultiHeadAttention(lg.serial(lg.Dense(), lg.Activation("relu"))),
+                lg.layers.MultiHeadAttention(lg.serial(lg.Dense(), lg.Activation("relu"))),
                 *TOP,
             ),
             NoTheory,
             "queries of",
         ),
-        (lg.serial(lg.MultiHeadAttention(), lg.Activation("relu"), *TOP), NoTheory, "not Gaussian"),
-        (lg.serial(lg.GlobalAvgPool(), lg.MultiHeadAttention(), *TOP), InvalidInput, "positions"),
+        (
+            lg.serial(lg.layers.MultiHeadAttention(), lg.Activation("relu"), *TOP),
+            NoTheory,
+            "not Gaussian",
+        ),
+        (
+            lg.serial(lg.GlobalAvgPool(), lg.layers.MultiHeadAttention(), *TOP),
+            InvalidInput,
+            "positions",
+        ),
     ],
 )
 def test_what_has_no_kernel(net, error, words):
@@ -168,8 +180,8 @@ def test_what_has_no_kernel(net, error, words):
 
 def test_all_samples_must_fit():
     with pytest.raises(InvalidInput, match="takes all 2 samples together"):
-        lg.nngp(network(), X, memory_budget=3000.0)
+        lg.nngp_kernel(network(), X, memory_budget=3000.0)
     with pytest.raises(InvalidInput, match="draws: wanted"):
-        lg.MultiHeadAttention(draws=1)
+        lg.layers.MultiHeadAttention(draws=1)
     with pytest.raises(InvalidInput, match="mechanism: 'relu'"):
-        lg.MultiHeadAttention(mechanism="relu")
+        lg.layers.MultiHeadAttention(mechanism="relu")

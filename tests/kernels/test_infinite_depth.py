@@ -126,7 +126,7 @@ def test_opposite_samples_of_relu(weight):
     x = pair(0.0)[:1]
     for found in (
         lg.kernel(net, np.concatenate([x, -x]), param=lg.depth_mup()),
-        lg.kernel_function(net, np.concatenate([x, -x]), param=lg.depth_mup())(),
+        lg.kernels.kernel_of_stds(net, np.concatenate([x, -x]), param=lg.depth_mup())(),
     ):
         np.testing.assert_allclose([found.nngp[0, 1], found.ntk[0, 1]], wanted, atol=2e-8)
 
@@ -220,13 +220,13 @@ def test_rates_of_branches_that_fall_behind_do_not_count():
 
 
 def test_tables_of_the_angle_and_steps_agree():
-    """`kernel_function` takes steps, since its constants may change."""
+    """`kernel_of_stds` takes steps, since its constants may change."""
     x = np.concatenate([samples(6, 3), np.zeros((1, 3)), 1e-4 + samples(1, 3)])
     for phi in ("relu", lg.Activation(lambda x: jnp.where(x > 0, x, 0.2 * x)), "linear"):
         name = phi if isinstance(phi, str) else phi.function
         net = lg.residual_mlp(math.inf, name, weight_std=1.3)
         table = lg.kernel(net, x, param=lg.depth_mup())
-        steps = lg.kernel_function(net, x, param=lg.depth_mup())()
+        steps = lg.kernels.kernel_of_stds(net, x, param=lg.depth_mup())()
         np.testing.assert_allclose(np.stack(table), np.stack(steps), atol=3e-9)
 
 
@@ -234,19 +234,19 @@ def test_near_twins_keep_their_digits():
     x = samples(1, 6)
     x = np.concatenate([x, x + 1e-7 * samples(2, 6)[1:]])
     net = lg.residual_mlp(math.inf, "relu")
-    nngp = lg.nngp(net, x, param=lg.depth_mup())
+    nngp = lg.nngp_kernel(net, x, param=lg.depth_mup())
     apart = (nngp[0, 0] + nngp[1, 1] - 2 * nngp[0, 1]) / 2
     assert 0 < apart < 1e-12
 
 
 @pytest.mark.parametrize("phi", ["relu", lg.Activation(lambda x: jnp.where(x > 0, x, 0.2 * x))])
 def test_biases_without_growth_and_plain_steps_agree(phi):
-    """`kernel_function` takes plain steps, since its constants may change."""
+    """`kernel_of_stds` takes plain steps, since its constants may change."""
     x = np.concatenate([samples(6, 3), -samples(2, 3), np.zeros((1, 3)), 3 * samples(1, 3)])
     name = phi if isinstance(phi, str) else phi.function
     net = lg.residual_mlp(math.inf, name, weight_std=1.3, bias_std=0.2)
     param = lg.depth_mup().with_rates({"hidden": 0.7})
-    flat, steps = lg.kernel(net, x, param=param), lg.kernel_function(net, x, param=param)()
+    flat, steps = lg.kernel(net, x, param=param), lg.kernels.kernel_of_stds(net, x, param=param)()
     scale = np.sqrt(np.diagonal(flat.ntk))
     apart = np.stack(flat) - np.stack(steps)
     np.testing.assert_allclose(apart / np.outer(scale, scale), 0, atol=5e-9)
@@ -267,7 +267,7 @@ def test_derivatives_in_samples_with_biases():
 
 def test_derivatives_by_standard_deviations():
     net = lg.residual_mlp(math.inf, "erf", weight_std=1.2, bias_std=0.3)
-    kernels = lg.kernel_function(net, samples(3), param=lg.depth_mup())
+    kernels = lg.kernels.kernel_of_stds(net, samples(3), param=lg.depth_mup())
     names = ("1.0.0.1.weight_std", "1.0.0.1.bias_std")
 
     def total(weight, bias):
@@ -299,8 +299,8 @@ def test_posteriors_and_estimators():
     lazy = lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, branch="1/2")
     model = lg.NNGPRegressor(net=net, param=lazy, noise=1e-2, normalize_y=False)
     found = model.fit(x, y).predict(x[:3])
-    k = lg.nngp(net, x, param=lazy)
-    np.testing.assert_allclose(k, lg.nngp(net, x, param=lg.depth_mup()), rtol=1e-12)
+    k = lg.nngp_kernel(net, x, param=lazy)
+    np.testing.assert_allclose(k, lg.nngp_kernel(net, x, param=lg.depth_mup()), rtol=1e-12)
     wanted = k[:3] @ np.linalg.solve(k + 1e-2 * np.eye(12), y)
     np.testing.assert_allclose(found, wanted, rtol=1e-8)
 
@@ -321,7 +321,7 @@ def test_what_has_no_limit_is_refused():
     grows = lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, branch="1/2", branch_rate=1)
     for net, param, words in (
         (deep, lg.ntk(), "variance grow as L"),
-        (around(lg.serial(lg.BatchNorm(), RELU), math.inf), lg.depth_mup(), "whole batch"),
+        (around(lg.serial(lg.layers.BatchNorm(), RELU), math.inf), lg.depth_mup(), "whole batch"),
         (around(lg.Activation("tanh"), math.inf), lg.depth_mup(), "random weights"),
         (around(block, math.inf), lg.depth_mup(), "has a mean"),
         (twice, lg.depth_mup(), "more than one stack"),
@@ -331,7 +331,7 @@ def test_what_has_no_limit_is_refused():
         with pytest.raises(NoTheory, match=words):
             lg.kernel(net, x, param=param)
     images = np.random.default_rng(0).standard_normal((2, 3, 4))
-    net = lg.serial(around(lg.SelfAttention(), math.inf), lg.Flatten(), lg.Dense())
+    net = lg.serial(around(lg.layers.SelfAttention(), math.inf), lg.Flatten(), lg.Dense())
     with pytest.raises(NoTheory, match="attention"):
         lg.kernel(net, images, param=lg.depth_mup())
 
@@ -343,7 +343,9 @@ def test_what_needs_a_number_of_blocks_says_so():
     with pytest.raises(InvalidInput, match="a network to train needs a number of blocks"):
         lg.train(run, width=8, seeds=2, key=0)
     with pytest.raises(InvalidInput, match="a network to train needs a number of blocks"):
-        lg.monte_carlo_kernel(deep, samples(), param=lg.depth_mup(), width=8, draws=4, key=0)
+        lg.networks.monte_carlo_kernel(
+            deep, samples(), param=lg.depth_mup(), width=8, draws=4, key=0
+        )
     with pytest.raises(NoTheory, match="number of blocks"):
         lg.solve(run, theory="mean field, deep")
 

@@ -13,7 +13,7 @@ RATE, STEPS = 0.8, 12
 
 
 def run_of(q_sigma, rate_a, rate_w=None):
-    param = lg.scaling(q_sigma, rate_a, rate_w)
+    param = lg.scaling.plane_scheme(q_sigma, rate_a, rate_w)
     optimizer = lg.gd(RATE)
     return lg.Run(lg.mlp(1, "relu"), param, DATA, "logistic", optimizer, STEPS)
 

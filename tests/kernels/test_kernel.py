@@ -148,7 +148,7 @@ def test_layers_with_constants_of_their_own():
         lg.Dense(weight_std=stds[2]),
     )
     plain = numpy_mlp(X, "relu", 2)[0]  # relu is homogeneous: σ_w² factor out
-    np.testing.assert_allclose(lg.nngp(net, X), np.prod(np.square(stds)) * plain, rtol=1e-12)
+    np.testing.assert_allclose(lg.nngp_kernel(net, X), np.prod(np.square(stds)) * plain, rtol=1e-12)
 
 
 def test_activation_on_the_inputs_is_applied_to_the_data():
@@ -184,7 +184,7 @@ def test_gamma_of_order_one_divides_the_output():
     net = lg.mlp(1, "erf")
     half, one = 0.5, [0, "1/2", "1/2"]
     lazy = lg.kernel(net, X, param=lg.abc(a=one, b=0, c=0, gamma=half))
-    np.testing.assert_allclose(lazy.nngp, lg.nngp(net, X) / half**2, rtol=1e-12)
+    np.testing.assert_allclose(lazy.nngp, lg.nngp_kernel(net, X) / half**2, rtol=1e-12)
     np.testing.assert_allclose(lazy.ntk, lg.ntk_kernel(net, X), rtol=1e-12)
 
 
@@ -236,8 +236,10 @@ def test_under_jit_and_vmap_of_the_user():
     jitted = jax.jit(lambda x: lg.kernel(net, x))(x)
     for a, b in zip(jitted, lg.kernel(net, x), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5)
-    stacked = jax.vmap(lambda x: lg.nngp(net, x, X2.astype(np.float32)))(jnp.stack([x, 2 * x]))
-    np.testing.assert_allclose(stacked[0], lg.nngp(net, x, X2.astype(np.float32)), rtol=2e-5)
+    stacked = jax.vmap(lambda x: lg.nngp_kernel(net, x, X2.astype(np.float32)))(
+        jnp.stack([x, 2 * x])
+    )
+    np.testing.assert_allclose(stacked[0], lg.nngp_kernel(net, x, X2.astype(np.float32)), rtol=2e-5)
 
 
 def test_jax_arrays_in_jax_arrays_out():
@@ -269,11 +271,11 @@ def test_bad_networks_and_parameterizations():
 
 
 def test_mixed_precision_gives_the_wider_one():
-    assert lg.nngp(lg.mlp(1), X.astype(np.float32), X2).dtype == np.float64
+    assert lg.nngp_kernel(lg.mlp(1), X.astype(np.float32), X2).dtype == np.float64
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [lg.kernel, lg.nngp, lg.ntk_kernel])
+@pytest.mark.parametrize("function", [lg.kernel, lg.nngp_kernel, lg.ntk_kernel])
 def test_jax_arrays_in_double_precision(function):
     """They come from a context that is left by the time they are passed on."""
     x = np.random.default_rng(1).standard_normal((5, 3))

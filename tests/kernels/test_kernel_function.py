@@ -33,7 +33,7 @@ CNN = lg.serial(
     ],
 )
 def test_kernels_of_the_networks(net, x, param):
-    kernels = lg.kernel_function(net, x, param=param)
+    kernels = lg.kernels.kernel_of_stds(net, x, param=param)
     for got, want in zip(kernels(), lg.kernel(net, x, param=param), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12)
     factors = RNG.uniform(0.6, 1.6, len(kernels.stds))
@@ -56,7 +56,7 @@ def test_gradients_against_differences(name, param):
         return float(total(lg.kernel(lg.mlp(2, "erf", **sizes), X, X2, param=param)))
 
     net = lg.mlp(2, "erf", weight_std=1.2, bias_std=0.3)
-    kernels = lg.kernel_function(net, X, X2, param=param)
+    kernels = lg.kernels.kernel_of_stds(net, X, X2, param=param)
     names = [each for each in kernels.stds if each.endswith(name)]
     size = kernels.stds[names[0]]
     with jax.enable_x64(True):
@@ -69,19 +69,22 @@ def test_masks():
     there = np.ones((2, 5), bool)
     there[1, 3:] = False
     for masks in ({"mask1": there}, {"x2": IMAGES[:1], "mask1": there}):
-        got, want = lg.kernel_function(CNN, IMAGES, **masks)(), lg.kernel(CNN, IMAGES, **masks)
+        got, want = (
+            lg.kernels.kernel_of_stds(CNN, IMAGES, **masks)(),
+            lg.kernel(CNN, IMAGES, **masks),
+        )
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_precision_follows_the_inputs():
-    assert lg.kernel_function(MLP, X)().ntk.dtype == np.float64
-    assert lg.kernel_function(MLP, X.astype("f"))().ntk.dtype == np.float32
+    assert lg.kernels.kernel_of_stds(MLP, X)().ntk.dtype == np.float64
+    assert lg.kernels.kernel_of_stds(MLP, X.astype("f"))().ntk.dtype == np.float32
 
 
 def test_wrong_input():
     with pytest.raises(InvalidInput, match=r"no '2.bias_std', only 0.weight_std"):
-        lg.kernel_function(lg.mlp(1), X)({"2.bias_std": 0.1})
-    with pytest.raises(NoTheory, match=r"lg.nngp"):
-        lg.kernel_function(lg.mlp(1, "sign"), X)
-    with pytest.raises(InvalidInput, match=r"lg.kernel_function"):
+        lg.kernels.kernel_of_stds(lg.mlp(1), X)({"2.bias_std": 0.1})
+    with pytest.raises(NoTheory, match=r"lg.nngp_kernel"):
+        lg.kernels.kernel_of_stds(lg.mlp(1, "sign"), X)
+    with pytest.raises(InvalidInput, match=r"lg.kernels.kernel_of_stds"):
         jax.grad(lambda s: Affine.__post_init__(SimpleNamespace(weight_std=s)))(1.0)

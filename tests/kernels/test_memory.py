@@ -12,7 +12,7 @@ from largen.programs import program_of
 
 X = np.random.default_rng(12).standard_normal((11, 6, 2))
 RELU = lg.Activation("relu")
-NET = lg.serial(lg.Conv((3,)), RELU, lg.AvgPool((1,)), lg.GlobalAvgPool(), lg.Dense())
+NET = lg.serial(lg.Conv((3,)), RELU, lg.layers.AvgPool((1,)), lg.GlobalAvgPool(), lg.Dense())
 
 
 def test_sizes_follow_from_the_budget_and_need_not_divide(monkeypatch):
@@ -43,7 +43,10 @@ def test_largest_tiles():
 
 def test_positions_are_counted_where_they_are_most():
     grown = lg.serial(
-        lg.Axes("CT"), lg.ConvTranspose((2,), strides=2), lg.Flatten(), *[lg.Dense()] * 3
+        lg.layers.Axes("CT"),
+        lg.layers.ConvTranspose((2,), strides=2),
+        lg.Flatten(),
+        *[lg.Dense()] * 3,
     )
     assert tiles.most_positions(grown, (99, 6)) == 12
     assert (
@@ -64,7 +67,7 @@ def test_positions_are_counted_where_they_are_most():
 )  # fmt: skip
 def test_too_small(budget, words):
     with pytest.raises(InvalidInput, match=words):
-        lg.nngp(NET, X, memory_budget=budget)
+        lg.nngp_kernel(NET, X, memory_budget=budget)
 
 
 def test_the_kernel_limit_has_a_budget():

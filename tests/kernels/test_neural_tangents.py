@@ -28,8 +28,8 @@ RELU, ERF, DENSE, FIRST = (
     lg.Dense(weight_std=1.3, bias_std=0.2),
 )
 WIDER, BIASED = sized(1.2), lg.Dense(weight_std=1.3, bias_std=0.3)
-LOCAL = lg.LocallyConnected((3,), weight_std=1.3, bias_std=0.2)
-UP = lg.ConvTranspose((3,), strides=2, weight_std=1.3, bias_std=0.2)
+LOCAL = lg.layers.LocallyConnected((3,), weight_std=1.3, bias_std=0.2)
+UP = lg.layers.ConvTranspose((3,), strides=2, weight_std=1.3, bias_std=0.2)
 SHORTCUT = lg.Conv((1, 1), strides=2)
 TOP = (RELU, lg.GlobalAvgPool(), DENSE)
 CASES = {
@@ -39,13 +39,13 @@ CASES = {
     ),
     "conv_pool": (
         PLANE,
-        [conv((3, 3), 1, "CIRCULAR"), RELU, lg.AvgPool((2, 2), strides=1),
+        [conv((3, 3), 1, "CIRCULAR"), RELU, lg.layers.AvgPool((2, 2), strides=1),
          conv((2, 2)), ERF, *TOP[1:]],
     ),
     "avgpool_same": (
         PLANE,
-        [conv((2, 3), (2, 1)), RELU, lg.AvgPool((2, 2), padding="SAME"), conv((2, 2)), RELU,
-         lg.SumPool((1, 2), strides=1), *TOP[1:]],
+        [conv((2, 3), (2, 1)), RELU, lg.layers.AvgPool((2, 2), padding="SAME"), conv((2, 2)), RELU,
+         lg.layers.SumPool((1, 2), strides=1), *TOP[1:]],
     ),
     "local": (LINE, [LOCAL, RELU, conv((3,)), *TOP]),
     "transpose": (LINE, [conv((3,)), RELU, UP, RELU, lg.Flatten(), DENSE]),
@@ -59,18 +59,18 @@ CASES = {
     ),
     "concat_product": (
         ROWS,
-        [FIRST, RELU, lg.Concatenate(lg.serial(WIDER, ERF), lg.serial(sized(0.7), RELU)),
-         DENSE, lg.Product(lg.serial(DENSE, RELU), lg.serial(WIDER, ERF)), DENSE],
+        [FIRST, RELU, lg.layers.Concatenate(lg.serial(WIDER, ERF), lg.serial(sized(0.7), RELU)),
+         DENSE, lg.layers.Product(lg.serial(DENSE, RELU), lg.serial(WIDER, ERF)), DENSE],
     ),
-    "dropout": (ROWS, [FIRST, RELU, lg.Dropout(0.2), DENSE, ERF, DENSE]),
+    "dropout": (ROWS, [FIRST, RELU, lg.layers.Dropout(0.2), DENSE, ERF, DENSE]),
     "attention": (
         LINE,
-        [FIRST, RELU, lg.SelfAttention(logit_scale=1.2 * 0.9), sized(1.1), BIASED, *TOP],
+        [FIRST, RELU, lg.layers.SelfAttention(logit_scale=1.2 * 0.9), sized(1.1), BIASED, *TOP],
     ),
     "attention_identity": (
         LINE,
         [FIRST, RELU,
-         lg.MultiHeadAttention(sized(0.9), WIDER, sized(1.1), mechanism="identity"),
+         lg.layers.MultiHeadAttention(sized(0.9), WIDER, sized(1.1), mechanism="identity"),
          BIASED, RELU, lg.Flatten(), DENSE],
     ),
 }  # fmt: skip
@@ -91,7 +91,7 @@ def test_activations_of_neural_tangents(name):
     phi = lg.Activation(ACTIVATIONS[name])
     net = lg.serial(FIRST, phi, lg.Dense(weight_std=1.1, bias_std=0.3), phi, DENSE)
     nngp, ntk = VALUES[name]
-    np.testing.assert_allclose(lg.nngp(net, ROWS)[UPPER], nngp, rtol=1e-11)
+    np.testing.assert_allclose(lg.nngp_kernel(net, ROWS)[UPPER], nngp, rtol=1e-11)
     if name != "sign":  # its derivative is no function
         rtol = np.where(np.equal(*UPPER) & (name in KINKED), 1e-8, 1e-10)
         assert np.all(np.abs(lg.ntk_kernel(net, ROWS)[UPPER] / ntk - 1) < rtol)

@@ -29,8 +29,10 @@ def compiled():
 CALLS = {
     "one set": lambda n: lg.kernel(lg.mlp(2, "tanh"), X[:n]),
     "two sets": lambda n: lg.ntk_kernel(lg.mlp(2, "tanh"), X[:n], X[n - 2 : n]),
-    "likelihood": lambda n: lg.log_likelihood(lg.mlp(1, "relu"), X[:n], Y[:n], noise=0.1),
-    "cross-validation": lambda n: lg.fit_cross_validation(
+    "likelihood": lambda n: lg.regression.log_likelihood(
+        lg.mlp(1, "relu"), X[:n], Y[:n], noise=0.1
+    ),
+    "cross-validation": lambda n: lg.regression.fit_cross_validation(
         lg.mlp(1, "erf"), X[:n], Y[:n], noise=1.0, throw=False
     ),
     "training": lambda n: lg.posterior(lg.mlp(1, "erf"), X[:n], Y[:n], noise=0.1),

@@ -27,7 +27,7 @@ def conv(window, **geometry):
 def by_pairs(layers, axes):
     """Return the network of ``layers`` with a pool of window 1 in front of its global pool."""
     where = next(k for k, layer in enumerate(layers) if "Global" in type(layer).__name__)
-    return lg.serial(*layers[:where], lg.AvgPool((1,) * axes), *layers[where:])
+    return lg.serial(*layers[:where], lg.layers.AvgPool((1,) * axes), *layers[where:])
 
 
 def is_by_planes(net, x):
@@ -60,10 +60,10 @@ CASES = {
     "repeated": [conv((3,)), lg.repeat(lg.Residual(lg.serial(RELU, conv((3,)))), 3), RELU],
     "branches": [
         conv((3,)),
-        lg.Concatenate(lg.serial(RELU, conv((3,))), conv((5,))),
-        lg.Product(lg.serial(conv((3,)), RELU), conv((1,))),
+        lg.layers.Concatenate(lg.serial(RELU, conv((3,))), conv((5,))),
+        lg.layers.Product(lg.serial(conv((3,)), RELU), conv((1,))),
         lg.LayerNorm(),
-        lg.Dropout(0.2),
+        lg.layers.Dropout(0.2),
     ],
 }
 
@@ -97,7 +97,7 @@ def test_every_closed_form(name):
 
 @pytest.mark.slow
 def test_layers_behind_the_pool_and_a_sum():
-    behind = [lg.GlobalSumPool(), lg.Dense(bias_std=0.2), lg.Activation("tanh"), lg.Dense()]
+    behind = [lg.layers.GlobalSumPool(), lg.Dense(bias_std=0.2), lg.Activation("tanh"), lg.Dense()]
     agree([conv((3, 3)), RELU, conv((3, 3)), RELU, *behind], IMAGES / 5, split=2)
 
 
@@ -126,7 +126,7 @@ def test_tiles_within_a_memory_budget():
         np.testing.assert_allclose(a, b, rtol=1e-13)
         np.testing.assert_array_equal(b, b.T)
     with pytest.raises(InvalidInput, match="memory_budget: one pair of samples, with every posit"):
-        lg.nngp(net, LINES, memory_budget=8 * tiles.ARRAYS * 6)
+        lg.nngp_kernel(net, LINES, memory_budget=8 * tiles.ARRAYS * 6)
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_derivatives():
     forms = lg.serial(*layers), by_pairs(layers, 1)
 
     def of_constants(net):
-        kernels = lg.kernel_function(net, LINES[:3])
+        kernels = lg.kernels.kernel_of_stds(net, LINES[:3])
 
         def total(s):
             found = kernels({"0.weight_std": s[0], "2.bias_std": s[1]})
@@ -180,8 +180,8 @@ WEIGHTS = RNG.standard_normal((3, 3))
     [
         [lg.Conv((3,), strides=2)],
         [lg.Conv((3,), padding="VALID")],
-        [lg.Conv((3,)), RELU, lg.AvgPool((2,))],
-        [lg.LocallyConnected((3,)), RELU],
+        [lg.Conv((3,)), RELU, lg.layers.AvgPool((2,))],
+        [lg.layers.LocallyConnected((3,)), RELU],
         [lg.Conv((3,)), lg.Activation("tanh")],
     ],
 )

@@ -15,8 +15,8 @@ HALVING = lg.serial(lg.Conv((3,), strides=2), lg.Activation("relu"))
         (lg.Conv((3, 3), strides=2), False),
         (lg.Conv((3,), padding="VALID"), False),
         (lg.Conv((1,), padding="VALID"), True),
-        (lg.AvgPool((2,)), False),
-        (lg.Concatenate(lg.Dense(), lg.Dense()), False),
+        (lg.layers.AvgPool((2,)), False),
+        (lg.layers.Concatenate(lg.Dense(), lg.Dense()), False),
         (lg.Residual(HALVING, shortcut=lg.Conv((1,), strides=2)), False),
         (lg.repeat(lg.Residual(lg.Conv((3,))), 3), True),
         (lg.LayerNorm(), True),
@@ -39,7 +39,7 @@ def test_kernel_of_layers_that_halve_the_sample_twice():
     halving = lg.Conv((2,), strides=2, padding="VALID")
     net = lg.serial(halving, halving, lg.Flatten(), lg.Dense())
     want = np.einsum("nsc,msc->nm", x, x) / 4
-    np.testing.assert_allclose(lg.nngp(net, x), want, rtol=1e-13)
+    np.testing.assert_allclose(lg.nngp_kernel(net, x), want, rtol=1e-13)
 
 
 def test_likelihood_and_posterior_of_images():
@@ -48,13 +48,13 @@ def test_likelihood_and_posterior_of_images():
     net = lg.serial(lg.Conv((3, 3), strides=2), lg.Activation("erf"), lg.Flatten(), lg.Dense())
     given = lg.posterior(net, x, y, noise=0.01)
     mean, variance, _ = given.predict(x[:2])
-    kernel = lg.nngp(net, x)
+    kernel = lg.nngp_kernel(net, x)
     solved = np.linalg.solve(kernel + 0.01 * np.eye(5), np.c_[y, kernel[:, :2]])
     np.testing.assert_allclose(mean, kernel[:2] @ solved[:, 0], rtol=1e-9)
     want = kernel[:2, :2].diagonal() - np.sum(kernel[:2] * solved[:, 1:].T, 1)
     np.testing.assert_allclose(variance, want, rtol=1e-7)
     np.testing.assert_allclose(
-        lg.log_likelihood(net, x, y, noise=0.01).value, given.log_likelihood, rtol=1e-9
+        lg.regression.log_likelihood(net, x, y, noise=0.01).value, given.log_likelihood, rtol=1e-9
     )
     with pytest.raises(lg.errors.InvalidInput, match="shape"):
         given.predict(x[:, :3])

@@ -41,7 +41,7 @@ def test_rows_whose_variances_coincide_in_some_layers(name):
 
 def test_two_normalisations():
     block = (lg.Dense(), lg.LayerNorm(), lg.Activation("tanh"))
-    got = lg.nngp(lg.serial(*block, *block, lg.Dense()), GAUSSIAN)
+    got = lg.nngp_kernel(lg.serial(*block, *block, lg.Dense()), GAUSSIAN)
     one = _pair(np.tanh, 1.0, 1.0, 1.0)
     for i, j in combinations(range(len(GAUSSIAN)), 2):
         a, b = GAUSSIAN[i], GAUSSIAN[j]

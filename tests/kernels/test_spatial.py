@@ -48,9 +48,15 @@ def test_convolution_on_a_line(geometry, top):
 @pytest.mark.slow
 def test_convolution_in_the_plane_with_pooling():
     conv = lg.Conv((3, 2), strides=(1, 2), weight_std=1.2, bias_std=0.3)
-    pool = lg.AvgPool((2, 3), strides=1, padding="SAME")
+    pool = lg.layers.AvgPool((2, 3), strides=1, padding="SAME")
     net = lg.serial(
-        conv, RELU, pool, lg.Conv((2, 2), padding="VALID"), RELU, lg.GlobalSumPool(), lg.Dense()
+        conv,
+        RELU,
+        pool,
+        lg.Conv((2, 2), padding="VALID"),
+        RELU,
+        lg.layers.GlobalSumPool(),
+        lg.Dense(),
     )
     joint = Joint.of(PLANE).affine(windows((4, 5), (3, 2), (1, 2)), 1.2**2, 0.3**2).relu()
     joint = joint.linear(averages((4, 3), (2, 3), 1, "SAME"))
@@ -61,9 +67,9 @@ def test_convolution_in_the_plane_with_pooling():
 def test_pooling_of_gaussians_and_data():
     # Averages of Gaussians are Gaussian: an activation may follow. Sums of parts of a window.
     net = lg.serial(
-        lg.AvgPool((2,), strides=1),
+        lg.layers.AvgPool((2,), strides=1),
         lg.Conv((3,)),
-        lg.SumPool((3,), strides=2, padding="SAME"),
+        lg.layers.SumPool((3,), strides=2, padding="SAME"),
         ERF,
         lg.Flatten(),
         lg.Dense(),
@@ -75,7 +81,7 @@ def test_pooling_of_gaussians_and_data():
 
 @pytest.mark.parametrize("padding", ["SAME", pytest.param("VALID", marks=pytest.mark.slow)])
 def test_transposed_convolution(padding):
-    up = lg.ConvTranspose((3, 2), strides=(2, 3), padding=padding, bias_std=0.2)
+    up = lg.layers.ConvTranspose((3, 2), strides=(2, 3), padding=padding, bias_std=0.2)
     net = lg.serial(lg.Conv((3, 3)), RELU, up, RELU, lg.GlobalAvgPool(), lg.Dense())
     joint = Joint.of(PLANE).affine(windows((4, 5), (3, 3))).relu()
     joint = joint.affine(windows((4, 5), (3, 2), (2, 3), padding, transposed=True), b=0.2**2).relu()
@@ -85,7 +91,7 @@ def test_transposed_convolution(padding):
 
 @pytest.mark.parametrize("behind", [lg.Flatten(), lg.GlobalAvgPool()])
 def test_locally_connected(behind):
-    local = lg.LocallyConnected((3,), strides=2, bias_std=0.3)
+    local = lg.layers.LocallyConnected((3,), strides=2, bias_std=0.3)
     net = lg.serial(local, RELU, lg.Conv((2,)), RELU, behind, lg.Dense())
     joint = Joint.of(LINE).affine(windows((7,), (3,), 2), b=0.3**2).local().relu()
     joint = joint.affine(windows((4,), (2,))).relu()
@@ -109,7 +115,7 @@ def test_many_channels():
 def test_coincident_inputs_behind_pooling():
     # The NTK of relu depends on the root of the gap: its rounding must not show.
     net = lg.serial(
-        lg.Conv((3, 3)), RELU, lg.AvgPool((2, 2)), lg.Conv((2, 2)), RELU, lg.GlobalAvgPool(),
+        lg.Conv((3, 3)), RELU, lg.layers.AvgPool((2, 2)), lg.Conv((2, 2)), RELU, lg.GlobalAvgPool(),
         lg.Dense(),
     )  # fmt: skip
     twins = PLANE[[0, 0, 1]]
@@ -126,7 +132,7 @@ def test_zero_images_and_flat_ones():
 
 
 def test_layers_without_a_kernel():
-    for layer, words in ((lg.MaxPool((2, 2)), "largest"), (lg.BatchNorm(), "batch")):
+    for layer, words in ((lg.layers.MaxPool((2, 2)), "largest"), (lg.layers.BatchNorm(), "batch")):
         net = lg.serial(lg.Conv((3, 3)), layer, lg.Flatten(), lg.Dense())
         with pytest.raises(NoTheory, match=words) as error:
             lg.kernel(net, PLANE)
@@ -136,7 +142,7 @@ def test_layers_without_a_kernel():
 def test_sums_over_positions_make_large_variances():
     """60² times as large: behind a global sum tanh is a step, which the error bound must see."""
     x = RNG.standard_normal((4, 60, 2))
-    for top, wrong in ((lg.GlobalAvgPool(), False), (lg.GlobalSumPool(), True)):
+    for top, wrong in ((lg.GlobalAvgPool(), False), (lg.layers.GlobalSumPool(), True)):
         tanh = lg.Activation("tanh")
         net = lg.serial(lg.Conv((3,)), tanh, top, lg.Dense(weight_std=2.0), tanh, lg.Dense())
         lowered, _ = prepare(net, lg.ntk(), (60, 2))
@@ -153,12 +159,12 @@ def test_upsampling_repeats_positions():
         lg.GlobalAvgPool(),
         lg.Dense(),
     )
-    got = lg.kernel(lg.serial(lg.Upsample((3,)), *behind), x)
+    got = lg.kernel(lg.serial(lg.layers.Upsample((3,)), *behind), x)
     want = lg.kernel(lg.serial(*behind), np.repeat(x, 3, axis=1))
     for one, two in zip(got, want, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-13)
     with pytest.raises(InvalidInput, match="2 spatial axes"):
-        lg.kernel(lg.serial(lg.Upsample((2, 2)), *behind), x)
+        lg.kernel(lg.serial(lg.layers.Upsample((2, 2)), *behind), x)
 
 
 def test_padding_in_numbers_is_that_of_zeros_added_by_hand():
@@ -175,7 +181,9 @@ def test_padding_in_numbers_is_that_of_zeros_added_by_hand():
         np.testing.assert_allclose(one, two, rtol=1e-13)
     assert lg.Conv((3, 3), padding=1).padding == ((1, 1), (1, 1))
     networks = [
-        lg.finite_network(lg.serial(first, *behind), lg.ntk(), width=4, inputs=inputs.shape[1:])
+        lg.networks.finite_network(
+            lg.serial(first, *behind), lg.ntk(), width=4, inputs=inputs.shape[1:]
+        )
         for first, inputs in ((conv, x), (by_hand, padded))
     ]
     params = networks[0].init(0, np.float64)
@@ -186,12 +194,12 @@ def test_padding_in_numbers_is_that_of_zeros_added_by_hand():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: lg.AvgPool((2,), padding=2), "without a position"),
-        (lambda: lg.ConvTranspose((2,), padding=1), "ConvTranspose takes one of"),
+        (lambda: lg.layers.AvgPool((2,), padding=2), "without a position"),
+        (lambda: lg.layers.ConvTranspose((2,), padding=1), "ConvTranspose takes one of"),
         (lambda: lg.Conv((3,), padding=-1), "≥ 0"),
         (lambda: lg.Conv((3, 3), padding=(1,)), "has 1 entries"),
         (lambda: lg.Conv((3,), padding=((1, 2, 3),)), "before, after"),
-        (lambda: lg.Upsample(0), "≥ 1"),
+        (lambda: lg.layers.Upsample(0), "≥ 1"),
     ],
 )
 def test_wrong_paddings_and_factors(make, words):

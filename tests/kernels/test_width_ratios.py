@@ -19,8 +19,8 @@ def test_shares_of_a_concatenation():
     """Features side by side count by their numbers."""
     wide = lg.serial(lg.Dense(weight_std=2.0, width_ratio=3), lg.Activation("relu"))
     narrow = lg.serial(lg.Dense(), lg.Activation("tanh"))
-    found = lg.nngp(lg.serial(lg.Concatenate(wide, narrow), lg.Dense()), X)
-    alone = [lg.nngp(lg.mlp(1, "relu"), X) * 4, lg.nngp(lg.mlp(1, "tanh"), X)]
+    found = lg.nngp_kernel(lg.serial(lg.layers.Concatenate(wide, narrow), lg.Dense()), X)
+    alone = [lg.nngp_kernel(lg.mlp(1, "relu"), X) * 4, lg.nngp_kernel(lg.mlp(1, "tanh"), X)]
     np.testing.assert_allclose(found, (3 * alone[0] + alone[1]) / 4, rtol=1e-13)
 
 

@@ -68,7 +68,7 @@ def test_batched_over_seeds_is_the_same(run):
 
 def test_records_at_chosen_steps(run):
     """Kernels at a step are those of the network that was trained until then."""
-    nets = lg.train(run, 16, 2, 0, record=("ntk", "features"), record_at=(6, 0, 3))
+    nets = lg.train(run, 16, 2, 0, record=("ntk", "feature_kernel"), record_at=(6, 0, 3))
     data = nets.to_xarray()
     assert data.record_step.values.tolist() == [0, 3, 6]
     assert "record_step" in data.coords
@@ -97,7 +97,11 @@ def test_precision_is_that_of_the_data(run, dtype):
     full = run.data
     data = lg.Dataset(*(a.astype(dtype) for a in (full.x_train, full.y_train)))
     nets = lg.train(
-        lg.Run(run.net, run.param, data, optimizer=lg.gd(0.5), steps=2), 8, 1, 0, record="features"
+        lg.Run(run.net, run.param, data, optimizer=lg.gd(0.5), steps=2),
+        8,
+        1,
+        0,
+        record="feature_kernel",
     )
     assert nets.f_train.shape == (1, 3, 8)
     assert nets.f_train.dtype == nets.loss_train.dtype == nets.feature_kernel.dtype == dtype
@@ -129,7 +133,7 @@ def test_bad_input_is_named(run):
         ("width", lambda: train(run, 4.5, 1, 0)),
         ("seeds", lambda: train(run, 4, 0, 0)),
         ("key", lambda: train(run, 4, 1, None)),
-        ("Did you mean 'features'", lambda: train(run, 4, 1, 0, record=["feature"])),
+        ("Did you mean 'feature_kernel'", lambda: train(run, 4, 1, 0, record=["feature"])),
         ("record_at", lambda: train(run, 4, 1, 0, record=["ntk"], record_at=[7])),
         ("record_at", lambda: train(run, 4, 1, 0, record=["ntk"], record_at=[-1])),
         ("record_at", lambda: train(run, 4, 1, 0, record=["ntk"], record_at=[])),

@@ -35,7 +35,7 @@ def inputs(rows, seed=0):
 def test_structured_is_dense(name, outputs):
     """Σ_θ ρ_θ ∂f_c(x)/∂θ ∂f_c'(x')/∂θ from the Jacobian of every parameter."""
     net, param, x1, x2 = NETS[name], lg.depth_mup(1.5), inputs(6), inputs(4, seed=1)
-    network = lg.finite_network(net, param, width=N, inputs=D, outputs=outputs)
+    network = lg.networks.finite_network(net, param, width=N, inputs=D, outputs=outputs)
     params, axes = network.init(0, np.float64), 1 if outputs is None else 2
 
     def contribution(name, one, two):
@@ -48,11 +48,11 @@ def test_structured_is_dense(name, outputs):
         parts = jax.tree.map(contribution, network.module.names, *both)
         want = np.asarray(sum(jax.tree.leaves(parts)))
     want = want if outputs is None else want.transpose(0, 2, 1, 3)
-    got = lg.empirical_ntk(net, params, x1, x2, param=param, outputs=outputs)
+    got = lg.networks.empirical_ntk(net, params, x1, x2, param=param, outputs=outputs)
     assert got.shape == ((6, 4) if outputs is None else (6, 4, outputs, outputs))
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
-    symmetric = lg.empirical_ntk(net, params, x1, param=param, outputs=outputs)
-    again = lg.empirical_ntk(net, params, x1, x1.copy(), param=param, outputs=outputs)
+    symmetric = lg.networks.empirical_ntk(net, params, x1, param=param, outputs=outputs)
+    again = lg.networks.empirical_ntk(net, params, x1, x1.copy(), param=param, outputs=outputs)
     np.testing.assert_allclose(symmetric, again, rtol=1e-13)
 
 
@@ -60,7 +60,9 @@ def record_once(net, param, seeds=1, width=N, key=0, rows=6, data=None):
     """The records at initialisation of an ensemble."""
     data = lg.Dataset(inputs(rows), inputs(rows, 3)[:, 0]) if data is None else data
     run = lg.Run(net, param, data, optimizer=lg.gd(0.1), steps=1)
-    return lg.train(run, width, seeds, key, record=["features", "gradients", "ntk"], record_at=[0])
+    return lg.train(
+        run, width, seeds, key, record=["feature_kernel", "gradient_kernel", "ntk"], record_at=[0]
+    )
 
 
 def test_feature_and_gradient_kernels_by_hand():
@@ -68,7 +70,9 @@ def test_feature_and_gradient_kernels_by_hand():
     gamma, param = 1.5, lg.mean_field(1.5)
     nets = record_once(lg.mlp(2, "tanh"), param)
     key = jax.random.fold_in(jax.random.key(0), 0)
-    params = lg.finite_network(lg.mlp(2, "tanh"), param, width=N, inputs=D).init(key, np.float64)
+    params = lg.networks.finite_network(lg.mlp(2, "tanh"), param, width=N, inputs=D).init(
+        key, np.float64
+    )
     w0, w1, w2 = (params[i]["weight"] for i in (0, 2, 4))
     h1 = inputs(6) @ w0 / np.sqrt(D)
     h2 = np.tanh(h1) @ w1 / np.sqrt(N)
@@ -135,4 +139,4 @@ def test_features_at_initialisation_are_those_of_infinite_width(name, expectatio
 def test_erf_is_the_error_function():
     """The activation of the closed form above is the one that is meant."""
     values = np.linspace(-2, 2, 9)
-    np.testing.assert_allclose(lg.activation("erf")(values), erf(values), atol=1e-6)
+    np.testing.assert_allclose(lg.expectations.as_activation("erf")(values), erf(values), atol=1e-6)

@@ -30,8 +30,10 @@ def test_weights_of_a_linear_model(param, steps):
     posterior of the prior N(0, T₀/λ₀) and of observations with noise P T₀/γ².
     """
     lr, decay = 0.4, T
-    run = run_of(lg.langevin(lr, T, weight_decay=decay), steps, param)
-    start, end = lg.observe(run, WIDTH, seeds=SEEDS, key=3, measure=lambda net, a, b, x: (a, b))
+    run = run_of(lg.optimizers.langevin(lr, T, weight_decay=decay), steps, param)
+    start, end = lg.networks.train_and_measure(
+        run, WIDTH, seeds=SEEDS, key=3, measure=lambda net, a, b, x: (a, b)
+    )
     first, w0, w = start[0]["weight"], start[2]["weight"][..., 0], end[2]["weight"][..., 0]
     np.testing.assert_array_equal(first, end[0]["weight"])
     gamma = param.gamma * WIDTH ** float(param.d)
@@ -72,18 +74,19 @@ def test_noise_is_the_same_fraction_of_weights_at_every_width(param):
 @pytest.mark.slow
 def test_zero_temperature_is_gradient_descent():
     options = {"batch_size": 2, "weight_decay": 0.1, "schedule": [1, 2, 0.5]}
-    cold, plain = lg.langevin(0.3, 0.0, **options), lg.sgd(0.3, **options)
+    cold, plain = lg.optimizers.langevin(0.3, 0.0, **options), lg.sgd(0.3, **options)
     one, other = (lg.train(run_of(how, 3), 8, 4, key=0).f_train for how in (cold, plain))
     np.testing.assert_array_equal(one, other)
     one, other = (
-        lg.solve(run_of(how, 3, lg.ntk())).f_train for how in (lg.langevin(0.3, 0.0), lg.gd(0.3))
+        lg.solve(run_of(how, 3, lg.ntk())).f_train
+        for how in (lg.optimizers.langevin(0.3, 0.0), lg.gd(0.3))
     )
     np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow
 def test_noise_does_not_depend_on_chunks_and_differs_between_networks():
-    run = run_of(lg.langevin(0.3, 0.5), 4)
+    run = run_of(lg.optimizers.langevin(0.3, 0.5), 4)
     whole = lg.train(run, 8, 6, key=0).f_train
     np.testing.assert_array_equal(lg.train(run, 8, 6, key=0, memory_budget=1).f_train, whole)
     np.testing.assert_array_equal(lg.train(run, 8, 3, key=0).f_train, whole[:3])
@@ -92,6 +95,6 @@ def test_noise_does_not_depend_on_chunks_and_differs_between_networks():
 
 def test_wrong_input():
     with pytest.raises(InvalidInput, match="temperature"):
-        lg.langevin(0.1, -1.0)
+        lg.optimizers.langevin(0.1, -1.0)
     with pytest.raises(NoTheory, match="noise moves every weight"):
-        lg.solve(run_of(lg.langevin(0.1, 0.1), 3, lg.ntk()))
+        lg.solve(run_of(lg.optimizers.langevin(0.1, 0.1), 3, lg.ntk()))

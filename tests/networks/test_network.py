@@ -20,15 +20,15 @@ def test_repeat_is_an_unrolled_serial():
     ends = lg.Dense(), lg.Dense()
     looped = lg.serial(ends[0], lg.repeat(block, 5), ends[1])
     unrolled = lg.serial(ends[0], *[block] * 5, ends[1])
-    first, copies, last = lg.init(
+    first, copies, last = lg.networks.init(
         looped, lg.depth_mup(), width=10, inputs=3, key=0, dtype=np.float64
     )
     listed = [jax.tree.map(lambda leaf, i=i: leaf[i], copies) for i in range(5)]
-    got = lg.apply(looped, (first, copies, last), X, param=lg.depth_mup())
-    want = lg.apply(unrolled, (first, *listed, last), X, param=lg.depth_mup())
+    got = lg.networks.apply(looped, (first, copies, last), X, param=lg.depth_mup())
+    want = lg.networks.apply(unrolled, (first, *listed, last), X, param=lg.depth_mup())
     np.testing.assert_allclose(got, want, rtol=1e-14)
     kernels = [
-        lg.empirical_ntk(net, params, X, param=lg.depth_mup())
+        lg.networks.empirical_ntk(net, params, X, param=lg.depth_mup())
         for net, params in ((looped, (first, copies, last)), (unrolled, (first, *listed, last)))
     ]
     np.testing.assert_allclose(*kernels, rtol=1e-12)
@@ -39,7 +39,7 @@ def test_repeat_is_an_unrolled_serial():
 )
 def test_branch_factor(param, power):
     """h ← h + L^(−α) W φ(h)/√N."""
-    network = lg.finite_network(lg.residual_mlp(3, "tanh"), param, width=8, inputs=3)
+    network = lg.networks.finite_network(lg.residual_mlp(3, "tanh"), param, width=8, inputs=3)
     params = network.init(1, np.float64)
     h = X @ params[0]["weight"] / np.sqrt(3)
     for weight in params[1][1]["weight"]:
@@ -52,33 +52,35 @@ def test_branch_factor(param, power):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dtype_follows(dtype):
     net = lg.mlp(1, "relu", bias_std=0.1)
-    params = lg.init(net, lg.mup(), width=8, inputs=3, key=0, dtype=dtype)
+    params = lg.networks.init(net, lg.mup(), width=8, inputs=3, key=0, dtype=dtype)
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(params))
-    for reading in (lg.apply, lg.empirical_ntk):
+    for reading in (lg.networks.apply, lg.networks.empirical_ntk):
         got = reading(net, params, X.astype(dtype), param=lg.mup())
         assert isinstance(got, np.ndarray)
         assert got.dtype == dtype
     assert jnp.ones(()).dtype == np.float32
     if dtype == np.float32:
-        assert isinstance(lg.apply(net, params, jnp.asarray(X, dtype)), jax.Array)
+        assert isinstance(lg.networks.apply(net, params, jnp.asarray(X, dtype)), jax.Array)
 
 
 def test_standard_deviations_and_shapes():
     net = lg.mlp(2, "relu", weight_std=1.5, bias_std=0.5)
-    params = lg.init(net, lg.standard(), width=400, inputs=100, outputs=3, key=0, dtype=np.float64)
+    params = lg.networks.init(
+        net, lg.standard(), width=400, inputs=100, outputs=3, key=0, dtype=np.float64
+    )
     assert [params[i]["weight"].shape for i in (0, 2, 4)] == [(100, 400), (400, 400), (400, 3)]
     assert [params[i]["bias"].shape for i in (0, 2, 4)] == [(400,), (400,), (3,)]
     for layer, fan_in in ((0, 100), (2, 400)):
         spread = params[layer]["weight"].std() * np.sqrt(fan_in) / 1.5
         assert abs(spread - 1) < 4 / np.sqrt(2 * 400 * fan_in)
         assert abs(params[layer]["bias"].std() / 0.5 - 1) < 4 / np.sqrt(2 * 400)
-    mirrored = lg.finite_network(net, lg.standard(), width=400, inputs=100, outputs=3)
+    mirrored = lg.networks.finite_network(net, lg.standard(), width=400, inputs=100, outputs=3)
     assert mirrored.parameters == sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def test_functions_can_be_transformed():
     """Inside jit and grad of the user's own, networks are plain JAX functions."""
-    network = lg.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=4, inputs=3)
+    network = lg.networks.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=4, inputs=3)
 
     @jax.jit
     def slope(key, x):
@@ -90,8 +92,10 @@ def test_functions_can_be_transformed():
 
 def test_bad_input_is_named():
     net, ok = lg.mlp(1, "tanh"), {"width": 4, "inputs": 3}
-    network = lg.finite_network(net, lg.ntk(), **ok)
-    finite_network = inspect.unwrap(lg.finite_network)  # without the types that tests check
+    network = lg.networks.finite_network(net, lg.ntk(), **ok)
+    finite_network = inspect.unwrap(
+        lg.networks.finite_network
+    )  # without the types that tests check
     params = network.init(0)
     wrong = [
         ("width", lambda: finite_network(net, lg.ntk(), width=-4, inputs=3)),
@@ -109,11 +113,11 @@ def test_bad_input_is_named():
                 ({"weight": np.ones((3, 5))}, (), {"weight": np.ones((4, 1))}), X
             ),
         ),
-        ("params", lambda: lg.apply(net, {}, X)),
+        ("params", lambda: lg.networks.apply(net, {}, X)),
         ("x: has 2 inputs", lambda: network.apply(params, X[:, :2])),
         ("x: wanted samples", lambda: network.apply(params, X[0])),
         ("NaN", lambda: network.apply(params, X * np.nan)),
-        ("x2", lambda: lg.empirical_ntk(net, params, X, X[:, :2])),
+        ("x2", lambda: lg.networks.empirical_ntk(net, params, X, X[:, :2])),
     ]
     for message, call in wrong:
         with pytest.raises(InvalidInput, match=message):
@@ -121,11 +125,13 @@ def test_bad_input_is_named():
 
 
 def test_layers_that_cannot_be():
-    class Unheard(lg.Layer):
+    class Unheard(lg.layers.Layer):
         pass
 
     with pytest.raises(NoRule, match="Unheard"):
-        lg.finite_network(lg.serial(lg.Dense(), Unheard(), lg.Dense()), lg.ntk(), width=4, inputs=3)
+        lg.networks.finite_network(
+            lg.serial(lg.Dense(), Unheard(), lg.Dense()), lg.ntk(), width=4, inputs=3
+        )
     changes_shape = lg.serial(lg.Dense(), lg.Activation("relu"), lg.Residual(lg.Dense()))
     with pytest.raises(InvalidInput, match="residual branch"):
-        lg.finite_network(changes_shape, lg.ntk(), width=4, inputs=3, outputs=2)
+        lg.networks.finite_network(changes_shape, lg.ntk(), width=4, inputs=3, outputs=2)

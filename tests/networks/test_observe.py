@@ -27,9 +27,9 @@ def both(network, start, end, x):
 def test_parameters_give_the_outputs_of_train(how):
     run = lg.Run(lg.mlp(2, "tanh", bias_std=0.5), lg.mean_field(), DATA, **how)
     nets = lg.train(run, 16, 3, key=5)
-    start, end, x = lg.observe(run, 16, 3, 5, both)
+    start, end, x = lg.networks.train_and_measure(run, 16, both, seeds=3, key=5)
     np.testing.assert_array_equal(x[0], X)
-    network = lg.finite_network(run.net, run.param, width=16, inputs=3)
+    network = lg.networks.finite_network(run.net, run.param, width=16, inputs=3)
     for seed in range(3):
         for params, index in ((start, 0), (end, -1)):
             one = [
@@ -43,6 +43,6 @@ def test_parameters_give_the_outputs_of_train(how):
 def test_divergence_is_an_error():
     run = lg.Run(lg.mlp(1, "relu"), lg.ntk(), DATA, optimizer=lg.gd(1e80), steps=9)
     with pytest.raises(NumericalFailure, match="not finite") as caught:
-        lg.observe(run, 8, 2, 0, both)
-    found = lg.observe(run, 8, 2, 0, both, throw=False)
+        lg.networks.train_and_measure(run, 8, both, seeds=2, key=0)
+    found = lg.networks.train_and_measure(run, 8, both, seeds=2, key=0, throw=False)
     np.testing.assert_equal(caught.value.result, found)

@@ -14,11 +14,11 @@ NET = lg.mlp(1, "tanh")
 
 
 def run(param, **options):
-    return lg.Run(NET, param, DATA, optimizer=lg.rmsprop(0.05, **options), steps=6)
+    return lg.Run(NET, param, DATA, optimizer=lg.optimizers.rmsprop(0.05, **options), steps=6)
 
 
 def by_hand(param, start, *, beta, eps, decay, width):
-    table = param.table(NET, lg.rmsprop(1.0), width=width, inputs=3)
+    table = param.table(NET, lg.optimizers.rmsprop(1.0), width=width, inputs=3)
     rules = table["0.weight"], table["2.weight"]
     theta = [start[0]["weight"].copy(), start[2]["weight"].copy()]
     v = [0.0, 0.0]
@@ -43,7 +43,7 @@ def by_hand(param, start, *, beta, eps, decay, width):
 def test_update(param):
     options = {"beta": 0.9, "eps": 0.1}
     nets = lg.train(run(param, weight_decay=0.3, **options), width=16, seeds=1, key=0)
-    network = lg.finite_network(NET, param, width=16, inputs=3)
+    network = lg.networks.finite_network(NET, param, width=16, inputs=3)
     import jax
 
     start = network.init(jax.random.fold_in(jax.random.key(0), 0), np.float64)
@@ -63,9 +63,9 @@ def test_symmetry():
 
 
 def test_class_and_wrong_input():
-    assert lg.classify(lg.mup(), 2, lg.rmsprop(0.1)).kind == "maximal"
-    assert "rmsprop" in str(lg.classify(lg.ntk(), 2, lg.rmsprop(0.1)))
+    assert lg.scaling.classify(lg.mup(), 2, lg.optimizers.rmsprop(0.1)).kind == "maximal"
+    assert "rmsprop" in str(lg.scaling.classify(lg.ntk(), 2, lg.optimizers.rmsprop(0.1)))
     wrong: list[dict[str, Any]] = [{"beta": 1.0}, {"eps": -1.0}, {"batch_size": 0}]
     for bad in wrong:
         with pytest.raises(InvalidInput, match=next(iter(bad))):
-            lg.rmsprop(0.1, **bad)
+            lg.optimizers.rmsprop(0.1, **bad)

@@ -19,7 +19,7 @@ WIDTH = 4
 def network(*layers, inputs, outputs=2, param=None):
     net = lg.serial(*layers)
     param = param or lg.ntk()
-    found = lg.finite_network(net, param, width=WIDTH, inputs=inputs, outputs=outputs)
+    found = lg.networks.finite_network(net, param, width=WIDTH, inputs=inputs, outputs=outputs)
     return found, found.init(3, np.float64)
 
 
@@ -73,7 +73,7 @@ def test_convolution_is_the_sum_over_its_window(window, strides, dilation, paddi
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("window", "stride"), [(3, 2), (2, 3), (4, 1)])
 def test_transposed_convolution_is_that_of_jax(window, stride, padding):
-    layer = lg.ConvTranspose((window,), strides=stride, padding=padding)
+    layer = lg.layers.ConvTranspose((window,), strides=stride, padding=padding)
     net, params = network(layer, lg.Flatten(), lg.Dense(), inputs=(5, 3))
     x = RNG.normal(size=(2, 5, 3))
     with jax.enable_x64(True):
@@ -90,7 +90,7 @@ def test_transposed_convolution_is_that_of_jax(window, stride, padding):
 
 
 def test_circular_transposed_convolution_commutes_with_shifts():
-    layer = lg.ConvTranspose((3,), strides=2, padding="CIRCULAR")
+    layer = lg.layers.ConvTranspose((3,), strides=2, padding="CIRCULAR")
     net, params = network(
         layer, lg.Activation("tanh"), lg.GlobalAvgPool(), lg.Dense(), inputs=(5, 3)
     )
@@ -114,13 +114,13 @@ def test_pooling_and_norms_against_numpy():
             ),
         )
 
-    h, got, readout = of(lg.SumPool((2, 2)))
+    h, got, readout = of(lg.layers.SumPool((2, 2)))
     blocks = np.lib.stride_tricks.sliding_window_view(h, (2, 2), (1, 2))[:, ::2, ::2]
     np.testing.assert_allclose(got, readout(blocks.sum((-1, -2))), rtol=1e-12)
-    h, got, readout = of(lg.MaxPool((2, 2), strides=1))
+    h, got, readout = of(lg.layers.MaxPool((2, 2), strides=1))
     blocks = np.lib.stride_tricks.sliding_window_view(h, (2, 2), (1, 2))
     np.testing.assert_allclose(got, readout(blocks.max((-1, -2))), rtol=1e-12)
-    h, got, readout = of(lg.AvgPool((3, 3), strides=1, padding="SAME"))
+    h, got, readout = of(lg.layers.AvgPool((3, 3), strides=1, padding="SAME"))
     edges = np.pad(h, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=np.nan)
     means = np.nanmean(np.lib.stride_tricks.sliding_window_view(edges, (3, 3), (1, 2)), (-1, -2))
     np.testing.assert_allclose(got, readout(means), rtol=1e-12)
@@ -130,18 +130,18 @@ def test_pooling_and_norms_against_numpy():
     h, got, readout = of(lg.RMSNorm(over_space=True, eps=0.0))
     rms = np.sqrt((h**2).mean((1, 2, 3), keepdims=True))
     np.testing.assert_allclose(got, readout(h / rms), rtol=1e-12)
-    h, got, readout = of(lg.BatchNorm(eps=0.0))
+    h, got, readout = of(lg.layers.BatchNorm(eps=0.0))
     np.testing.assert_allclose(got, readout((h - h.mean((0, 1, 2))) / h.std((0, 1, 2))), rtol=1e-12)
 
 
 def test_branches_against_numpy():
     x = RNG.normal(size=(3, 5))
     gate = lg.serial(lg.Dense(), lg.Activation("tanh"))
-    body = lg.Product(lg.Dense(), gate)
+    body = lg.layers.Product(lg.Dense(), gate)
     skip = lg.Residual(
         lg.serial(lg.Activation("relu"), lg.Dense()), shortcut=lg.Dense(weight_std=2.0)
     )
-    side = lg.Concatenate(body, skip)
+    side = lg.layers.Concatenate(body, skip)
     net, params = network(lg.Dense(), side, lg.Dense(), inputs=5)
     first, ((plain, (gated, _)), ((_, branch), short)), last = params
     h = x @ first["weight"] / np.sqrt(5)
@@ -161,13 +161,13 @@ SPATIAL = {
         lg.Dense(),
     ),
     "transposed": (
-        lg.ConvTranspose((2, 2), strides=2, bias_std=1.0),
-        lg.AvgPool((2, 2)),
+        lg.layers.ConvTranspose((2, 2), strides=2, bias_std=1.0),
+        lg.layers.AvgPool((2, 2)),
         lg.Flatten(),
         lg.Dense(),
     ),
     "local": (
-        lg.LocallyConnected((3, 2), bias_std=0.3),
+        lg.layers.LocallyConnected((3, 2), bias_std=0.3),
         lg.Activation("tanh"),
         lg.Residual(lg.Conv((3, 3)), shortcut=lg.Dense(bias_std=1.0)),
         lg.LayerNorm(),
@@ -193,7 +193,7 @@ def test_tangent_kernel_is_the_product_of_jacobians(name):
         rate * np.einsum("ncp,mdp->nmcd", *(np.reshape(j, (*j.shape[:2], -1)) for j in pair))
         for rate, *pair in zip(*map(jax.tree.leaves, (rates, *jacobians)), strict=True)
     )
-    got = lg.empirical_ntk(net.net, params, x1, x2, param=param)
+    got = lg.networks.empirical_ntk(net.net, params, x1, x2, param=param)
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-13)
 
 
@@ -212,7 +212,7 @@ def test_training_a_convolutional_network_on_images():
     data = lg.Dataset(x, np.sign(x.mean((1, 2, 3))), x[:2], np.zeros(2))
     net = lg.serial(lg.Conv((3, 3)), lg.Activation("relu"), lg.GlobalAvgPool(), lg.Dense())
     run = lg.Run(net, lg.ntk(), data, optimizer=lg.gd(lr=1.0), steps=30)
-    found = lg.train(run, width=32, seeds=2, key=0, record=("features", "ntk"))
+    found = lg.train(run, width=32, seeds=2, key=0, record=("feature_kernel", "ntk"))
     losses = found.to_xarray()["loss_train"].values
     assert (losses[:, -1] < 0.7 * losses[:, 0]).all()
     assert found.to_xarray()["feature_kernel"].shape == (2, 2, 1, 6, 6)
@@ -229,7 +229,7 @@ def test_training_a_convolutional_network_on_images():
         ((lg.Conv((3, 3), groups=3), lg.Flatten(), lg.Dense()), (4, 4, 3), "groups"),
         ((lg.Conv((9, 9), padding="CIRCULAR"), lg.Flatten(), lg.Dense()), (3, 3, 1), "once"),
         (
-            (lg.Dense(), lg.Residual(lg.AvgPool((2,))), lg.Flatten(), lg.Dense()),
+            (lg.Dense(), lg.Residual(lg.layers.AvgPool((2,))), lg.Flatten(), lg.Dense()),
             (4, 1),
             "different shapes",
         ),
@@ -248,11 +248,11 @@ def test_what_does_not_fit_is_refused(layers, inputs, message):
         (lambda: lg.Conv((3, 3), strides=(1, 2, 3)), "strides"),
         (lambda: lg.Conv((3, 3), padding="same"), "SAME"),
         (lambda: lg.Conv((3, 3), groups=0), "groups"),
-        (lambda: lg.AvgPool("2"), "window"),
-        (lambda: lg.Dropout(1.0), "rate"),
+        (lambda: lg.layers.AvgPool("2"), "window"),
+        (lambda: lg.layers.Dropout(1.0), "rate"),
         (lambda: lg.LayerNorm(eps=-1.0), "eps"),
-        (lambda: lg.Concatenate(lg.Dense()), "two branches"),
-        (lambda: lg.Product(lg.Dense(), lg.Dense), "branch 1"),
+        (lambda: lg.layers.Concatenate(lg.Dense()), "two branches"),
+        (lambda: lg.layers.Product(lg.Dense(), lg.Dense), "branch 1"),
     ],
 )
 def test_wrong_records_are_refused(make, message):
@@ -268,7 +268,7 @@ def test_float64_samples_and_float32_parameters():
 
 
 def test_dropout_is_evaluated_without_masks_and_not_trained():
-    layers = lg.Dense(), lg.Dropout(0.3), lg.Dense()
+    layers = lg.Dense(), lg.layers.Dropout(0.3), lg.Dense()
     net, params = network(*layers, inputs=3)
     plain, _ = network(layers[0], layers[2], inputs=3)
     x = RNG.normal(size=(4, 3))
@@ -280,6 +280,6 @@ def test_dropout_is_evaluated_without_masks_and_not_trained():
 
 
 def test_batch_norm_has_no_kernel_of_two_samples():
-    net, params = network(lg.Dense(), lg.BatchNorm(), lg.Dense(), inputs=3)
+    net, params = network(lg.Dense(), lg.layers.BatchNorm(), lg.Dense(), inputs=3)
     with pytest.raises(NoTheory, match="couples"):
-        lg.empirical_ntk(net.net, params, RNG.normal(size=(3, 3)))
+        lg.networks.empirical_ntk(net.net, params, RNG.normal(size=(3, 3)))

@@ -151,9 +151,9 @@ def from_jacobians(f, params, x1, x2):
 @pytest.mark.parametrize("name", CASES)
 def test_equal_to_the_product_of_jacobians(name):
     f, params, (x1, x2) = CASES[name]
-    got = lg.tangent_kernel(f, params, x1, x2)
+    got = lg.networks.ntk_of_function(f, params, x1, x2)
     np.testing.assert_allclose(got, from_jacobians(f, params, x1, x2), rtol=1e-11, atol=1e-12)
-    got = lg.tangent_kernel(f, params, x1)
+    got = lg.networks.ntk_of_function(f, params, x1)
     np.testing.assert_allclose(got, from_jacobians(f, params, x1, x1), rtol=1e-11, atol=1e-12)
     np.testing.assert_array_equal(got, got.transpose(1, 0, 3, 2))
 
@@ -167,7 +167,7 @@ def test_products_of_factors_whatever_is_cheaper(name, monkeypatch):
             "largen.networks.tangents.contraction.cost_of_products",
             lambda *_, factor=factor: (factor, 1),
         )
-        got = lg.tangent_kernel(f, params, x1, x2)
+        got = lg.networks.ntk_of_function(f, params, x1, x2)
         np.testing.assert_allclose(got, from_jacobians(f, params, x1, x2), rtol=1e-11, atol=1e-12)
 
 
@@ -175,7 +175,7 @@ def test_products_of_factors_whatever_is_cheaper(name, monkeypatch):
 def test_products_with_vectors(name):
     """Of functions that have derivatives in one direction only, too."""
     f, params, (x1, x2) = CASES[name]
-    got = lg.tangent_kernel(f, params, x1, x2, method="products")
+    got = lg.networks.ntk_of_function(f, params, x1, x2, method="products")
     np.testing.assert_allclose(got, from_jacobians(f, params, x1, x2), rtol=1e-11, atol=1e-12)
 
 
@@ -211,7 +211,9 @@ def test_the_derivative_is_formed_where_it_is_cheaper():
         (many,) = plan_of(f, p, x, (100, 100), factored=True).arrays
     assert isinstance(many, Derived)
     assert many.sites
-    np.testing.assert_allclose(lg.tangent_kernel(f, p, x), from_jacobians(f, p, x, x), rtol=1e-11)
+    np.testing.assert_allclose(
+        lg.networks.ntk_of_function(f, p, x), from_jacobians(f, p, x, x), rtol=1e-11
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -257,14 +259,14 @@ def test_coupled_samples_have_the_kernel_of_their_batch(f, method):
     params = {"a": draw(4, 6), "b": draw(6, 2)}
     assert not proved_apart(f, params, X[0])
     for x2 in (X[1], None):
-        got = lg.tangent_kernel(f, params, X[0], x2, method=method)
+        got = lg.networks.ntk_of_function(f, params, X[0], x2, method=method)
         want = from_jacobians(f, params, X[0], X[0] if x2 is None else x2)
         np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
 
 
 def test_coupled_samples_inside_jit():
     params = {"a": draw(4, 6), "b": draw(6, 2)}
-    jitted = jax.jit(lambda p: lg.tangent_kernel(batch_statistics, p, X[0]))
+    jitted = jax.jit(lambda p: lg.networks.ntk_of_function(batch_statistics, p, X[0]))
     with jax.enable_x64(True):
         want = from_jacobians(batch_statistics, params, X[0], X[0])
         np.testing.assert_allclose(jitted(params), want, rtol=1e-11, atol=1e-12)
@@ -285,28 +287,31 @@ def test_mixed_precision_is_the_higher_one(low):
         x = x.astype("f")
     else:
         params = jax.tree.map(lambda p: p.astype("f"), params)
-    got = lg.tangent_kernel(f, params, x)
+    got = lg.networks.ntk_of_function(f, params, x)
     wide = jax.tree.map(lambda p: p.astype(float), params)
     assert got.dtype == np.float64
     np.testing.assert_array_equal(got, got.transpose(1, 0, 3, 2))
     np.testing.assert_allclose(got, from_jacobians(f, wide, x.astype(float), x), rtol=1e-11)
-    scalar = lg.tangent_kernel(lambda p, x: f(p, x)[:, 0], params, x)
-    lg.posterior_from_kernel(scalar, x[:, 0].astype(float), noise=0.1)  # not refused
+    scalar = lg.networks.ntk_of_function(lambda p, x: f(p, x)[:, 0], params, x)
+    lg.regression.posterior_from_kernel(scalar, x[:, 0].astype(float), noise=0.1)  # not refused
 
 
 def test_inside_transformations():
     f, params, (x, _) = CASES["mlp"]
     with jax.enable_x64(True):
-        want = lg.tangent_kernel(f, params, x)
-        np.testing.assert_allclose(jax.jit(lg.tangent_kernel, static_argnums=0)(f, params, x), want)
+        want = lg.networks.ntk_of_function(f, params, x)
+        np.testing.assert_allclose(
+            jax.jit(lg.networks.ntk_of_function, static_argnums=0)(f, params, x), want
+        )
         stacked = jax.tree.map(lambda p: jnp.stack([p, 2 * p]), params)
-        both = jax.vmap(lambda p: lg.tangent_kernel(f, p, x))(stacked)
+        both = jax.vmap(lambda p: lg.networks.ntk_of_function(f, p, x))(stacked)
         np.testing.assert_allclose(both[0], want, rtol=1e-12)
         toward = jax.tree.map(jnp.ones_like, params)
-        slope = jax.jvp(lambda p: lg.tangent_kernel(f, p, x), (params,), (toward,))[1]
+        slope = jax.jvp(lambda p: lg.networks.ntk_of_function(f, p, x), (params,), (toward,))[1]
         h = 1e-5
         ends = [
-            lg.tangent_kernel(f, jax.tree.map(lambda p, s=s: p + s * h, params), x) for s in (1, -1)
+            lg.networks.ntk_of_function(f, jax.tree.map(lambda p, s=s: p + s * h, params), x)
+            for s in (1, -1)
         ]
         np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * h), rtol=1e-6, atol=1e-8)
 
@@ -317,13 +322,15 @@ def test_rates_of_entries():
     with jax.enable_x64(True):
         j = jax.jacrev(lambda p: f(p, x))(params)["w"]
     want = np.einsum("iakl,kl,jbkl->ijab", j, rates["w"], j)
-    np.testing.assert_allclose(lg.tangent_kernel(f, params, x, rates=rates), want, rtol=1e-11)
+    np.testing.assert_allclose(
+        lg.networks.ntk_of_function(f, params, x, rates=rates), want, rtol=1e-11
+    )
 
 
 def test_networks_follow_the_same_rule_of_precision():
     net = lg.mlp(2, "tanh", bias_std=0.3)
-    params = lg.init(net, lg.ntk(), width=8, inputs=4, outputs=2, key=0)
-    got = lg.empirical_ntk(net, params, X[0])
+    params = lg.networks.init(net, lg.ntk(), width=8, inputs=4, outputs=2, key=0)
+    got = lg.networks.empirical_ntk(net, params, X[0])
     np.testing.assert_array_equal(got, got.transpose(1, 0, 3, 2))
-    want = lg.tangent_kernel(lambda p, x: lg.apply(net, p, x), params, X[0])
+    want = lg.networks.ntk_of_function(lambda p, x: lg.networks.apply(net, p, x), params, X[0])
     np.testing.assert_allclose(got, want, rtol=1e-12)

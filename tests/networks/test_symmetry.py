@@ -54,14 +54,14 @@ def test_parameters_are_scaled():
     net, param = lg.mlp(2, "tanh", bias_std=0.3), lg.mean_field(1.5)
     shifted = param.shift(THETA)
     sizes = {"width": WIDTH, "inputs": 6, "key": 0, "dtype": np.float64}
-    one, two = lg.init(net, param, **sizes), lg.init(net, shifted, **sizes)
+    one, two = lg.networks.init(net, param, **sizes), lg.networks.init(net, shifted, **sizes)
     for layer, role in ((0, "input"), (2, "hidden"), (4, "output")):
         power = {"input": 0.5, "hidden": -0.5, "output": 1}[role]
         np.testing.assert_allclose(
             two[layer]["weight"], one[layer]["weight"] * WIDTH**power, rtol=1e-14
         )
     x = np.random.default_rng(0).normal(size=(5, 6))
-    for reading in (lg.apply, lg.empirical_ntk):
+    for reading in (lg.networks.apply, lg.networks.empirical_ntk):
         np.testing.assert_allclose(
             reading(net, one, x, param=param), reading(net, two, x, param=shifted), rtol=1e-12
         )

@@ -141,7 +141,7 @@ def test_losses_and_several_outputs(loss):
         softmax = np.exp(f) / np.exp(f).sum(1, keepdims=True)
         delta = np.eye(3)[y] - softmax
     for inputs, outputs in ((x, nets.f_train), (data.x_test, nets.f_test)):
-        kernel = lg.empirical_ntk(NET, params, inputs, x, param=run.param)
+        kernel = lg.networks.empirical_ntk(NET, params, inputs, x, param=run.param)
         axes = ([1], [0]) if kernel.ndim == 2 else ([1, 3], [0, 1])
         step = 1e-5 / P * np.tensordot(kernel, delta, axes)
         np.testing.assert_allclose(outputs[0, 1] - outputs[0, 0], step, rtol=0, atol=1e-8)
@@ -156,12 +156,12 @@ def test_flow_is_the_limit_of_small_steps(data, decay):
     flow = lg.Run(
         NET, param, data, optimizer=lg.gradient_flow(2.0, weight_decay=decay), times=[0.5, 1, 2]
     )
-    nets = lg.train(flow, N, 2, 3, record=["features"], record_at=[0, 2])
+    nets = lg.train(flow, N, 2, 3, record=["feature_kernel"], record_at=[0, 2])
     ends = []
     for count in (200, 400):
         optimizer = lg.gd(4.0 / count, weight_decay=decay)
         run = lg.Run(NET, param, data, optimizer=optimizer, steps=count)
-        small = lg.train(run, N, 2, 3, record=["features"], record_at=[0, count // 2])
+        small = lg.train(run, N, 2, 3, record=["feature_kernel"], record_at=[0, count // 2])
         assert small.time[-1] == 4.0
         ends.append((small.f_test[:, count // 4 :: count // 4][:, [0, 1, 3]], small.feature_kernel))
     for got, one, two in zip((nets.f_test[:, 1:], nets.feature_kernel), *ends, strict=True):

@@ -16,7 +16,7 @@ X = np.random.default_rng(5).normal(size=(5, 6))
 
 def test_sizes_and_values():
     """Every layer divides by the root of its own fan-in: against plain NumPy."""
-    network = lg.finite_network(NET, lg.mean_field(2.0), width=8, inputs=6)
+    network = lg.networks.finite_network(NET, lg.mean_field(2.0), width=8, inputs=6)
     params = network.init(0, np.float64)
     assert [p["weight"].shape for p in params if p] == [(6, 16), (16, 4), (4, 12), (12, 1)]
     h = X
@@ -27,7 +27,7 @@ def test_sizes_and_values():
             h = h @ layer["weight"] / np.sqrt(h.shape[1]) + 0.3 * layer["bias"]
             h = h / scale if last else np.tanh(h)
     np.testing.assert_allclose(network.apply(params, X), h[:, 0], rtol=1e-13)
-    np.testing.assert_allclose(lg.apply(NET, params, X, param=lg.mean_field(2.0)), h[:, 0])
+    np.testing.assert_allclose(lg.networks.apply(NET, params, X, param=lg.mean_field(2.0)), h[:, 0])
 
 
 def test_channels_of_convolutions():
@@ -38,7 +38,7 @@ def test_channels_of_convolutions():
         lg.Flatten(),
         lg.Dense(),
     )
-    params = lg.init(net, lg.ntk(), width=6, inputs=(4, 5), key=0)
+    params = lg.networks.init(net, lg.ntk(), width=6, inputs=(4, 5), key=0)
     assert [p["weight"].shape for p in params if p] == [(3, 5, 12), (3, 12, 3), (12, 1)]
     assert lg.ntk().table(net, inputs=(4, 5))[
         "2.weight"
@@ -93,14 +93,14 @@ def test_ratios_are_ratios_of_integers(ratio):
 def test_wrong_input():
     half = lg.Dense(width_ratio=0.5)
     with pytest.raises(InvalidInput, match="take a multiple of 2"):
-        lg.finite_network(lg.serial(half, lg.Dense()), lg.ntk(), width=7, inputs=3)
+        lg.networks.finite_network(lg.serial(half, lg.Dense()), lg.ntk(), width=7, inputs=3)
     with pytest.raises(InvalidInput, match="read-out"):
         lg.ntk().table(lg.serial(lg.Dense(), half))
-    for inner in (lg.Residual(half), lg.repeat(half, 2), lg.Product(half, lg.Dense())):
+    for inner in (lg.Residual(half), lg.repeat(half, 2), lg.layers.Product(half, lg.Dense())):
         with pytest.raises(InvalidInput, match="1/2"):
             lg.ntk().table(lg.serial(lg.Dense(), inner, lg.Dense()), inputs=3)
     with pytest.raises(InvalidInput, match="width_ratios"):
         lg.mlp(2, "relu", width_ratios=[1])
-    params = lg.init(lg.mlp(1, "relu"), lg.ntk(), width=5, inputs=6, key=0)
+    params = lg.networks.init(lg.mlp(1, "relu"), lg.ntk(), width=5, inputs=6, key=0)
     with pytest.raises(InvalidInput, match="2 times a width"):
-        lg.apply(lg.mlp(1, "relu", width_ratios=[2]), params, X.astype("f"))
+        lg.networks.apply(lg.mlp(1, "relu", width_ratios=[2]), params, X.astype("f"))

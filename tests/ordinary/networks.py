@@ -70,7 +70,7 @@ class Network:
 
     name: str
     steps: Steps | None = None
-    made: lg.Layer | None = None
+    made: lg.layers.Layer | None = None
     inputs: tuple[int, ...] = ROWS
     param: Any = None
     kernels: bool = True
@@ -78,7 +78,7 @@ class Network:
     tangent: bool = True
 
     @cached_property
-    def net(self) -> lg.Layer:
+    def net(self) -> lg.layers.Layer:
         if self.made is not None:
             return self.made
         assert self.steps is not None
@@ -123,7 +123,7 @@ class Network:
         return self._all(lambda s: s[0] in ("dense", "phi"))
 
 
-def _layer(step: tuple[Any, ...]) -> lg.Layer:
+def _layer(step: tuple[Any, ...]) -> lg.layers.Layer:
     what, *options = step
     match what:
         case "dense":
@@ -146,7 +146,7 @@ def _networks() -> list[Network]:
     def steps(name: str, *given: Any, **options: Any) -> Network:
         return Network(name, stack(*given), **options)
 
-    def rows(name: str, *layers: lg.Layer, **options: Any) -> Network:
+    def rows(name: str, *layers: lg.layers.Layer, **options: Any) -> Network:
         return Network(name, made=lg.serial(*layers), **options)
 
     he = 2**0.5
@@ -222,28 +222,30 @@ def _networks() -> list[Network]:
             param=lg.depth_mup(),
             finite=False,
         ),
-        rows("concatenated", biased, lg.Concatenate(branch, biased), dense),
-        rows("product", biased, lg.Product(dense, relu), dense),
+        rows("concatenated", biased, lg.layers.Concatenate(branch, biased), dense),
+        rows("product", biased, lg.layers.Product(dense, relu), dense),
         rows("LayerNorm behind relu", biased, relu, lg.LayerNorm(), dense),
-        rows("dropout", biased, relu, lg.Dropout(0.2), dense, finite=False),
-        rows("BatchNorm", biased, lg.BatchNorm(), relu, dense, kernels=False),
+        rows("dropout", biased, relu, lg.layers.Dropout(0.2), dense, finite=False),
+        rows("BatchNorm", biased, lg.layers.BatchNorm(), relu, dense, kernels=False),
     ]
     images = [
         rows("convolution", conv, relu, lg.Flatten(), dense),
         rows("convolutions, pooled", conv, tanh, conv, relu, lg.GlobalAvgPool(), dense),
         rows("strides", lg.Conv((2, 2), strides=2, bias_std=0.3), relu, lg.Flatten(), dense),
         rows("residual convolution", conv, lg.Residual(lg.serial(relu, conv)), relu,
-             lg.GlobalSumPool(), dense),
-        rows("pooled", conv, relu, lg.AvgPool((2, 2)), lg.Flatten(), dense),
-        rows("locally connected", lg.LocallyConnected((2, 2)), relu, lg.Flatten(), dense),
-        rows("transposed", lg.ConvTranspose((2, 2), strides=2), relu, lg.Flatten(), dense),
+             lg.layers.GlobalSumPool(), dense),
+        rows("pooled", conv, relu, lg.layers.AvgPool((2, 2)), lg.Flatten(), dense),
+        rows("locally connected", lg.layers.LocallyConnected((2, 2)), relu, lg.Flatten(), dense),
+        rows("transposed", lg.layers.ConvTranspose((2, 2), strides=2), relu, lg.Flatten(), dense),
         rows("normalised images", conv, relu, lg.LayerNorm(over_space=True), lg.Flatten(), dense),
-        rows("max pooled", conv, relu, lg.MaxPool((2, 2)), lg.Flatten(), dense, kernels=False),
+        rows("max pooled", conv, relu, lg.layers.MaxPool((2, 2)), lg.Flatten(), dense,
+            kernels=False),
     ]  # fmt: skip
     sequences = [
         rows("one axis", conv1, relu, lg.GlobalAvgPool(), dense),
-        rows("attention", biased, lg.SelfAttention(), lg.GlobalAvgPool(), dense),
-        rows("heads", biased, lg.MultiHeadAttention(mechanism="identity"), lg.GlobalAvgPool(),
+        rows("attention", biased, lg.layers.SelfAttention(), lg.GlobalAvgPool(), dense),
+        rows("heads", biased, lg.layers.MultiHeadAttention(mechanism="identity"),
+            lg.GlobalAvgPool(),
              dense),
         rows("queries and keys", biased, lg.QKVAttention(causal=True), lg.GlobalAvgPool(), dense),
     ]  # fmt: skip

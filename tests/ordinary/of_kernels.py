@@ -31,7 +31,7 @@ def compare(s: Setting, what: str, got: tuple, want: tuple, tolerance: float, at
             near(f"{what}: {name}", found, value, tolerance, sizes(whole, rows, columns))
 
 
-@call("kernel", "nngp", "ntk_kernel", takes=with_kernels, weight=6)
+@call("kernel", "nngp_kernel", "ntk_kernel", takes=with_kernels, weight=6)
 def kernels(s: Setting) -> object:
     found = s.kernels_at(s.x)
     for name, K in zip(("nngp", "ntk"), found, strict=True):
@@ -113,13 +113,13 @@ def _again(s: Setting) -> None:
 
 def _parts(s: Setting) -> None:
     if s.network.tangent:
-        parts = (f(s.net, s.double, **s.options) for f in (lg.nngp, lg.ntk_kernel))
+        parts = (f(s.net, s.double, **s.options) for f in (lg.nngp_kernel, lg.ntk_kernel))
         compare(s, "parts", tuple(parts), s.kernels, DOUBLE)
 
 
-@call("kernel_function", takes=with_tangents)
-def kernel_function(s: Setting) -> object:
-    found = lg.kernel_function(s.net, s.x, **s.options)
+@call("kernel_of_stds", takes=with_tangents)
+def kernel_of_stds(s: Setting) -> object:
+    found = lg.kernels.kernel_of_stds(s.net, s.x, **s.options)
     kernels = found({})
     compare(s, "function", tuple(kernels), s.kernels, s.tolerance)
     return kernels
@@ -130,7 +130,7 @@ def kernel_operator(s: Setting) -> object:
     v = s.rng.standard_normal((len(s.plain), 2))
     kind = str(s.rng.choice(["nngp", "ntk"]))
     K = s.kernels[kind == "ntk"]
-    found = lg.kernel_operator(s.net, s.x, kind=kind, block=4, **s.options) @ v
+    found = lg.regression.large.kernel_operator(s.net, s.x, kind=kind, block=4, **s.options) @ v
     size = sizes(K) @ np.abs(v)
     near("operator", found, K @ v, s.tolerance, size)
     return found
@@ -139,16 +139,16 @@ def kernel_operator(s: Setting) -> object:
 @call("stored_kernel", takes=("relu", "tanh, depth 2", "convolution", "erf, depth 3"))
 def stored_kernel(s: Setting) -> object:
     with tempfile.TemporaryDirectory() as folder:
-        stored = lg.stored_kernel(folder, s.net, s.x, block=4)
+        stored = lg.regression.large.stored_kernel(folder, s.net, s.x, block=4)
         found = stored["nngp"][:], stored["ntk"][:]
     right_dtype("stored", found[0], s.plain)
     compare(s, "stored", found, s.kernels, s.tolerance)
     return found
 
 
-@call("kernel_estimate", takes=("relu", "heads", "attention", "tanh, depth 2"))
-def kernel_estimate(s: Setting) -> object:
-    found = lg.kernel_estimate(s.net, s.x, repeats=2)
+@call("averaged_kernel", takes=("relu", "heads", "attention", "tanh, depth 2"))
+def averaged_kernel(s: Setting) -> object:
+    found = lg.kernels.averaged_kernel(s.net, s.x, replicates=2)
     # Nothing is random in these networks.
     compare(s, "estimate", (found.nngp, found.ntk), s.kernels, s.tolerance)
     return found
@@ -160,8 +160,8 @@ SHALLOW = ("erf", "relu", "tanh", "sin, depth 2", "BatchNorm", "convolution", "r
 @call("monte_carlo_kernel", takes=SHALLOW)
 def monte_carlo_kernel(s: Setting) -> object:
     options: dict[str, Any] = {"width": WIDTH, "draws": 64, "key": int(s.rng.integers(100))}
-    found = lg.monte_carlo_kernel(s.net, s.x, **options)
-    again = lg.monte_carlo_kernel(s.net, s.x, **options)
+    found = lg.networks.monte_carlo_kernel(s.net, s.x, **options)
+    again = lg.networks.monte_carlo_kernel(s.net, s.x, **options)
     for name, got, other in zip(found._fields, found, again, strict=True):
         assert np.array_equal(got, other), f"{name}: the same key gives other numbers"
     near("symmetric", found.nngp, found.nngp.T, 1e-12)
@@ -184,7 +184,7 @@ def gaussian_moments(s: Setting) -> object:
         gram, q = gram + 1, q + 1
     q12 = np.clip(gram, -np.sqrt(np.outer(q, q)), np.sqrt(np.outer(q, q)))
     q1, q2 = np.broadcast_arrays(q[:, None], q[None])
-    found = lg.gaussian_moments(of_name(phi), q1, q12, q2)
+    found = lg.expectations.gaussian_moments(of_name(phi), q1, q12, q2)
     found = found[: 2 - (phi in JUMPS)]  # E[φ'φ'] of equal numbers is infinite
     near_one = np.abs(q12) > (1 - 1e-12) * np.sqrt(q1 * q2)
     try:
@@ -204,12 +204,12 @@ def gaussian_moments(s: Setting) -> object:
 
 @call("propagate", takes=with_tangents, needs="zeros")
 def propagate(s: Setting) -> object:
-    found = lg.propagate(s.net, s.x, **s.options)
+    found = lg.criticality.propagate(s.net, s.x, **s.options)
     if s.network.rows and s.network.name != "product":
         near("variance", found.variance[-1], np.diag(s.kernels[0]), s.tolerance,
              np.diag(s.kernels[0]))  # fmt: skip
     order = s.rng.permutation(len(s.plain))
-    other = lg.propagate(s.net, s.double[order], **s.options)
+    other = lg.criticality.propagate(s.net, s.double[order], **s.options)
     size = np.maximum(np.abs(found.variance[:, order]), 1e-300)
     near("permuted", other.variance, found.variance[:, order], s.tolerance, size)
     return other.variance
@@ -220,8 +220,8 @@ def covariance_sde(s: Setting) -> object:
     gram = s.plain @ s.plain.T / s.plain.shape[1]
     given = {"slopes": (0, -1)} if s.network.name == "relu" else {"activation": "tanh"}
     options = {**given, "time": 0.1, "draws": 3, "steps": 4, "key": 0}
-    found = lg.covariance_sde(gram[:2, :2], **options)
-    again = lg.covariance_sde(gram[:2, :2], **options)
+    found = lg.finite_width.covariance_sde(gram[:2, :2], **options)
+    again = lg.finite_width.covariance_sde(gram[:2, :2], **options)
     assert np.array_equal(found.covariance, again.covariance)
     return found
 

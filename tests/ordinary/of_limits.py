@@ -71,21 +71,21 @@ def compare(s: Setting) -> object:
 
 @call("response_functions", takes=("tanh, depth 2", "erf"), needs="moderate theory", weight=0.5)
 def response_functions(s: Setting) -> object:
-    return lg.response_functions(mean_field_run(s), particles=128, replicates=2)
+    return lg.theories.response_functions(mean_field_run(s), particles=128, replicates=2)
 
 
-@call("measure_exponents", "gamma_regimes", takes=("relu",), needs="moderate theory", weight=0.3)
+@call("measure_exponents", "feature_movement", takes=("relu",), needs="moderate theory", weight=0.3)
 def exponents(s: Setting) -> object:
     given = run(s)
-    lg.gamma_regimes(given, [0.5, 1.0], [4, 8], seeds=2, key=0, progress=False)
-    return lg.measure_exponents(given, [4, 8, 16], seeds=2, key=0, progress=False)
+    lg.training.feature_movement(given, [0.5, 1.0], [4, 8], seeds=2, key=0, progress=False)
+    return lg.scaling.measure_exponents(given, [4, 8, 16], seeds=2, key=0, progress=False)
 
 
 @call("width_corrections_in_training", takes=("erf", "tanh, depth 2"), needs="moderate theory",
       weight=0.5)  # fmt: skip
 def corrections_in_training(s: Setting) -> object:
     options = {"width": 4, "replicates": 2, "max_replicates": 2, "progress": False}
-    return lg.width_corrections_in_training(mean_field_run(s), **options)
+    return lg.training.width_corrections_in_training(mean_field_run(s), **options)
 
 
 WIDE = ("relu", "erf", "tanh, depth 2", "linear", "relu with biases, depth 3", "residual relu")
@@ -94,10 +94,10 @@ FULLY = tuple(name for name in WIDE if name != "residual relu")
 
 @call("width_corrections", takes=WIDE, rows=True, needs="singular theory")
 def width_corrections(s: Setting) -> object:
-    found = lg.width_corrections(s.net, few(s.x, 3), width=100)
+    found = lg.finite_width.width_corrections(s.net, few(s.x, 3), width=100)
     K = s.kernels_at(s.double[:3])
     near("kernel", found.kernel, K[0], s.tolerance, sizes(K[0]))
-    part = lg.width_corrections(s.net, s.double[[2, 0]], width=100)
+    part = lg.finite_width.width_corrections(s.net, s.double[[2, 0]], width=100)
     for name in ("kernel_shift", "ntk_shift"):
         whole, of_two = getattr(found, name), getattr(part, name)
         if whole is not None:
@@ -116,19 +116,19 @@ def width_corrections(s: Setting) -> object:
 @call("width_fluctuations", takes=FULLY, rows=True, needs="singular theory")
 def width_fluctuations(s: Setting) -> object:
     options: dict[str, Any] = {"width": 100, "samples": 8, "key": 0}
-    found = lg.width_fluctuations(s.net, s.x, **options)
-    again = lg.width_fluctuations(s.net, s.x, **options)
+    found = lg.finite_width.width_fluctuations(s.net, s.x, **options)
+    again = lg.finite_width.width_fluctuations(s.net, s.x, **options)
     near("again", again.kernel_samples, found.kernel_samples, 0)
     near("kernel", found.kernel, s.kernels[0], s.tolerance, sizes(s.kernels[0]))
     return found
 
 
-@call("width_posterior", takes=FULLY, rows=True, needs="singular theory")
-def width_posterior(s: Setting) -> object:
+@call("corrected_posterior", takes=FULLY, rows=True, needs="singular theory")
+def corrected_posterior(s: Setting) -> object:
     y = s.y if s.plain_y.ndim == 1 else s.plain_y[:, 0]
     noise = 0.1 * (float(np.diag(s.kernels[0]).mean()) or 1.0)
     options: dict[str, Any] = {"width": 100, "noise": noise, "samples": 8, "key": 0}
-    found = lg.width_posterior(s.net, s.x, y, s.x_new, **options)
+    found = lg.finite_width.corrected_posterior(s.net, s.x, y, s.x_new, **options)
     cross = s.kernels_at(s.plain_new.astype(float), s.double)[0]
     A = s.kernels[0] + noise * np.eye(SAMPLES)
     want = cross @ np.linalg.solve(A, np.asarray(y, float))
@@ -139,25 +139,26 @@ def width_posterior(s: Setting) -> object:
 @call("sample_kernels", "sample_tangent_kernels", takes=FULLY, rows=True, needs="theory")
 def samples_of_kernels(s: Setting) -> object:
     options: dict[str, Any] = {"width": 8, "draws": 300, "key": 0}
-    found = lg.sample_kernels(s.net, s.x, **options)
-    near("again", lg.sample_kernels(s.net, s.x, **options), found, 0)
+    found = lg.finite_width.sample_kernels(s.net, s.x, **options)
+    near("again", lg.finite_width.sample_kernels(s.net, s.x, **options), found, 0)
     near("symmetric", found, found.transpose(0, 2, 1), 1e-12)
     if s.network.plain and s.network.name.count("depth") == 0:  # the mean is that of any width
         error = found.std(0, ddof=1) / np.sqrt(len(found))
         z = np.abs(found.mean(0) - s.kernels[0]) / (error + 1e-5 * sizes(s.kernels[0]) + 1e-300)
         assert z.max() < 6, f"mean: {z.max():.1f} standard errors from the kernel"
-    return lg.sample_tangent_kernels(s.net, s.x, **options)
+    return lg.finite_width.sample_tangent_kernels(s.net, s.x, **options)
 
 
-@call("homogeneous_moments", "layer_learning_rates", "linear_output", takes=("relu", "linear"),
+@call("homogeneous_moments", "layer_learning_rates", "linear_network_output", takes=("relu",
+    "linear"),
       rows=True, needs="singular theory")  # fmt: skip
 def moments(s: Setting) -> object:
-    rates = lg.layer_learning_rates(s.net, s.x, width=10)
+    rates = lg.finite_width.layer_learning_rates(s.net, s.x, width=10)
     one = few(s.x, 1)
     if s.network.name == "relu":
-        found = lg.homogeneous_moments(s.net, one, width=10)
+        found = lg.finite_width.homogeneous_moments(s.net, one, width=10)
         near("kernel", found.kernel, s.kernels[0][0, 0], s.tolerance)
     else:
-        found = lg.linear_output(s.net, one, width=10)
+        found = lg.finite_width.linear_network_output(s.net, one, width=10)
         near("variance", found.variance, s.kernels[0][0, 0], s.tolerance)
     return rates, found

@@ -27,7 +27,7 @@ PHI = {
 
 def _params(s: Setting, dtype: Any = np.float64) -> Any:
     key = int(s.rng.integers(5))
-    return lg.init(s.net, lg.ntk(), width=WIDTH, inputs=s.inputs, key=key, dtype=dtype)
+    return lg.networks.init(s.net, lg.ntk(), width=WIDTH, inputs=s.inputs, key=key, dtype=dtype)
 
 
 def _forward(steps: tuple, params: Any, x: np.ndarray) -> np.ndarray | None:
@@ -50,21 +50,21 @@ def _batched(network: Network) -> bool:
 @call("apply", "FiniteNetwork", "finite_network", "init", takes=finite, weight=2)
 def outputs(s: Setting) -> object:
     params = _params(s)
-    found = lg.apply(s.net, params, s.x)
+    found = lg.networks.apply(s.net, params, s.x)
     right_dtype("outputs", found, s.x, params[0]["weight"])
     size = np.abs(found).max() + 1e-300
     if s.network.plain:
         want = _forward(s.network.steps or (), params, s.double)
         if want is not None:
             near("NumPy", found, want, 1e-9 if s.tolerance < 1e-6 else 1e-4, size)
-    network = lg.finite_network(s.net, lg.ntk(), width=WIDTH, inputs=s.inputs)
+    network = lg.networks.finite_network(s.net, lg.ntk(), width=WIDTH, inputs=s.inputs)
     near("record", network.apply(params, s.x), found, 0)
     order = s.rng.permutation(SAMPLES)
-    near("permuted", lg.apply(s.net, params, s.plain[order]), found[order], 1e-5, size)
+    near("permuted", lg.networks.apply(s.net, params, s.plain[order]), found[order], 1e-5, size)
     if not _batched(s.network):
-        near("rows alone", lg.apply(s.net, params, s.plain[:3]), found[:3], 1e-5, size)
+        near("rows alone", lg.networks.apply(s.net, params, s.plain[:3]), found[:3], 1e-5, size)
     single = _params_in(params, np.float32)
-    found32 = lg.apply(s.net, single, s.plain.astype(np.float32))
+    found32 = lg.networks.apply(s.net, single, s.plain.astype(np.float32))
     assert found32.dtype == np.float32
     return found
 
@@ -76,33 +76,33 @@ def _params_in(params: Any, dtype: Any) -> Any:
 @call("empirical_ntk", takes=lambda n: n.finite and n.tangent, weight=2)
 def empirical_ntk(s: Setting) -> object:
     params = _params(s, np.float32 if s.rng.integers(2) else np.float64)
-    found = lg.empirical_ntk(s.net, params, s.x)
+    found = lg.networks.empirical_ntk(s.net, params, s.x)
     right_dtype("tangent kernel", found, s.x, params[0]["weight"])
     tolerance = 1e-8 if found.dtype == np.float64 else 1e-4
     symmetric("tangent kernel", found, tolerance)
     size = np.abs(found).max()
     order = s.rng.permutation(SAMPLES)
-    other = lg.empirical_ntk(s.net, params, s.plain[order])
+    other = lg.networks.empirical_ntk(s.net, params, s.plain[order])
     near("permuted", other, found[np.ix_(order, order)], 10 * tolerance, size)
     if not _batched(s.network):
-        block = lg.empirical_ntk(s.net, params, s.plain, s.plain[:3])
+        block = lg.networks.empirical_ntk(s.net, params, s.plain, s.plain[:3])
         near("block", block, found[:, :3], 10 * tolerance, size)
     return found
 
 
 def _function(s: Setting) -> Any:
     """The network as a function of the user's own."""
-    network = lg.finite_network(s.net, lg.ntk(), width=WIDTH, inputs=s.inputs)
+    network = lg.networks.finite_network(s.net, lg.ntk(), width=WIDTH, inputs=s.inputs)
     return network.apply
 
 
 OWN = ("relu", "tanh, depth 2", "erf", "residual relu", "convolution", "attention", "own, depth 2")
 
 
-@call("tangent_kernel", "tangent_operator", takes=OWN, weight=2)
+@call("ntk_of_function", "ntk_operator_of_function", takes=OWN, weight=2)
 def tangent_kernel(s: Setting) -> object:
     f, params = _function(s), _params(s)
-    found = lg.tangent_kernel(f, params, s.x)
+    found = lg.networks.ntk_of_function(f, params, s.x)
     symmetric("tangent kernel", found, 1e-6)
     with jax.enable_x64(True):
         jacobian = jax.jacobian(lambda p: f(p, jnp.asarray(s.double)))(
@@ -114,14 +114,14 @@ def tangent_kernel(s: Setting) -> object:
     near("Jacobian", found, want, tolerance)
     v = s.rng.standard_normal(SAMPLES)
     size = np.abs(want) @ np.abs(v) + 1e-300
-    near("operator", lg.tangent_operator(f, params, s.x) @ v, want @ v, 1e-4, size)
+    near("operator", lg.networks.ntk_operator_of_function(f, params, s.x) @ v, want @ v, 1e-4, size)
     return found
 
 
-@call("output_kernel", takes=OWN)
-def output_kernel(s: Setting) -> object:
+@call("nngp_of_function", takes=OWN)
+def nngp_of_function(s: Setting) -> object:
     f, params = _function(s), _params(s)
-    found = lg.output_kernel(f, params, s.x)
+    found = lg.networks.nngp_of_function(f, params, s.x)
     out = np.asarray(f(params, s.double)).reshape(SAMPLES, -1)
     near("products", found, out @ out.T / out.shape[1], 1e-8 if s.tolerance < 1e-6 else 1e-4)
     return found
@@ -131,7 +131,7 @@ def output_kernel(s: Setting) -> object:
 def expansions(s: Setting) -> object:
     f, params = _function(s), _params(s)
     moved = jax.tree.map(lambda w: w + 1e-3 * s.rng.standard_normal(w.shape), params)
-    line = lg.linearize(f, params)
+    line = lg.networks.linearize(f, params)
     start = np.asarray(f(params, s.double))
     size = np.abs(start).max() + 1e-300
     loose = 1e-9 if s.tolerance < 1e-6 else 1e-4
@@ -139,7 +139,7 @@ def expansions(s: Setting) -> object:
     change = np.asarray(line(moved, s.x)) - start
     doubled = jax.tree.map(lambda w, v: 2 * v - w, params, moved)
     near("linear", np.asarray(line(doubled, s.x)) - start, 2 * change, 1e3 * loose, size)
-    first = lg.taylor_expand(f, params, 1)
+    first = lg.networks.taylor_expand(f, params, 1)
     near("first order", first(moved, s.x), line(moved, s.x), 10 * loose, size)
     traced = jax.jit(lambda p: line(p, s.plain))(moved)
     near("jit", traced, line(moved, s.plain), 1e-4, size)
@@ -197,10 +197,10 @@ def last(network: Any, start: Any, end: Any, x: Any) -> Any:
     return network.apply(end, x)
 
 
-@call("observe", takes=TRAINED, needs="moderate")
+@call("train_and_measure", takes=TRAINED, needs="moderate")
 def observe(s: Setting) -> object:
     given = run(s)
-    found = lg.observe(given, WIDTH, 2, 3, last, progress=False)
+    found = lg.networks.train_and_measure(given, WIDTH, last, seeds=2, key=3, progress=False)
     nets = lg.train(given, WIDTH, seeds=2, key=3, progress=False)
     want = np.concatenate([nets.f_train[:, -1], nets.f_test[:, -1]], axis=1)
     size = np.abs(want).max() + np.abs(s.plain_y).max()
@@ -211,22 +211,23 @@ def observe(s: Setting) -> object:
 @call("predict_training", takes=("tanh, depth 2", "erf"), needs="moderate theory")
 def predict_training(s: Setting) -> object:
     given = run(s)
-    params = lg.init(given.net, given.param, width=WIDTH, inputs=s.inputs, key=0,
+    params = lg.networks.init(given.net, given.param, width=WIDTH, inputs=s.inputs, key=0,
                      outputs=None if s.plain_y.ndim == 1 else s.plain_y.shape[1])  # fmt: skip
-    return lg.predict_training(given, params, progress=False)
+    return lg.training.predict_training(given, params, progress=False)
 
 
 @call("convergence_bound", takes=TRAINED, needs="moderate theory singular")
 def convergence_bound(s: Setting) -> object:
     given = run(s)
-    params = lg.init(given.net, given.param, width=WIDTH, inputs=s.inputs, key=0,
+    params = lg.networks.init(given.net, given.param, width=WIDTH, inputs=s.inputs, key=0,
                      outputs=None if s.plain_y.ndim == 1 else s.plain_y.shape[1])  # fmt: skip
-    found = lg.convergence_bound(given, params)
+    found = lg.training.convergence_bound(given, params)
     assert 0 < found.smallest <= found.largest
     return found
 
 
-@call("learning_rate_curve", "regime", takes=("relu", "tanh, depth 2"), needs="moderate theory",
+@call("learning_rate_curve", "lazy_or_rich", takes=("relu", "tanh, depth 2"),
+    needs="moderate theory",
       weight=0.5)  # fmt: skip
 def curves(s: Setting) -> object:
     given = run(s)
@@ -234,7 +235,7 @@ def curves(s: Setting) -> object:
     curve = lg.learning_rate_curve(given, [lr / 2, lr], width=WIDTH, seeds=4, progress=False)
     again = lg.learning_rate_curve(given, [lr / 2, lr], width=WIDTH, seeds=4, progress=False)
     near("again", again.losses, curve.losses, 0)
-    return lg.regime(given, WIDTH, seeds=4, key=0, progress=False)
+    return lg.training.lazy_or_rich(given, WIDTH, seeds=4, key=0, progress=False)
 
 
 @call("catapult", "catapult_diagram", takes=("linear",), rows=True,
@@ -244,7 +245,9 @@ def catapult(s: Setting) -> object:
     data = lg.Dataset(few(s.x, 1), scalar)
     rate = 0.1 / (1 + float(np.mean(s.double[0] ** 2)))
     given = lg.Run(s.net, lg.ntk(), data, optimizer=lg.gd(lr=rate), steps=2)
-    found = lg.catapult(given, width=WIDTH)
-    again = lg.catapult(given, width=WIDTH)
+    found = lg.training.catapult(given, width=WIDTH)
+    again = lg.training.catapult(given, width=WIDTH)
     near("again", again.losses, found.losses, 0)
-    return lg.catapult_diagram(given, widths=[4], rates=[rate], seeds=1, level=0.99, progress=False)
+    return lg.training.catapult_diagram(
+        given, widths=[4], rates=[rate], seeds=1, level=0.99, progress=False
+    )

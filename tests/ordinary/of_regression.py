@@ -84,7 +84,7 @@ def trained_posterior(s: Setting) -> object:
 def flow_posterior(s: Setting) -> object:
     T = s.kernels[1]
     time = float(s.rng.choice([0.3, 5.0])) * SAMPLES / (float(np.diag(T).mean()) or 1.0)
-    found = lg.flow_posterior(s.net, s.x, s.y, time=time, **s.options).predict(s.x_new)
+    found = lg.regression.flow_posterior(s.net, s.x, s.y, time=time, **s.options).predict(s.x_new)
     cross = s.kernels_at(s.plain_new.astype(float), s.double)[1]
     values, modes = np.linalg.eigh(T)
     exponents = values * time / SAMPLES
@@ -100,7 +100,7 @@ def flow_posterior(s: Setting) -> object:
 @call("log_likelihood", takes=with_kernels, needs="singular")
 def log_likelihood(s: Setting) -> object:
     noise = _noise(s, 0)
-    found = lg.log_likelihood(s.net, s.x, s.y, noise=noise, **s.options)
+    found = lg.regression.log_likelihood(s.net, s.x, s.y, noise=noise, **s.options)
     A = s.kernels[0] + noise * np.eye(SAMPLES)
     y = s.plain_y.reshape(SAMPLES, -1)
     fit = np.sum(y * np.linalg.solve(A, y))
@@ -116,14 +116,18 @@ FITTED = ("relu with biases, depth 3", "erf, depth 3", "tanh", "relu", "convolut
 
 @call("fit_likelihood", takes=FITTED, needs="singular", weight=0.5)
 def fit_likelihood(s: Setting) -> object:
-    found = lg.fit_likelihood(s.net, s.x, s.y, noise=_noise(s, 0), max_steps=5, throw=False)
+    found = lg.regression.fit_likelihood(
+        s.net, s.x, s.y, noise=_noise(s, 0), max_steps=5, throw=False
+    )
     assert found.log_likelihood >= found.start - 1e-6 * abs(found.start)
     return found
 
 
 @call("fit_cross_validation", takes=FITTED, needs="singular tangent", weight=0.5)
 def fit_cross_validation(s: Setting) -> object:
-    found = lg.fit_cross_validation(s.net, s.x, s.y, noise=_noise(s, 1), max_steps=5, throw=False)
+    found = lg.regression.fit_cross_validation(
+        s.net, s.x, s.y, noise=_noise(s, 1), max_steps=5, throw=False
+    )
     assert found.error <= found.start * (1 + 1e-6)
     return found
 
@@ -132,7 +136,9 @@ def fit_cross_validation(s: Setting) -> object:
 def learning_curve(s: Setting) -> object:
     """The leave-one-out error is that of refits, for as many samples as there are."""
     ridge = _noise(s, 1)
-    found = lg.learning_curve(s.net, s.x, s.y, ridge=ridge, sizes=[1, SAMPLES - 1], **s.options)
+    found = lg.regression.learning_curve(
+        s.net, s.x, s.y, ridge=ridge, sizes=[1, SAMPLES - 1], **s.options
+    )
     inverse = np.linalg.inv(s.kernels[1] + ridge * np.eye(SAMPLES))
     want = np.mean((inverse @ s.plain_y.reshape(SAMPLES, -1)).T ** 2 / np.diag(inverse) ** 2, 1)
     near("leave one out", np.atleast_1d(found.data["leave_one_out"]), want,
@@ -145,7 +151,9 @@ def learning_curve(s: Setting) -> object:
 def low_rank_posterior(s: Setting) -> object:
     """With all samples as landmarks it is the posterior itself."""
     noise = _noise(s, 0)
-    given = lg.low_rank_posterior(s.net, s.x, s.y, noise=noise, landmarks=SAMPLES, **s.options)
+    given = lg.regression.large.low_rank_posterior(
+        s.net, s.x, s.y, noise=noise, landmarks=SAMPLES, **s.options
+    )
     found = given.predict(s.x_new)
     want = lg.posterior(s.net, s.double, s.plain_y, noise=noise, **s.options).predict(s.plain_new)
     size = (
@@ -158,7 +166,7 @@ def low_rank_posterior(s: Setting) -> object:
 @call("solve_kernel", takes=with_kernels, needs="singular")
 def solve_kernel(s: Setting) -> object:
     K, noise = s.kernels[0], _noise(s, 0)
-    found = lg.solve_kernel(K, s.y, noise=noise, rank=3)
+    found = lg.regression.large.solve_kernel(K, s.y, noise=noise, rank=3)
     A = K + noise * np.eye(SAMPLES)
     residual = A @ np.asarray(found.weights, float) - s.plain_y.reshape(found.weights.shape)
     near("residual", residual, 0 * residual, 1e-6, _targets(s))
@@ -171,27 +179,27 @@ def from_kernel(s: Setting) -> object:
     K, T = s.kernels
     noise = _noise(s, 0)
     cross = s.kernels_at(s.plain_new.astype(float), s.double)
-    found = lg.posterior_from_kernel(K, s.y, noise=noise).predict(cross[0])
+    found = lg.regression.posterior_from_kernel(K, s.y, noise=noise).predict(cross[0])
     want = cross[0] @ np.linalg.solve(K + noise * np.eye(SAMPLES), s.plain_y)
     size = _targets(s) + np.abs(want).max()
     near("mean", found.mean, want, _rounding(s, K + noise * np.eye(SAMPLES)), size)
     time = SAMPLES / (float(np.diag(T).mean()) or 1.0)
-    flow = lg.flow_posterior_from_kernel(T, s.y, time=time).predict(cross[1])
-    want = lg.flow_posterior(s.net, s.double, s.plain_y, time=time, **s.options)
+    flow = lg.regression.flow_posterior_from_kernel(T, s.y, time=time).predict(cross[1])
+    want = lg.regression.flow_posterior(s.net, s.double, s.plain_y, time=time, **s.options)
     want = want.predict(s.plain_new.astype(float)).mean
     near("flow", flow.mean, want, 1e-6, _targets(s) + np.abs(want).max())
     return found, flow.mean
 
 
-@call("critical_learning_rate", "optimal_learning_rate", "time_scales", takes=with_tangents,
+@call("critical_learning_rate", "optimal_learning_rate", "relaxation_times", takes=with_tangents,
       needs="singular tangent")  # fmt: skip
 def rates(s: Setting) -> object:
     T = s.kernels[1]
     values = np.linalg.eigvalsh(T)
-    near("critical", lg.critical_learning_rate(T), 2 * SAMPLES / values[-1], 1e-10)
-    best = lg.optimal_learning_rate(T)
+    near("critical", lg.regression.critical_learning_rate(T), 2 * SAMPLES / values[-1], 1e-10)
+    best = lg.regression.optimal_learning_rate(T)
     assert 0 < best <= 2 * SAMPLES / values[-1] * (1 + 1e-9)
-    times = lg.time_scales(T).times
+    times = lg.regression.relaxation_times(T).times
     finite_ones = np.sort(times)[: np.sum(values > 1e-6 * values[-1])]
     near("times", finite_ones, SAMPLES / values[::-1][: len(finite_ones)], 1e-8,
          SAMPLES / values[::-1][: len(finite_ones)])  # fmt: skip
@@ -202,20 +210,22 @@ def _linear(network: Network) -> bool:
     return network.name in ("linear", "linear, depth 5")
 
 
-@call("deep_linear", "whitened_linear_flow", takes=_linear, needs="moderate singular")
-def deep_linear(s: Setting) -> object:
+@call("solve_deep_linear", "whitened_linear_flow", takes=_linear, needs="moderate singular")
+def solve_deep_linear(s: Setting) -> object:
     gram = s.double @ s.double.T / s.double.shape[1]
     y = s.y if s.plain_y.ndim == 1 else s.plain_y[:, 0]
     # At a rate that is small for these samples and targets.
     lr = 0.05 / (float(np.linalg.eigvalsh(gram)[-1]) * (1 + _targets(s)) or 1.0)
-    found = lg.deep_linear(gram, y, hidden_layers=2, lr=lr, steps=2)
+    found = lg.theories.solve_deep_linear(gram, y, hidden_layers=2, lr=lr, steps=2)
     order = s.rng.permutation(SAMPLES)
     y = np.asarray(y, float)[order]
-    other = lg.deep_linear(gram[np.ix_(order, order)], y, hidden_layers=2, lr=lr, steps=2)
+    other = lg.theories.solve_deep_linear(
+        gram[np.ix_(order, order)], y, hidden_layers=2, lr=lr, steps=2
+    )
     near("permuted", other.f_train, found.f_train[:, order], 1e-9)
     length = float(np.linalg.norm(y))
     if 0.01 < length < 30:
-        flow = lg.whitened_linear_flow(np.array([0.0, 0.5]), y=length)
+        flow = lg.theories.whitened_linear_flow(np.array([0.0, 0.5]), y=length)
         assert np.all(np.abs(flow.f) <= length)
     return found
 
@@ -226,8 +236,12 @@ ESTIMATED = ("relu", "erf, depth 3", "tanh, depth 2", "relu with biases, depth 3
 @call("NNGPRegressor", "NTKRegressor", "KernelFlowRegressor", takes=ESTIMATED, rows=True,
       needs="singular tangent", weight=2)  # fmt: skip
 def regressors(s: Setting) -> object:
-    kind = (lg.NNGPRegressor, lg.NTKRegressor, lg.KernelFlowRegressor)[s.rng.integers(3)]
-    options = {} if kind is lg.KernelFlowRegressor else {"noise": ("auto", 0.1)[s.rng.integers(2)]}
+    kind = (lg.NNGPRegressor, lg.NTKRegressor, lg.regression.KernelFlowRegressor)[s.rng.integers(3)]
+    options = (
+        {}
+        if kind is lg.regression.KernelFlowRegressor
+        else {"noise": ("auto", 0.1)[s.rng.integers(2)]}
+    )
     estimator = kind(s.net, normalize_y=bool(s.rng.integers(2)), **options)
     found = _fit(estimator, s, s.y)
     near("a column or not", found.shape[1:], np.shape(s.y)[1:], 0)
@@ -265,8 +279,14 @@ def _fit(estimator: Any, s: Setting, y: Any, x: Any = None) -> np.ndarray:
 @call("NNGPClassifier", "NTKClassifier", "KernelFlowClassifier", takes=ESTIMATED, rows=True,
       needs="singular tangent", weight=2)  # fmt: skip
 def classifiers(s: Setting) -> object:
-    kind = (lg.NNGPClassifier, lg.NTKClassifier, lg.KernelFlowClassifier)[s.rng.integers(3)]
-    options = {} if kind is lg.KernelFlowClassifier else {"noise": ("auto", 0.1)[s.rng.integers(2)]}
+    kind = (lg.NNGPClassifier, lg.NTKClassifier, lg.regression.KernelFlowClassifier)[
+        s.rng.integers(3)
+    ]
+    options = (
+        {}
+        if kind is lg.regression.KernelFlowClassifier
+        else {"noise": ("auto", 0.1)[s.rng.integers(2)]}
+    )
     estimator = kind(s.net, **options)
     classes = CLASSES[str(s.rng.choice([*CLASSES]))](s.rng, SAMPLES)
     found = _fit(estimator, s, classes)
@@ -282,9 +302,9 @@ def classifiers(s: Setting) -> object:
 @call("critical_learning_rate", takes=finite, needs="singular")
 def rates_of_networks(s: Setting) -> object:
     """Tangent kernels of finite networks are taken as they come."""
-    params = lg.init(s.net, lg.ntk(), width=8, inputs=s.inputs, key=1)
-    T = lg.empirical_ntk(s.net, params, s.x)
+    params = lg.networks.init(s.net, lg.ntk(), width=8, inputs=s.inputs, key=1)
+    T = lg.networks.empirical_ntk(s.net, params, s.x)
     symmetric("tangent kernel", T, 1e-4)
-    found = lg.critical_learning_rate(T)
+    found = lg.regression.critical_learning_rate(T)
     near("critical", found, 2 * SAMPLES / np.linalg.eigvalsh(T.astype(float))[-1], 1e-3)
     return found

@@ -51,7 +51,7 @@ class Setting:
             self.x, self.x_new = (_shaped(each, shape) for each in (self.x, self.x_new))
 
     @property
-    def net(self) -> lg.Layer:
+    def net(self) -> lg.layers.Layer:
         return self.network.net
 
     @cached_property
@@ -86,7 +86,7 @@ class Setting:
 
     @property
     def inputs(self) -> Any:
-        """The shape of a sample, as ``lg.init`` takes it."""
+        """The shape of a sample, as ``lg.networks.init`` takes it."""
         return self.plain.shape[1] if self.plain.ndim == 2 else self.plain.shape[1:]
 
     def one_of(self, count: int, *checks: Callable[[], None]) -> None:
@@ -104,7 +104,7 @@ class Setting:
     def kernels_at(self, *x: np.ndarray) -> tuple[Any, Any]:
         if self.network.tangent:
             return tuple(lg.kernel(self.net, *x, **self.options))
-        return lg.nngp(self.net, *x, **self.options), None
+        return lg.nngp_kernel(self.net, *x, **self.options), None
 
     @cached_property
     def reference(self) -> tuple[np.ndarray, np.ndarray | None] | None:

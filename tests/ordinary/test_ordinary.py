@@ -18,11 +18,11 @@ WITHOUT_DATA = {
     "Layer", "LayerNorm", "LocallyConnected", "Loss", "MaxPool", "MeasuredExponents",
     "MultiHeadAttention", "Parameterization", "Product", "QKVAttention", "RMSNorm", "Residual",
     "SelfAttention", "SumPool", "Theory", "Trajectory", "abc", "activation", "adam", "classify",
-    "complete_p", "critical_initialization", "depth_mup", "edge_of_chaos", "fixed_points",
+    "complete_p", "critical_initialization", "depth_mup", "edge_of_chaos", "variance_fixed_points",
     "from_reference", "gradient_flow", "homogeneous_jacobian", "homogeneous_limits",
     "infinite_depth_one_step", "jacobian_moments", "kernel_after_one_step", "langevin", "loss",
     "mlp", "mup", "ntk", "phase_diagram", "repeat", "residual_mlp", "ridge_test_error", "rmsprop",
-    "scaling", "scaling_class", "scaling_map", "serial", "sgd", "standard",
+    "scaling", "plane_class", "plane_map", "serial", "sgd", "standard",
 }  # fmt: skip
 DRAWS, BLOCKS = 2000, 20
 

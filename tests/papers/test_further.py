@@ -29,7 +29,7 @@ def test_nothing_is_refuted(name, tmp_path):
 
 def test_preactivations_lead_to_the_output():
     net = lg.mlp(2, "tanh", weight_std=1.7, bias_std=0.3)
-    network, x = lg.finite_network(net, lg.ntk(), width=20, inputs=3), np.eye(3)
+    network, x = lg.networks.finite_network(net, lg.ntk(), width=20, inputs=3), np.eye(3)
     params = network.init(0, np.float64)
     first, last = preactivations(network, params, x, np.tanh)
     readout = params[-1]

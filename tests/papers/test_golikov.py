@@ -36,7 +36,7 @@ IMAGES = {"cifar10": synthetic()}
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_terms_add_up_to_the_outputs(layers):
-    network = lg.finite_network(lg.mlp(layers, "leaky_relu"), lg.mup(), width=12, inputs=4)
+    network = lg.networks.finite_network(lg.mlp(layers, "leaky_relu"), lg.mup(), width=12, inputs=4)
     start, end = network.init(0, np.float64), network.init(1, np.float64)
     x = np.random.default_rng(0).normal(size=(5, 4))
     parts = split_outputs(network, start, end, x)
@@ -90,8 +90,10 @@ def test_rmsprop_scales_rates_as_it_should(name):
 def test_what_is_measured_of_a_network():
     """Loss, variances and increments, against the definitions of App. C."""
     run = run_of(TINY, IMAGES, "NTK")
-    measured = lg.observe(run, 128, 2, 0, Final(run))
-    start, end = lg.observe(run, 128, 2, 0, lambda network, start, end, x: (start, end))
+    measured = lg.networks.train_and_measure(run, 128, Final(run), seeds=2, key=0)
+    start, end = lg.networks.train_and_measure(
+        run, 128, lambda network, start, end, x: (start, end), seeds=2, key=0
+    )
     nets = lg.train(run, 128, 2, 0)
     np.testing.assert_allclose(measured["loss"], nets.loss_test[:, -1], rtol=1e-5)
     moved = [(end[i]["weight"] - start[i]["weight"])[0] for i in (0, 2)]

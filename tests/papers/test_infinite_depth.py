@@ -113,7 +113,7 @@ def test_parts_have_names_and_keys_of_their_own(name):
 @pytest.mark.parametrize("name", ["linear ResNet", "relu MLP"])
 def test_variance_of_independent_factors(name):
     param = None if name == "relu MLP" else lg.depth_mup()
-    drawn = lg.sample_kernels(
+    drawn = lg.finite_width.sample_kernels(
         NETS[name](2), np.ones((1, 3)), width=24, draws=3000, param=param, key=1
     )
     logs = np.log(drawn[:, 0, 0])

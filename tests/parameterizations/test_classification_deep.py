@@ -21,40 +21,40 @@ roles = st.sampled_from(["input", "hidden", "output", "bias"])
 
 def inverse_width(h):
     """004's mean-field scaling: σ ∝ 1/N in every layer, η̂ ∝ N at the ends, N² between."""
-    return lg.classify(lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)), h + 1, "gd")
+    return lg.scaling.classify(lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)), h + 1, "gd")
 
 
 @pytest.mark.parametrize("optimizer", [*GD, *ADAPTIVE, lg.gradient_flow()])
 @pytest.mark.parametrize("hidden_layers", [1, 2, 5])
 def test_named_schemes(hidden_layers, optimizer):
     for param in (lg.mup(), lg.mean_field(2.0)):
-        best = lg.classify(param, hidden_layers, optimizer)
+        best = lg.scaling.classify(param, hidden_layers, optimizer)
         assert best.kind == "maximal"
         assert best.nontrivial
         assert best.features_move
         assert len(best.learning_layers) == hidden_layers + 1
-    lazy = lg.classify(lg.ntk(), hidden_layers, optimizer)
+    lazy = lg.scaling.classify(lg.ntk(), hidden_layers, optimizer)
     assert lazy.kind == "kernel"
     assert not lazy.features_move
     assert len(lazy.learning_layers) == hidden_layers + 1
     assert all(layer.change == -HALF for layer in lazy.layers[:-1])
-    standard = lg.classify(lg.standard(), hidden_layers, optimizer)
+    standard = lg.scaling.classify(lg.standard(), hidden_layers, optimizer)
     assert standard.kind == "unstable"
     assert any("outputs" in condition for condition in standard.violated)
 
 
 def test_standard_needs_a_rate_that_falls():
-    assert all(lg.classify(lg.standard(), n).stable_rate == 1 for n in (1, 2, 4))
+    assert all(lg.scaling.classify(lg.standard(), n).stable_rate == 1 for n in (1, 2, 4))
     slowed = lg.abc(a=0, b=(0, 1, 1), c=1)
-    assert lg.classify(slowed, 3).kind == "kernel"
-    assert lg.classify(lg.abc(a=0, b=(0, 1, 1), c=F(3, 4)), 3).kind == "unstable"
+    assert lg.scaling.classify(slowed, 3).kind == "kernel"
+    assert lg.scaling.classify(lg.abc(a=0, b=(0, 1, 1), c=F(3, 4)), 3).kind == "unstable"
 
 
 @pytest.mark.parametrize("param", [lg.depth_mup(), lg.complete_p()])
 def test_residual_networks_with_biases(param):
     net = lg.residual_mlp(6, bias_std=1.0, layers_per_block=2)
     for optimizer in ("gd", "adam"):
-        report = lg.classify(param, net, optimizer)
+        report = lg.scaling.classify(param, net, optimizer)
         assert report.kind == "maximal"
         assert len(report.layers) == 14
 
@@ -75,7 +75,7 @@ def test_mean_field_of_gd_is_trivial_from_three_hidden_layers_on(h):
         increments = [layer.increment for layer in report.layers]
         assert increments == [F(-h, 2), *[F(1 - h, 2)] * h, F(-h, 2)]
     assert report.outputs[0] == (h + 1) * (-1 + HALF)  # (38) prints the case h = 1
-    rms = lg.classify(lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)), h + 1, "rmsprop")
+    rms = lg.scaling.classify(lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)), h + 1, "rmsprop")
     assert rms.kind == ("maximal" if h == 0 else "feature learning")
     assert all(layer.increment == 0 for layer in rms.layers)
     assert all(layer.learns for layer in rms.layers)
@@ -91,10 +91,10 @@ def test_rmsprop_kernel_scaling_of_section_4_1():
         bias = Exponents(F(0), F(0), F(0))
         return Parameterization("", at(0, input_), at(HALF, hidden), at(HALF, output), bias)
 
-    assert lg.classify(with_rates(0, 0, 0), 3, "rmsprop").kind == "unstable"
-    assert lg.classify(with_rates(HALF, HALF, HALF), 3, "rmsprop").kind == "unstable"
-    assert lg.classify(with_rates(HALF, 1, HALF), 3, "rmsprop").kind == "kernel"
-    assert lg.classify(with_rates(HALF, 1, HALF), 1, "rmsprop").kind == "kernel"
+    assert lg.scaling.classify(with_rates(0, 0, 0), 3, "rmsprop").kind == "unstable"
+    assert lg.scaling.classify(with_rates(HALF, HALF, HALF), 3, "rmsprop").kind == "unstable"
+    assert lg.scaling.classify(with_rates(HALF, 1, HALF), 3, "rmsprop").kind == "kernel"
+    assert lg.scaling.classify(with_rates(HALF, 1, HALF), 1, "rmsprop").kind == "kernel"
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_rmsprop_kernel_scaling_of_section_4_1():
 @few
 def test_features_move_iff_d_is_one_half(d, hidden_layers):
     """000, §4.1.3 and §4.1.4; 001, App. C: δh ∝ γN^(−1/2) = N^(d−1/2); f(0) ∝ N^(−d)."""
-    report = lg.classify(lg.abc(a=(0, HALF, HALF), b=0, c=0, d=d), hidden_layers)
+    report = lg.scaling.classify(lg.abc(a=(0, HALF, HALF), b=0, c=0, d=d), hidden_layers)
     if d < 0 or d > HALF:
         assert report.kind == "unstable"
     else:
@@ -117,7 +117,7 @@ def test_the_family_of_section_4_1_4(a, hidden_layers):
     """(a, 1 − 2a, 1 − 2a), and (a − ½, 1 − 2a) for the read-in; c = 1 is Yang and Hu's μP."""
     b = 1 - 2 * a
     param = lg.abc(a=(a - HALF, a, a), b=b, c=b, d=HALF)
-    assert lg.classify(param, hidden_layers).kind == "maximal"
+    assert lg.scaling.classify(param, hidden_layers).kind == "maximal"
 
 
 @given(
@@ -128,7 +128,7 @@ def test_the_family_of_section_4_1_4(a, hidden_layers):
 def test_rates_of_outputs_and_features(d, slow):
     """002, (3.2.11) and (3.2.13): δf = Θ(η/γ²) and δh = Θ(η/(γ√N)), for η = N^e, γ = N^d."""
     e = 2 * d + slow
-    report = lg.classify(lg.abc(a=(0, HALF, HALF), b=0, c=2 * d - e, d=d), 1)
+    report = lg.scaling.classify(lg.abc(a=(0, HALF, HALF), b=0, c=2 * d - e, d=d), 1)
     if d <= HALF:
         assert report.moved[1] == e - 2 * d
         assert report.layers[0].change == e - d - HALF
@@ -152,7 +152,7 @@ def test_class_is_unchanged_along_the_symmetry(a, b, c, d, theta, optimizer, net
         for n, role in enumerate(("input", "hidden", "output", "bias"))
     }
     param = replace(param, **stated)
-    before, after = (lg.classify(p, net, optimizer) for p in (param, param.shift(theta)))
+    before, after = (lg.scaling.classify(p, net, optimizer) for p in (param, param.shift(theta)))
     assert replace(after, title=before.title) == before
 
 
@@ -160,8 +160,8 @@ def test_class_is_unchanged_along_the_symmetry(a, b, c, d, theta, optimizer, net
 @few
 def test_one_hidden_layer_agrees_with_the_plane(q_sigma, rate_a, rate_w):
     """Two recursions written apart: sizes here, parities there."""
-    report = lg.classify(lg.abc(a=(0, 0, -q_sigma), b=0, c=(-rate_w, 0, -rate_a)), 1)
-    plane = lg.scaling_class(q_sigma, rate_a, rate_w)
+    report = lg.scaling.classify(lg.abc(a=(0, 0, -q_sigma), b=0, c=(-rate_w, 0, -rate_a)), 1)
+    plane = lg.scaling.plane_class(q_sigma, rate_a, rate_w)
     assert report.plane == plane
     for step, outputs in enumerate(report.outputs):
         assert outputs == plane.outputs(step)
@@ -174,45 +174,45 @@ def test_one_hidden_layer_agrees_with_the_plane(q_sigma, rate_a, rate_w):
 
 
 def test_report_names_what_is_violated():
-    text = str(lg.classify(lg.standard(), 2, lg.adam(1e-3)))
+    text = str(lg.scaling.classify(lg.standard(), 2, lg.adam(1e-3)))
     assert "standard, 2 hidden layers, adam: unstable" in text
     assert "violated: stable: preactivations of 2 of order N after step 1" in text
     assert "stable with all rates times N⁻³ᐟ²" in text
-    assert "2 … 6" in str(lg.classify(lg.ntk(), 4))
-    assert "(×8)" in str(lg.classify(lg.depth_mup(), lg.residual_mlp(8)))
-    assert lg.classify(lg.ntk(), 1).plane.kind == "NTK"
+    assert "2 … 6" in str(lg.scaling.classify(lg.ntk(), 4))
+    assert "(×8)" in str(lg.scaling.classify(lg.depth_mup(), lg.residual_mlp(8)))
+    assert lg.scaling.classify(lg.ntk(), 1).plane.kind == "NTK"
 
 
 def test_an_epsilon_that_drowns_gradients_is_noted():
     param = lg.ntk()
     param = replace(param, hidden=replace(param.hidden, adaptive_eps=F(0)))
-    assert "gradients of 2 fall below ε" in str(lg.classify(param, 2, lg.adam(1e-3)))
-    assert lg.classify(param, 2, lg.adam(1e-3, eps=0.0)).notes == ()
-    assert lg.classify(lg.ntk(), 2, lg.adam(1e-3)).notes == ()
+    assert "gradients of 2 fall below ε" in str(lg.scaling.classify(param, 2, lg.adam(1e-3)))
+    assert lg.scaling.classify(param, 2, lg.adam(1e-3, eps=0.0)).notes == ()
+    assert lg.scaling.classify(lg.ntk(), 2, lg.adam(1e-3)).notes == ()
 
 
 def test_exploding_initialisation():
-    report = lg.classify(lg.abc(a=0, b=0, c=0), 2)
+    report = lg.scaling.classify(lg.abc(a=0, b=0, c=0), 2)
     assert report.kind == "unstable"
     assert report.violated[0] == "stable: preactivations of 2 of order N¹ᐟ² at initialisation"
     assert report.stable_rate is None
 
 
 def test_outputs_that_stay():
-    stuck = lg.classify(lg.abc(a=(0, HALF, HALF), b=0, c=HALF), 2)
+    stuck = lg.scaling.classify(lg.abc(a=(0, HALF, HALF), b=0, c=HALF), 2)
     assert stuck.kind == "stuck at initialisation"
     assert "N⁻¹ᐟ²" in stuck.violated[0]
 
 
 def test_a_layer_that_stands_still_is_named():
-    report = lg.classify(lg.abc(a=(0, HALF, HALF), b=0, c=(HALF, 0, 0), d=HALF), 2)
+    report = lg.scaling.classify(lg.abc(a=(0, HALF, HALF), b=0, c=(HALF, 0, 0), d=HALF), 2)
     assert report.kind == "feature learning"
     assert report.learning_layers == ("2", "4")
     assert [layer.moves for layer in report.layers[:2]] == [False, True]
 
 
 BRANCHED = [
-    lg.Concatenate(lg.Dense(), lg.serial(lg.Dense(), lg.Activation("relu"))),
+    lg.layers.Concatenate(lg.Dense(), lg.serial(lg.Dense(), lg.Activation("relu"))),
     lg.Residual(lg.serial(lg.Dense(), lg.Activation("relu")), shortcut=lg.Dense()),
 ]
 
@@ -220,13 +220,19 @@ BRANCHED = [
 @pytest.mark.parametrize("block", BRANCHED, ids=lambda block: type(block).__name__)
 @pytest.mark.parametrize(
     "param",
-    [lg.ntk(), lg.mup(), lg.standard(), lg.scaling(-1, 0), lg.scaling("-3/4", "1/2")],
+    [
+        lg.ntk(),
+        lg.mup(),
+        lg.standard(),
+        lg.scaling.plane_scheme(-1, 0),
+        lg.scaling.plane_scheme("-3/4", "1/2"),
+    ],
     ids=str,
 )
 def test_a_sum_has_the_order_of_its_largest_term(block, param):
     # Both terms have the order of one affine map, so that the network has those of a chain.
     net = lg.serial(lg.Dense(), lg.Activation("relu"), block, lg.Dense())
-    found, chain = lg.classify(param, net), lg.classify(param, 2)
+    found, chain = lg.scaling.classify(param, net), lg.scaling.classify(param, 2)
     for name in ("kind", "outputs", "moved", "stable_rate"):
         assert getattr(found, name) == getattr(chain, name)
     first, *both, last = found.layers
@@ -237,12 +243,12 @@ def test_a_sum_has_the_order_of_its_largest_term(block, param):
 @pytest.mark.parametrize("net", [0, -1, 2.0, "three", None, True])
 def test_missing_layers_are_refused(net):
     with pytest.raises(InvalidInput, match="net"):
-        lg.classify(lg.ntk(), net)
+        lg.scaling.classify(lg.ntk(), net)
 
 
 @pytest.mark.parametrize("optimizer", ["sgdm", 0.1, lg.ntk()])
 def test_unknown_optimizers_are_refused(optimizer):
     with pytest.raises(InvalidInput, match="optimizer"):
-        lg.classify(lg.ntk(), 2, optimizer)
+        lg.scaling.classify(lg.ntk(), 2, optimizer)
     with pytest.raises(InvalidInput, match="two affine maps"):
-        lg.classify(lg.ntk(), lg.Dense())
+        lg.scaling.classify(lg.ntk(), lg.Dense())

@@ -64,7 +64,7 @@ def one_hidden_layer(width, q_sigma, rate_a, rate_w, seed, rate, steps=3):
     ],
 )
 def test_one_hidden_layer(scaling, rate, skip):
-    predicted = lg.scaling_class(*scaling)
+    predicted = lg.scaling.plane_class(*scaling)
     widths = np.array([128, 512, 2048])
     floats = [float(F(q)) for q in scaling]
     squares = np.array(
@@ -106,7 +106,7 @@ def test_displaced_gates():
     # The local powers come from below: 1.95, 2.54, 2.72, … and 1.37, 1.66, 1.83, … at halved sizes.
     assert 2.3 < np.log2(mean(0.1, new) / mean(0.05, new)) < 3.05
     assert 1.55 < np.log2(mean(0.1, seen) / mean(0.05, seen)) < 2.05
-    scaling = lg.scaling_class("-19/20", "9/10")
+    scaling = lg.scaling.plane_class("-19/20", "9/10")
     assert scaling.kappas(2)["∅"] == 1 - 3 * F(1, 20)
     assert scaling.kappas(2, seen=True)["∅"] == 1 - 2 * F(1, 20)
 
@@ -165,7 +165,7 @@ INVERSE_WIDTH = lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1))
     ],
 )
 def test_deep(param, optimizer, hidden_layers, steps):
-    report = lg.classify(param, hidden_layers, optimizer)
+    report = lg.scaling.classify(param, hidden_layers, optimizer)
     predicted = [*(r.increment for r in report.layers), *(r.change for r in report.layers)]
     widths = np.array([64, 128, 256, 512])
     squares = np.array(

@@ -10,10 +10,10 @@ import largen as lg
 from largen.errors import InvalidInput
 
 HALF = F(1, 2)
-NTK = lg.scaling_class("-1/2", 0)
-INTERMEDIATE = lg.scaling_class("-3/4", "1/2")
-MEAN_FIELD = lg.scaling_class(-1, 1)
-DEFAULT = lg.scaling_class("-1/2", 1, 0)
+NTK = lg.scaling.plane_class("-1/2", 0)
+INTERMEDIATE = lg.scaling.plane_class("-3/4", "1/2")
+MEAN_FIELD = lg.scaling.plane_class(-1, 1)
+DEFAULT = lg.scaling.plane_class("-1/2", 1, 0)
 
 exponents = st.fractions(min_value=-2, max_value=2, max_denominator=6)
 few = settings(max_examples=40)
@@ -22,7 +22,7 @@ negative = st.fractions(min_value=-2, max_value=F(-1, 6), max_denominator=6)
 
 def from_first(q_sigma, first_a, first_w):
     """The scaling with given q_σ, q_a⁽¹⁾ and q_w⁽¹⁾."""
-    return lg.scaling_class(q_sigma, first_a - q_sigma, first_w - q_sigma)
+    return lg.scaling.plane_class(q_sigma, first_a - q_sigma, first_w - q_sigma)
 
 
 def paper_recursion(scaling, steps):
@@ -37,7 +37,7 @@ def paper_recursion(scaling, steps):
 @given(exponents, exponents, exponents, st.integers(1, 7))
 @few
 def test_increments_obey_the_papers_recursion(q_sigma, rate_a, rate_w, steps):
-    scaling = lg.scaling_class(q_sigma, rate_a, rate_w)
+    scaling = lg.scaling.plane_class(q_sigma, rate_a, rate_w)
     assert scaling.increments(steps) == paper_recursion(scaling, steps)
 
 
@@ -173,7 +173,7 @@ def test_increments_that_feed_each_other_diverge(q_sigma, first_a, first_w):
 @given(exponents, exponents, exponents)
 @few
 def test_class_is_what_conditions_13_and_14_say_step_by_step(q_sigma, rate_a, rate_w):
-    scaling = lg.scaling_class(q_sigma, rate_a, rate_w)
+    scaling = lg.scaling.plane_class(q_sigma, rate_a, rate_w)
     nontrivial = q_sigma <= -HALF
     for k in range(1, 8):
         terms = scaling.terms(k)
@@ -187,13 +187,13 @@ def test_class_is_what_conditions_13_and_14_say_step_by_step(q_sigma, rate_a, ra
 
 
 def test_trivial_scalings_say_which_condition_fails():
-    stuck = lg.scaling_class("-1/2", "-1/4")
+    stuck = lg.scaling.plane_class("-1/2", "-1/4")
     assert stuck.kind == "stuck at initialisation"
     assert stuck.violated == "(14): max(q_f,a, q_f,w, q_f,aw) = -1/4 < 0 and q_w = -3/4 < 0"
-    vanishing = lg.scaling_class("-3/4", "1/4")
+    vanishing = lg.scaling.plane_class("-3/4", "1/4")
     assert vanishing.kind == "vanishing"
     assert "(13)" in vanishing.violated
-    exploding = lg.scaling_class("-1/4", 0)
+    exploding = lg.scaling.plane_class("-1/4", 0)
     assert exploding.kind == "divergent"
     assert exploding.violated.startswith("(13) from the start: q_f⁽⁰⁾ = q_σ + 1/2 = 1/4 > 0")
 
@@ -202,12 +202,12 @@ def test_report_says_what_the_class_is():
     text = str(DEFAULT)
     assert "divergent (App. E.3, the default scaling)" in text
     assert "violates (13): q_f,a = 1 > 0" in text
-    assert "k = 3" in str(lg.scaling_class("-1/2", 1, 1))
+    assert "k = 3" in str(lg.scaling.plane_class("-1/2", 1, 1))
 
 
 def test_exponents_that_are_not_rational_are_refused():
-    assert lg.scaling_class(-0.75, 0.5) == INTERMEDIATE
-    assert lg.scaling_class(-1 / 3, 0).q_sigma == F(-1, 3)
+    assert lg.scaling.plane_class(-0.75, 0.5) == INTERMEDIATE
+    assert lg.scaling.plane_class(-1 / 3, 0).q_sigma == F(-1, 3)
     for bad in (2**-0.5, float("nan"), "half", None):
         with pytest.raises(InvalidInput, match="rate_a"):
-            lg.scaling_class(-1, bad)
+            lg.scaling.plane_class(-1, bad)

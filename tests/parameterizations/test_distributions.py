@@ -29,16 +29,18 @@ def test_moments(distribution):
 def test_networks_start_with_their_distribution():
     """PyTorch's affine maps: uniform within ±1/√fan_in; the same bits as Gaussian ones inside."""
     net = lg.mlp(2, "relu", weight_std=3**-0.5, bias_std=0.1)
-    param = lg.from_reference(width=64, scaling="mean field", distribution="uniform")
+    param = lg.scaling.from_reference(width=64, scaling="mean field", distribution="uniform")
     assert "uniform weights" in str(param)
-    first, _, second, _, _ = lg.init(net, param, width=64, inputs=5, key=0)
+    first, _, second, _, _ = lg.networks.init(net, param, width=64, inputs=5, key=0)
     for layer, fan_in in ((first, 5), (second, 64)):
         bound = fan_in**-0.5
         assert 0.98 * bound < np.abs(layer["weight"]).max() <= bound * (1 + 1e-6)
         assert stats.kstest(layer["weight"].ravel() / bound, "uniform", (-1, 2)).pvalue > 1e-3
         assert np.abs(layer["bias"]).max() <= 0.1 * 3**0.5
     by_role = lg.ntk().with_distribution({"output": "sign"})
-    plain, signs = (lg.init(lg.mlp(1), p, width=32, inputs=2, key=1) for p in (lg.ntk(), by_role))
+    plain, signs = (
+        lg.networks.init(lg.mlp(1), p, width=32, inputs=2, key=1) for p in (lg.ntk(), by_role)
+    )
     np.testing.assert_array_equal(signs[0]["weight"], plain[0]["weight"])
     np.testing.assert_array_equal(signs[2]["weight"], np.sign(plain[2]["weight"]))
     assert by_role.with_distribution("gaussian") == lg.ntk()
@@ -46,11 +48,11 @@ def test_networks_start_with_their_distribution():
 
 def test_distributions_follow_a_reference_and_the_symmetry():
     uniform = lg.standard().with_distribution({"input": "uniform"})
-    scaled = lg.from_reference(width=8, scaling="NTK", reference=uniform)
+    scaled = lg.scaling.from_reference(width=8, scaling="NTK", reference=uniform)
     for param in (scaled, uniform.shift({"input": 1})):
         assert param.table(lg.mlp(1)).distribution("0.weight") == "uniform"
         assert param.table(lg.mlp(1)).distribution("2.weight") == "gaussian"
-    assert lg.classify(scaled, 1).kind == "kernel"
+    assert lg.scaling.classify(scaled, 1).kind == "kernel"
 
 
 def test_limits_that_depend_on_the_distribution_of_single_weights_say_so():

@@ -13,7 +13,9 @@ READOUT = lg.ntk().with_rates({"input": 0, "hidden": 0, "bias": 0})
 
 def mean_tangent_kernel(param, width, seeds=16):
     kernels = [
-        lg.empirical_ntk(NET, lg.init(NET, param, width=width, inputs=3, key=k), X, param=param)
+        lg.networks.empirical_ntk(
+            NET, lg.networks.init(NET, param, width=width, inputs=3, key=k), X, param=param
+        )
         for k in range(seeds)
     ]
     return np.mean(kernels, 0), np.std(kernels, 0, ddof=1) / np.sqrt(seeds)

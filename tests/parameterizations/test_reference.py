@@ -21,7 +21,7 @@ POINTS = {
 
 
 def from_reference(scaling, width=128, **more):
-    return lg.from_reference(width=width, scaling=scaling, **more)
+    return lg.scaling.from_reference(width=width, scaling=scaling, **more)
 
 
 @pytest.mark.parametrize("reference", [lg.standard(), lg.ntk(), lg.mean_field(0.5)], ids=str)
@@ -53,20 +53,22 @@ def test_other_widths_have_the_powers_of_the_scaling(name, point):
     assert read_out.init_std * read_out.multiplier == pytest.approx(0.04 * ratio ** float(q_sigma))
     assert read_in.lr == pytest.approx(0.5 * ratio ** float(rate_w))
     assert read_out.lr == pytest.approx(2.0 * ratio ** float(rate_a + 2 * q_sigma))
-    plane = lg.classify(param, 1).plane
+    plane = lg.scaling.classify(param, 1).plane
     assert plane is not None
-    assert plane == lg.scaling_class(*point)
+    assert plane == lg.scaling.plane_class(*point)
     assert plane.name == name
 
 
 def test_points_of_the_plane_are_parameterizations():
     for point in [("-9/10", "4/5", "3/5"), ("-1/2", 0, "-1/4"), ("-7/5", "9/5", "4/5")]:
-        assert lg.classify(lg.scaling(*point), 1).plane == lg.scaling_class(*point)
+        assert lg.scaling.classify(
+            lg.scaling.plane_scheme(*point), 1
+        ).plane == lg.scaling.plane_class(*point)
     # Deep: in the inverse-width scaling hidden rates grow as N² (Golikov, §4).
-    deep = lg.scaling(-1, 1)
-    assert lg.classify(deep, 2).nontrivial
-    assert lg.classify(deep, 3).kind == "vanishing"
-    assert lg.classify(lg.scaling("-1/2", 0), 3).kind == "kernel"
+    deep = lg.scaling.plane_scheme(-1, 1)
+    assert lg.scaling.classify(deep, 2).nontrivial
+    assert lg.scaling.classify(deep, 3).kind == "vanishing"
+    assert lg.scaling.classify(lg.scaling.plane_scheme("-1/2", 0), 3).kind == "kernel"
 
 
 def test_the_symmetry_moves_a_scaling_and_not_its_reference():
@@ -124,7 +126,7 @@ def test_limits_are_those_of_the_same_constants_written_as_an_abc_parameterizati
 )
 def test_wrong_input(given, message):
     with pytest.raises(InvalidInput, match=message):
-        lg.from_reference(**{"width": 128, "scaling": "NTK", **given})
+        lg.scaling.from_reference(**{"width": 128, "scaling": "NTK", **given})
 
 
 def test_a_reference_of_a_reference_is_refused():

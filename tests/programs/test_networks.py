@@ -17,7 +17,7 @@ from tests.test_layer_contracts import EXAMPLES, samples
 import largen as lg
 from largen.architectures import Affine
 from largen.errors import InvalidInput
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.networks import FiniteNetwork
 from largen.programs import Window, operations, program_of
 
@@ -176,7 +176,7 @@ def as_the_program_says(network: FiniteNetwork, params, x):
 
 
 def of_size(net, inputs, outputs=2):
-    return lg.finite_network(
+    return lg.networks.finite_network(
         net, lg.depth_mup(1.3), width=12, inputs=inputs if len(inputs) > 1 else inputs[0],
         outputs=outputs,
     )  # fmt: skip
@@ -215,7 +215,7 @@ class Recurrent(Affine):
         def once(value):
             return program.add(operations.Affine((value,), weight, KEPT, self.tied))
 
-        moved = program.add(operations.Function((once(value),), activation("tanh")))
+        moved = program.add(operations.Function((once(value),), as_activation("tanh")))
         return program.add(operations.Sum((value, once(moved)), (1.0, 1.0)))
 
 
@@ -236,7 +236,7 @@ class TwoScales(Affine):
             return program.add(pooled, self.signal_behind(signal))
 
         halves = Window((2,), (2,), (1,), "VALID")
-        coarse = lg.AvgPool((2,)).signal_behind(signal)
+        coarse = lg.layers.AvgPool((2,)).signal_behind(signal)
         half = program.add(operations.Pool((value,), halves), coarse)
         return program.add(operations.Sum((summed(value), summed(half)), (1.0, 1.0)))
 
@@ -266,7 +266,7 @@ def test_a_weight_that_is_used_twice_is_one_weight(name):
         rate * np.einsum("ncp,mdp->nmcd", *(np.reshape(j, (*j.shape[:2], -1)) for j in pair))
         for rate, *pair in zip(*map(jax.tree.leaves, (rates, *both)), strict=True)
     )
-    ntk = lg.empirical_ntk(net, params, x1, x2, param=network.param, outputs=2)
+    ntk = lg.networks.empirical_ntk(net, params, x1, x2, param=network.param, outputs=2)
     np.testing.assert_allclose(ntk, want, rtol=1e-11, atol=1e-12)
 
 
@@ -279,7 +279,7 @@ def test_a_weight_that_is_used_twice_is_one_weight(name):
         (
             (
                 lg.Conv((3,), padding=((2, 1),), strides=2),
-                lg.AvgPool((2,), padding=1),
+                lg.layers.AvgPool((2,), padding=1),
                 lg.Flatten(),
             ),
             (5, 2),
@@ -321,5 +321,5 @@ def test_copies_without_weights():
     params = network.init(1, np.float64)
     want = as_the_program_says(network, params, x)[:, 0]
     np.testing.assert_allclose(network.apply(params, x), want, rtol=1e-12)
-    ntk = lg.empirical_ntk(network.net, params, x, param=network.param, outputs=2)
+    ntk = lg.networks.empirical_ntk(network.net, params, x, param=network.param, outputs=2)
     assert ntk.shape == (3, 3, 2, 2)

@@ -60,7 +60,7 @@ def test_what_is_in_the_way_is_named_with_its_place():
     endless = program_of(lg.residual_mlp(math.inf, "tanh"), 3)
     with pytest.raises(NoTheory, match=r"repeat\(.*inf\) at 1: wanted a finite number"):
         written_out(endless)
-    pool = program_of(lg.serial(DENSE, lg.MaxPool((2,))), (4, 3))
+    pool = program_of(lg.serial(DENSE, lg.layers.MaxPool((2,))), (4, 3))
     said = str(no_rule("here", pool.operations[2], pool.sources[2], [Affine, Sum]))
     assert said.startswith("here: no rule for a maximum over positions (MaxPool((2,)) at 1). It ")
     assert "Affine, Sum" in said

@@ -13,7 +13,7 @@ RNG = np.random.default_rng(11)
 X = RNG.standard_normal((25, 3))
 Y = np.stack([np.sin(2 * X[:, 0]), X[:, 1] * X[:, 2]], axis=1) + 0.3 * RNG.standard_normal((25, 2))
 NET = lg.mlp(1, "erf", weight_std=1.2, bias_std=0.5)
-KERNELS = {"ntk": lg.ntk_kernel, "nngp": lg.nngp}
+KERNELS = {"ntk": lg.ntk_kernel, "nngp": lg.nngp_kernel}
 
 
 def by_hand(kernel, number, flow):
@@ -56,7 +56,7 @@ def test_equal_rows_have_slopes_too():
     ("estimator", "options"),
     [
         (lg.NTKRegressor, {"noise": 1e-5}),
-        pytest.param(lg.KernelFlowRegressor, {"time": 1e6}, marks=pytest.mark.slow),
+        pytest.param(lg.regression.KernelFlowRegressor, {"time": 1e6}, marks=pytest.mark.slow),
     ],
 )
 def test_what_is_fitted_predicts_better(estimator, options):
@@ -73,7 +73,7 @@ def test_what_is_fitted_predicts_better(estimator, options):
 
 
 def test_fit_returns_the_error_of_what_it_found():
-    fit = lg.fit_cross_validation(NET, X, Y, noise=1e-3)
+    fit = lg.regression.fit_cross_validation(NET, X, Y, noise=1e-3)
     assert fit.error < fit.start
     kernel = lg.ntk_kernel(fit.net, X)
     np.testing.assert_allclose(fit.error, by_hand(kernel, fit.noise, False), rtol=1e-8)
@@ -93,4 +93,4 @@ def test_fit_returns_the_error_of_what_it_found():
 )
 def test_what_is_refused(options, error, words):
     with pytest.raises(error, match=words):
-        lg.fit_cross_validation(NET, X, Y, **options)
+        lg.regression.fit_cross_validation(NET, X, Y, **options)

@@ -15,7 +15,7 @@ Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1)
 NET = lg.mlp(1, "erf", weight_std=1.4, bias_std=0.3)
 K, THETA = lg.kernel(NET, X)
 K_CROSS, THETA_CROSS = lg.kernel(NET, X_TEST, X)
-K_TEST = lg.nngp(NET, X_TEST)
+K_TEST = lg.nngp_kernel(NET, X_TEST)
 WEIGHTS = np.tile([0.0, 1.0, 2.0], 10)
 
 
@@ -23,7 +23,7 @@ WEIGHTS = np.tile([0.0, 1.0, 2.0], 10)
 def test_kernels_of_networks_give_what_networks_give(weights):
     options = {"noise": 0.05, "weights": weights}
     bayesian = lg.posterior(NET, X, Y, **options)
-    given = lg.posterior_from_kernel(K, Y, **options)
+    given = lg.regression.posterior_from_kernel(K, Y, **options)
     wanted = bayesian.predict(X_TEST, covariance=True)
     for got, want in zip(given.predict(K_CROSS, K_TEST), wanted, strict=True):
         np.testing.assert_allclose(got, want, atol=1e-10)
@@ -37,12 +37,12 @@ def test_kernels_of_networks_give_what_networks_give(weights):
         atol=1e-6,
     )
     trained = lg.posterior(NET, X, Y, kind="ntk", **options).predict(X_TEST, covariance=True)
-    given = lg.posterior_from_kernel(THETA, Y, kind="ntk", prior=K, **options)
+    given = lg.regression.posterior_from_kernel(THETA, Y, kind="ntk", prior=K, **options)
     for got, want in zip(
         given.predict(THETA_CROSS, K_TEST, prior_cross=K_CROSS), trained, strict=True
     ):
         np.testing.assert_allclose(got, want, atol=1e-10)
-    alone = lg.posterior_from_kernel(THETA, Y, kind="ntk", **options)
+    alone = lg.regression.posterior_from_kernel(THETA, Y, kind="ntk", **options)
     np.testing.assert_allclose(alone.predict(THETA_CROSS).mean, trained.mean, atol=1e-10)
     assert alone.predict(THETA_CROSS).variance is None
 
@@ -52,11 +52,11 @@ TIMES = [0.5, 20.0, np.inf]
 
 def test_flow_at_many_times():
     """Against each time alone, against the matrix exponential, and forever against the inverse."""
-    many = lg.flow_posterior(NET, X, Y, time=TIMES)
+    many = lg.regression.flow_posterior(NET, X, Y, time=TIMES)
     found = many.predict(X_TEST, covariance=True)
     assert found.mean.shape == (3, 30, 2)
     for t, mean, variance, covariance in zip(TIMES, *found, strict=True):
-        alone = lg.flow_posterior(NET, X, Y, time=t).predict(X_TEST, covariance=True)
+        alone = lg.regression.flow_posterior(NET, X, Y, time=t).predict(X_TEST, covariance=True)
         for got, want in zip((mean, variance, covariance), alone, strict=True):
             np.testing.assert_allclose(got, want, atol=1e-12)
         response = THETA_CROSS @ np.linalg.solve(
@@ -68,7 +68,7 @@ def test_flow_at_many_times():
     np.testing.assert_allclose(
         found.mean[-1], lg.posterior(NET, X, Y, kind="ntk").predict(X_TEST).mean, atol=1e-9
     )
-    given = lg.flow_posterior_from_kernel(THETA, Y, time=TIMES, prior=K)
+    given = lg.regression.flow_posterior_from_kernel(THETA, Y, time=TIMES, prior=K)
     for got, want in zip(
         given.predict(THETA_CROSS, K_TEST, prior_cross=K_CROSS), found, strict=True
     ):
@@ -82,25 +82,26 @@ def test_an_infinite_time_of_a_singular_kernel():
     """Equal rows end at the mean of their targets."""
     x, y = X[[0, 0, 1]], np.array([1.0, 3.0, 0.0])
     with pytest.raises(NumericalFailure, match="rank 2 of 3"):
-        lg.flow_posterior(NET, x, y, time=np.inf)
-    given = lg.flow_posterior(NET, x, y, time=[1.0, np.inf], throw=False)
+        lg.regression.flow_posterior(NET, x, y, time=np.inf)
+    given = lg.regression.flow_posterior(NET, x, y, time=[1.0, np.inf], throw=False)
     assert given.status == "singular"
     np.testing.assert_allclose(given.predict(x).mean[1], [2.0, 2.0, 0.0], atol=1e-9)
-    assert lg.flow_posterior(NET, x, y, time=[1.0, 1e9]).status == "ok"
+    assert lg.regression.flow_posterior(NET, x, y, time=[1.0, 1e9]).status == "ok"
 
 
 @pytest.mark.slow
 def test_outputs_that_are_coupled():
     """The empirical tangent kernel of a network of two outputs, against one large matrix."""
     net, param = lg.mlp(1, "erf"), lg.ntk()
-    params = lg.init(net, param, width=6, inputs=4, outputs=2, key=0, dtype=np.float64)
+    params = lg.networks.init(net, param, width=6, inputs=4, outputs=2, key=0, dtype=np.float64)
     kernel, cross, test = (
-        lg.empirical_ntk(net, params, *x) for x in ((X[:12],), (X_TEST[:5], X[:12]), (X_TEST[:5],))
+        lg.networks.empirical_ntk(net, params, *x)
+        for x in ((X[:12],), (X_TEST[:5], X[:12]), (X_TEST[:5],))
     )
     large = kernel.transpose(0, 2, 1, 3).reshape(24, 24)
     large_cross = cross.transpose(0, 2, 1, 3).reshape(10, 24)
     y = Y[:12]
-    given = lg.posterior_from_kernel(kernel, y, noise=0.1)
+    given = lg.regression.posterior_from_kernel(kernel, y, noise=0.1)
     inverse = np.linalg.inv(large + 0.1 * np.eye(24))
     found = given.predict(cross, test)
     np.testing.assert_allclose(
@@ -112,25 +113,25 @@ def test_outputs_that_are_coupled():
     )
     np.testing.assert_allclose(found.variance.ravel(), np.diagonal(covariance), atol=1e-10)
     assert given.sample(cross, test, key=0, draws=3).shape == (3, 5, 2)
-    flow = lg.flow_posterior_from_kernel(kernel, y, time=[3.0, 9.0]).predict(cross).mean
+    flow = lg.regression.flow_posterior_from_kernel(kernel, y, time=[3.0, 9.0]).predict(cross).mean
     left = np.linalg.solve(large, np.eye(24) - expm(-large * 9.0 / 12))
     np.testing.assert_allclose(flow[1].ravel(), large_cross @ left @ y.ravel(), atol=1e-10)
     largest = np.linalg.eigvalsh(large)[-1]
-    assert lg.critical_learning_rate(kernel) == pytest.approx(2 * 12 / largest)
-    times, modes = lg.time_scales(kernel)
+    assert lg.regression.critical_learning_rate(kernel) == pytest.approx(2 * 12 / largest)
+    times, modes = lg.regression.relaxation_times(kernel)
     assert modes.shape == (12, 2, 24)
     assert times[0] == pytest.approx(12 / largest)
 
 
 def test_kernels_that_are_stored(tmp_path):
-    stored = lg.stored_kernel(tmp_path / "kernel", NET, X)
-    found = lg.posterior_from_kernel(stored["nngp"], Y, noise=0.05)
+    stored = lg.regression.large.stored_kernel(tmp_path / "kernel", NET, X)
+    found = lg.regression.posterior_from_kernel(stored["nngp"], Y, noise=0.05)
     np.testing.assert_allclose(
         found.predict(K_CROSS).mean, lg.posterior(NET, X, Y, noise=0.05).predict(X_TEST).mean,
         atol=1e-10,
     )  # fmt: skip
-    assert lg.critical_learning_rate(stored["ntk"]) == pytest.approx(
-        lg.critical_learning_rate(THETA)
+    assert lg.regression.critical_learning_rate(stored["ntk"]) == pytest.approx(
+        lg.regression.critical_learning_rate(THETA)
     )
 
 
@@ -151,24 +152,26 @@ def test_kernels_that_are_stored(tmp_path):
 def test_bad_matrices(change, message):
     arguments = {"kernel": K, "y": Y, "noise": 0.1, **change}
     with pytest.raises(InvalidInput, match=message):
-        lg.posterior_from_kernel(arguments.pop("kernel"), arguments.pop("y"), **arguments)
+        lg.regression.posterior_from_kernel(
+            arguments.pop("kernel"), arguments.pop("y"), **arguments
+        )
 
 
 def test_bad_matrices_of_test_samples():
-    given = lg.posterior_from_kernel(THETA, Y, kind="ntk", noise=0.1)
+    given = lg.regression.posterior_from_kernel(THETA, Y, kind="ntk", noise=0.1)
     with pytest.raises(InvalidInput, match=r"cross: wanted \(test_sample, 30\)"):
         given.predict(THETA_CROSS.T[:5, :7])
     with pytest.raises(InvalidInput, match="variances of trained networks need the NNGP"):
         given.predict(THETA_CROSS, K_TEST)
     with pytest.raises(InvalidInput, match="test: does not fit"):
-        lg.posterior_from_kernel(K, Y, noise=0.1).predict(K_CROSS, K_TEST[:3])
+        lg.regression.posterior_from_kernel(K, Y, noise=0.1).predict(K_CROSS, K_TEST[:3])
     with pytest.raises(InvalidInput, match="no marginal likelihood"):
         _ = given.log_likelihood
     for time in (0.0, [1.0, -1.0], [], "soon", np.nan):
         with pytest.raises(InvalidInput, match="time: wanted"):
-            lg.flow_posterior_from_kernel(THETA, Y, time=time)
+            lg.regression.flow_posterior_from_kernel(THETA, Y, time=time)
     with pytest.raises(NumericalFailure, match="kernel of 60 training inputs is singular"):
-        lg.posterior_from_kernel(np.tile(K, (2, 2)), np.tile(Y, (2, 1)))
+        lg.regression.posterior_from_kernel(np.tile(K, (2, 2)), np.tile(Y, (2, 1)))
 
 
 INDEFINITE = np.array([[1.0, 2.0], [2.0, 1.0]])  # eigenvalues 3 and -1
@@ -177,17 +180,19 @@ INDEFINITE = np.array([[1.0, 2.0], [2.0, 1.0]])  # eigenvalues 3 and -1
 @pytest.mark.parametrize(
     "call",
     [
-        lambda k: lg.posterior_from_kernel(k, np.ones(2)),
-        lambda k: lg.posterior_from_kernel(k, np.ones(2), noise="auto"),
-        lambda k: lg.posterior_from_kernel(k, np.ones(2), noise=0.9),
-        lambda k: lg.posterior_from_kernel(np.eye(2), np.ones(2), kind="ntk", prior=k),
-        lambda k: lg.flow_posterior_from_kernel(k, np.ones(2), time=1.0),
-        lambda k: lg.flow_posterior_from_kernel(np.eye(2), np.ones(2), time=1.0, prior=k),
-        lg.critical_learning_rate,
-        lg.optimal_learning_rate,
-        lg.time_scales,
+        lambda k: lg.regression.posterior_from_kernel(k, np.ones(2)),
+        lambda k: lg.regression.posterior_from_kernel(k, np.ones(2), noise="auto"),
+        lambda k: lg.regression.posterior_from_kernel(k, np.ones(2), noise=0.9),
+        lambda k: lg.regression.posterior_from_kernel(np.eye(2), np.ones(2), kind="ntk", prior=k),
+        lambda k: lg.regression.flow_posterior_from_kernel(k, np.ones(2), time=1.0),
+        lambda k: lg.regression.flow_posterior_from_kernel(
+            np.eye(2), np.ones(2), time=1.0, prior=k
+        ),
+        lg.regression.critical_learning_rate,
+        lg.regression.optimal_learning_rate,
+        lg.regression.relaxation_times,
         lambda k: lg.NNGPRegressor(kernel="precomputed").fit(k, np.ones(2)),
-        lambda k: lg.time_scales(np.einsum("ij,kl->ijkl", k, np.eye(3))),
+        lambda k: lg.regression.relaxation_times(np.einsum("ij,kl->ijkl", k, np.eye(3))),
     ],
 )
 def test_a_kernel_has_no_negative_eigenvalues(call):
@@ -196,7 +201,7 @@ def test_a_kernel_has_no_negative_eigenvalues(call):
     ):
         call(INDEFINITE)
     with pytest.raises(InvalidInput, match="negative eigenvalue"):
-        lg.solve_kernel(INDEFINITE, np.array([1.0, -1.0]), noise=0.1)
+        lg.regression.large.solve_kernel(INDEFINITE, np.array([1.0, -1.0]), noise=0.1)
 
 
 def test_rounding_in_single_precision_is_no_negative_eigenvalue():
@@ -205,12 +210,12 @@ def test_rounding_in_single_precision_is_no_negative_eigenvalue():
     kernel = (rows @ rows.T).astype(np.float32).astype(float)
     values = np.linalg.eigvalsh(kernel)
     assert values[0] < -1e-7
-    times = lg.time_scales(kernel).times
+    times = lg.regression.relaxation_times(kernel).times
     assert times[0] == pytest.approx(60 / values[-1])
-    assert lg.flow_posterior_from_kernel(kernel, rows[:, 0], time=1.0).status == "ok"
+    assert lg.regression.flow_posterior_from_kernel(kernel, rows[:, 0], time=1.0).status == "ok"
     one_sided = kernel + np.triu(kernel, 1) * 1e-7
-    assert lg.critical_learning_rate(one_sided) == pytest.approx(2 * times[0], rel=1e-6)
-    lg.posterior_from_kernel(kernel, rows[:, 0], noise=1e-3)
+    assert lg.regression.critical_learning_rate(one_sided) == pytest.approx(2 * times[0], rel=1e-6)
+    lg.regression.posterior_from_kernel(kernel, rows[:, 0], noise=1e-3)
 
 
 def _kernels_that_need_noise():
@@ -238,9 +243,9 @@ def test_the_noise_that_a_message_names_is_enough(name, kernel, options, kind):
     with pytest.raises(
         (InvalidInput, NumericalFailure), match=r"(is enough|any will do)"
     ) as refused:
-        lg.posterior_from_kernel(kernel, y, kind=kind, **options)
+        lg.regression.posterior_from_kernel(kernel, y, kind=kind, **options)
     words = str(refused.value)
     noise = 1e-3 if "any will do" in words else float(re.search(r"(\S+) is enough", words)[1])
-    given = lg.posterior_from_kernel(kernel, y, kind=kind, **{**options, "noise": noise})
+    given = lg.regression.posterior_from_kernel(kernel, y, kind=kind, **{**options, "noise": noise})
     assert given.status == "ok"
     assert given.condition < 1e12

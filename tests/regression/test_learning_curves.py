@@ -51,7 +51,7 @@ def test_leave_one_out_is_that_of_refits(ridge):
         return Y[i] - K[i, rest] @ np.linalg.solve(A, Y[rest])
 
     want = np.mean([without(i) ** 2 for i in range(60)], axis=0)
-    found = lg.learning_curve(K, y=Y, sizes=[59], ridge=ridge).data
+    found = lg.regression.learning_curve(K, y=Y, sizes=[59], ridge=ridge).data
     np.testing.assert_allclose(found["leave_one_out"], want, rtol=1e-10)
     A = np.linalg.inv(K + ridge * np.eye(60))
     of_mean = np.mean((A @ Y) ** 2, axis=0) / np.mean(np.diag(A)) ** 2
@@ -61,7 +61,7 @@ def test_leave_one_out_is_that_of_refits(ridge):
 def test_all_but_one_sample_is_leave_one_out():
     """With n = M the effective ridge is the ridge itself, and the curve goes there linearly."""
     M = 60
-    found = lg.learning_curve(K, y=Y, sizes=[M - 2, M - 1], ridge=0.2)
+    found = lg.regression.learning_curve(K, y=Y, sizes=[M - 2, M - 1], ridge=0.2)
     at_all = 2 * found.mse_test[1] - found.mse_test[0]
     np.testing.assert_allclose(at_all, found.data["leave_one_out"], rtol=3e-3)
     assert not np.allclose(at_all, found.data["cross_validation"], rtol=3e-2)
@@ -77,7 +77,7 @@ def test_one_dimension_in_closed_form():
     y = 1.5 * x + noise
     sizes = np.array([20, 60, 200])
     for ridge, next_order in ((0.0, 1.2), (10.0, 8.0)):
-        found = lg.learning_curve(np.outer(x, x), y=y, sizes=sizes, ridge=ridge).mse_test
+        found = lg.regression.learning_curve(np.outer(x, x), y=y, sizes=sizes, ridge=ridge).mse_test
         shrunk = ridge / (sizes + ridge)
         want = (1.5 * shrunk) ** 2
         want = want + variance * (1 + sizes / (sizes + ridge) ** 2 - shrunk**2 / 600)
@@ -87,19 +87,21 @@ def test_one_dimension_in_closed_form():
 def test_targets_in_the_span_of_few_modes_are_learned_without_noise():
     features = RNG.standard_normal((80, 4))
     y = features @ np.ones(4)
-    found = lg.learning_curve(features @ features.T, y=y, sizes=[8, 20, 60])
+    found = lg.regression.learning_curve(features @ features.T, y=y, sizes=[8, 20, 60])
     np.testing.assert_allclose(found.mse_test, 0, atol=1e-20)
-    assert lg.learning_curve(features @ features.T, y=y, sizes=[2]).mse_test[0] > 1
+    assert lg.regression.learning_curve(features @ features.T, y=y, sizes=[2]).mse_test[0] > 1
 
 
 def test_long_times_are_small_ridges_and_short_ones_leave_all():
-    found = lg.learning_curve(K, y=Y, sizes=[10, 30, 50], time=[1e-9, 1e9, np.inf], ridge=0.1)
+    found = lg.regression.learning_curve(
+        K, y=Y, sizes=[10, 30, 50], time=[1e-9, 1e9, np.inf], ridge=0.1
+    )
     np.testing.assert_allclose(found.mse_test[1], found.mse_test[2], rtol=1e-9)
     np.testing.assert_allclose(found.mse_train[1], found.mse_train[2], rtol=1e-9)
     left = np.broadcast_to(np.mean(Y**2, axis=0), (3, 2))
     np.testing.assert_allclose(found.mse_test[0], left, rtol=3e-2)
-    free = lg.learning_curve(K, y=Y, sizes=[10, 30], time=1e11).mse_test
-    small = lg.learning_curve(K, y=Y, sizes=[10, 30], ridge=1e-11).mse_test
+    free = lg.regression.learning_curve(K, y=Y, sizes=[10, 30], time=1e11).mse_test
+    small = lg.regression.learning_curve(K, y=Y, sizes=[10, 30], ridge=1e-11).mse_test
     np.testing.assert_allclose(free, small, rtol=1e-6)
 
 
@@ -117,13 +119,15 @@ def test_the_contour_inverts_known_transforms():
 def test_pools_of_a_population_agree_on_its_curve(ridge):
     sizes = [40, 100, 200]
     curves = np.array(
-        [lg.learning_curve(*_called(seed, 500), sizes=sizes, ridge=ridge).mse_test
+        [lg.regression.learning_curve(*_called(seed, 500), sizes=sizes, ridge=ridge).mse_test
          for seed in range(10)]
     )  # fmt: skip
     mean, error = curves.mean(0), curves.std(0, ddof=1) / np.sqrt(10)
     want = np.array([population(n, ridge) for n in sizes])
     assert (np.abs(mean / want - 1) < 0.015 + 2 * error / want).all()
-    said = lg.learning_curve(*_called(0, 500), sizes=sizes, ridge=ridge).data["mse_test_error"]
+    said = lg.regression.learning_curve(*_called(0, 500), sizes=sizes, ridge=ridge).data[
+        "mse_test_error"
+    ]
     assert (np.abs(np.log(said.values / curves.std(0, ddof=1))) < np.log(2.5)).all()
 
 
@@ -136,7 +140,7 @@ def test_against_regression_on_subsets_of_gaussian_samples():
     kernel, y = gaussian_pool(3, 250)
     options = {"sizes": [60, 160], "time": [3.0, 100.0, np.inf], "measure": 60, "noise": 0.1}
     for ridge in (0.0, 1.0):
-        found = lg.learning_curve(kernel, y=y, ridge=ridge, **options).data
+        found = lg.regression.learning_curve(kernel, y=y, ridge=ridge, **options).data
         off = np.abs(found["mse_test"] - found["measured_test"])
         room = 0.015 * found["measured_test"] + 3 * found["measured_test_error"]
         assert bool((off < room).all())
@@ -151,7 +155,7 @@ def test_samples_that_differ_are_told_from_equal_ones():
     x = rng.standard_normal((200, 3))
     y = np.sin(x[:, 0]) + x[:, 1] * x[:, 2]
     kernel = lg.ntk_kernel(NET, x)
-    found = lg.learning_curve(kernel, y=y, sizes=[100], measure=100).data.isel(size=0)
+    found = lg.regression.learning_curve(kernel, y=y, sizes=[100], measure=100).data.isel(size=0)
     mean, error = float(found["measured_test"]), float(found["measured_test_error"])
     assert abs(float(found["mse_test"]) - mean) < 0.1 * mean + 2 * error
     pool = pool_of(kernel, y[:, None])
@@ -173,7 +177,9 @@ def test_digits_within_five_percent_up_to_a_third_of_the_pool():
     unit = len(y) / np.linalg.eigvalsh(kernel)[-1]
     for sizes, draws in (([50, 100], 80), ([200, 599], 10)):
         times = unit * np.array([10, 100, np.inf])
-        found = lg.learning_curve(kernel, y=y, sizes=sizes, time=times, measure=draws).data
+        found = lg.regression.learning_curve(
+            kernel, y=y, sizes=sizes, time=times, measure=draws
+        ).data
         ratio = found["mse_test"] / found["measured_test"]
         assert np.abs(ratio - 1).max() < 0.05
 
@@ -181,9 +187,11 @@ def test_digits_within_five_percent_up_to_a_third_of_the_pool():
 def test_extrapolation_reaches_three_times_the_samples():
     kernel, y = digits()
     given = np.random.default_rng(0).permutation(len(y))[:400]
-    found = lg.learning_curve(kernel[np.ix_(given, given)], y=y[given], sizes=[399, 800, 1300])
+    found = lg.regression.learning_curve(
+        kernel[np.ix_(given, given)], y=y[given], sizes=[399, 800, 1300]
+    )
     assert found.extrapolated_from == 400
-    known = lg.learning_curve(kernel, y=y, sizes=[399, 800, 1300])
+    known = lg.regression.learning_curve(kernel, y=y, sizes=[399, 800, 1300])
     error = np.hypot(found.data["mse_test_error"], known.data["mse_test_error"])
     assert (np.abs(found.mse_test - known.mse_test) < 2.5 * error.values).all()
     ratio = found.mse_test / known.mse_test  # at 399 already that of these 400 samples
@@ -203,11 +211,11 @@ def test_power_laws_are_found():
 
 
 def test_networks_and_their_kernels_are_the_same():
-    for kind, of in (("ntk", lg.ntk_kernel), ("nngp", lg.nngp)):
-        found = lg.learning_curve(NET, X, Y, sizes=[20, 40], kernel=kind, ridge=0.1)
-        given = lg.learning_curve(of(NET, X), y=Y, sizes=[40, 20], ridge=0.1)
+    for kind, of in (("ntk", lg.ntk_kernel), ("nngp", lg.nngp_kernel)):
+        found = lg.regression.learning_curve(NET, X, Y, sizes=[20, 40], kernel=kind, ridge=0.1)
+        given = lg.regression.learning_curve(of(NET, X), y=Y, sizes=[40, 20], ridge=0.1)
         np.testing.assert_allclose(found.mse_test, given.mse_test, rtol=1e-9)
-    one = lg.learning_curve(NET, X, Y[:, 1], sizes=[20, 40], kernel="nngp", ridge=0.1)
+    one = lg.regression.learning_curve(NET, X, Y[:, 1], sizes=[20, 40], kernel="nngp", ridge=0.1)
     np.testing.assert_allclose(one.mse_test, found.mse_test[:, 1], rtol=1e-9)
     data = found.data
     np.testing.assert_allclose(data["power"].sum("mode"), np.mean(Y**2, axis=0))
@@ -234,13 +242,15 @@ def test_networks_and_their_kernels_are_the_same():
 )
 def test_wrong_arguments(message, arguments):
     with pytest.raises(InvalidInput, match=message):
-        lg.learning_curve(**{"net": NET, "x": X, "y": Y, "sizes": [20], **arguments})
+        lg.regression.learning_curve(**{"net": NET, "x": X, "y": Y, "sizes": [20], **arguments})
 
 
 def test_few_samples_are_not_extrapolated():
     with pytest.raises(InvalidInput, match="sizes: wanted numbers below 10"):
-        lg.learning_curve(NET, X[:10], Y[:10], sizes=[5, 10])
-    found = lg.learning_curve(NET, X[:10], Y[:10])
+        lg.regression.learning_curve(NET, X[:10], Y[:10], sizes=[5, 10])
+    found = lg.regression.learning_curve(NET, X[:10], Y[:10])
     assert found.sizes[-1] == 9
     assert "mse_test_error" not in found.data
-    assert "measured_test_error" not in lg.learning_curve(K, y=Y, sizes=[9], measure=1).data
+    assert (
+        "measured_test_error" not in lg.regression.learning_curve(K, y=Y, sizes=[9], measure=1).data
+    )

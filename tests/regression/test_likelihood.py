@@ -13,7 +13,9 @@ RNG = np.random.default_rng(8)
 X = RNG.standard_normal((30, 4))
 Y = np.stack([np.sin(X[:, 0]), X[:, 1] ** 2], axis=1) + 0.1 * RNG.standard_normal((30, 2))
 TRUTH = lg.mlp(1, "erf", weight_std=1.5, bias_std=0.4)
-DRAWN = np.linalg.cholesky(lg.nngp(TRUTH, X) + 0.05 * np.eye(30)) @ RNG.standard_normal((30, 40))
+DRAWN = np.linalg.cholesky(lg.nngp_kernel(TRUTH, X) + 0.05 * np.eye(30)) @ RNG.standard_normal(
+    (30, 40)
+)
 DEEP = lg.serial(
     lg.Dense(weight_std=1.3, bias_std=0.4),
     lg.Activation("erf"),
@@ -34,12 +36,14 @@ def test_value_equals_plain_numpy():
     a = numpy_mlp(X, "erf", 1, 1.4, 0.3)[0] + 0.05 * np.eye(30)
     wanted = -np.trace(Y.T @ np.linalg.solve(a, Y)) / 2
     wanted -= np.linalg.slogdet(2 * np.pi * a)[1]  # twice a half: two outputs
-    assert lg.log_likelihood(net, X, Y, noise=0.05).value == pytest.approx(wanted, rel=1e-12)
+    assert lg.regression.log_likelihood(net, X, Y, noise=0.05).value == pytest.approx(
+        wanted, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("param", [pytest.param(None, marks=pytest.mark.slow), BRANCHES])
 def test_slopes_equal_finite_differences(param):
-    value, gradient = lg.log_likelihood(DEEP, X, Y, noise=0.05, param=param)
+    value, gradient = lg.regression.log_likelihood(DEEP, X, Y, noise=0.05, param=param)
     given = lg.posterior(DEEP, X, Y, noise=0.05, param=param)
     assert value == pytest.approx(given.log_likelihood, rel=1e-12)
     assert sorted(gradient) == [*NAMES, "noise"]
@@ -53,7 +57,7 @@ def test_slopes_equal_finite_differences(param):
             moved = {n: v + step * (n == name) for n, v in constants.items()}
             noise = 0.05 + step * (name == "noise")
             net = with_stds(DEEP, moved)
-            around.append(lg.log_likelihood(net, X, Y, noise=noise, param=param).value)
+            around.append(lg.regression.log_likelihood(net, X, Y, noise=noise, param=param).value)
         assert slope == pytest.approx((around[0] - around[1]) / 2e-5, rel=1e-6), name
 
 
@@ -61,23 +65,23 @@ def test_slopes_equal_finite_differences(param):
 def test_the_tangent_kernel_as_a_prior():
     """Value by the posterior, slopes by differences, a fit where they vanish."""
     net = lg.mlp(1, "erf", weight_std=1.2, bias_std=0.5)
-    value, gradient = lg.log_likelihood(net, X, Y, noise=0.3, kind="ntk-gp")
+    value, gradient = lg.regression.log_likelihood(net, X, Y, noise=0.3, kind="ntk-gp")
     given = lg.posterior(net, X, Y, noise=0.3, kind="ntk-gp")
     assert value == pytest.approx(given.log_likelihood, rel=1e-12)
     around = []
     for step in (1e-5, -1e-5):
         moved = with_stds(net, {"2.weight_std": 1.2 + step})
-        around.append(lg.log_likelihood(moved, X, Y, noise=0.3, kind="ntk-gp").value)
+        around.append(lg.regression.log_likelihood(moved, X, Y, noise=0.3, kind="ntk-gp").value)
     slope = (around[0] - around[1]) / 2e-5
     assert gradient["2.weight_std"] == pytest.approx(slope, rel=1e-6)
-    fit = lg.fit_likelihood(net, X, Y, noise=0.3, kind="ntk-gp")
-    value, gradient = lg.log_likelihood(fit.net, X, Y, noise=fit.noise, kind="ntk-gp")
+    fit = lg.regression.fit_likelihood(net, X, Y, noise=0.3, kind="ntk-gp")
+    value, gradient = lg.regression.log_likelihood(fit.net, X, Y, noise=fit.noise, kind="ntk-gp")
     assert value == pytest.approx(fit.log_likelihood, rel=1e-10)
     assert abs(gradient["noise"] * fit.noise) < 1e-2
     with pytest.raises(InvalidInput, match="kind: 'ntk' is not known"):
-        lg.fit_likelihood(net, X, Y, kind="ntk")
+        lg.regression.fit_likelihood(net, X, Y, kind="ntk")
     with pytest.raises(NoTheory, match="rates depend on σ_w"):
-        lg.log_likelihood(net, X, Y, noise=0.3, kind="ntk-gp", param=lg.standard())
+        lg.regression.log_likelihood(net, X, Y, noise=0.3, kind="ntk-gp", param=lg.standard())
 
 
 def test_folded_layers_keep_their_own_constants():
@@ -86,12 +90,12 @@ def test_folded_layers_keep_their_own_constants():
         f for s in stds for f in (lg.Dense(weight_std=s, bias_std=s / 4), lg.Activation("erf"))
     ][:-1]
     net = lg.serial(*layers)
-    value, gradient = lg.log_likelihood(net, X, Y, noise=0.05)
+    value, gradient = lg.regression.log_likelihood(net, X, Y, noise=0.05)
     assert value == pytest.approx(lg.posterior(net, X, Y, noise=0.05).log_likelihood, rel=1e-12)
     around = []
     for step in (1e-5, -1e-5):
         moved = with_stds(net, {"4.weight_std": 0.8 + step})
-        around.append(lg.log_likelihood(moved, X, Y, noise=0.05).value)
+        around.append(lg.regression.log_likelihood(moved, X, Y, noise=0.05).value)
     slope = (around[0] - around[1]) / 2e-5
     assert gradient["4.weight_std"] == pytest.approx(slope, rel=1e-6)
 
@@ -100,21 +104,23 @@ def test_other_constants_compile_nothing_anew():
     from largen.regression.likelihood import _value_and_slopes
 
     compiled = _value_and_slopes._cache_size
-    lg.log_likelihood(lg.mlp(1, "erf", bias_std=0.5), X, Y, noise=0.1)
+    lg.regression.log_likelihood(lg.mlp(1, "erf", bias_std=0.5), X, Y, noise=0.1)
     before = compiled()
     for std in (0.7, 1.7):
-        lg.log_likelihood(lg.mlp(1, "erf", bias_std=std, weight_std=std), X, Y, noise=std)
+        lg.regression.log_likelihood(
+            lg.mlp(1, "erf", bias_std=std, weight_std=std), X, Y, noise=std
+        )
     assert compiled() == before
 
 
 def test_fit_finds_where_the_slopes_vanish_and_the_constants_of_the_targets():
     net, y = lg.mlp(1, "erf", weight_std=1.0, bias_std=1.0), DRAWN
-    fit = lg.fit_likelihood(net, X, y, noise=0.5)
+    fit = lg.regression.fit_likelihood(net, X, y, noise=0.5)
     assert fit.status == "ok"
-    value, gradient = lg.log_likelihood(fit.net, X, y, noise=fit.noise)
+    value, gradient = lg.regression.log_likelihood(fit.net, X, y, noise=fit.noise)
     assert value == pytest.approx(fit.log_likelihood, rel=1e-10)
     assert value > fit.start + 5
-    assert fit.start == lg.log_likelihood(net, X, y, noise=0.5).value
+    assert fit.start == lg.regression.log_likelihood(net, X, y, noise=0.5).value
     first, _, last = fit.net.layers
     assert first == last
     # 1200 numbers drawn from the prior tell its constants to several percent.
@@ -125,22 +131,24 @@ def test_fit_finds_where_the_slopes_vanish_and_the_constants_of_the_targets():
         slope = (gradient[f"0.{kind}"] + gradient[f"2.{kind}"]) * getattr(first, kind)
         assert abs(slope) < 1e-3
     assert abs(gradient["noise"] * fit.noise) < 1e-3
-    own = lg.fit_likelihood(net, X, y, noise=0.5, shared=False)
+    own = lg.regression.fit_likelihood(net, X, y, noise=0.5, shared=False)
     assert own.log_likelihood >= fit.log_likelihood - 1e-6
-    fixed = lg.fit_likelihood(net, X, y, noise=0.5, fit_noise=False)
+    fixed = lg.regression.fit_likelihood(net, X, y, noise=0.5, fit_noise=False)
     assert fixed.noise == 0.5
     assert fixed.log_likelihood < fit.log_likelihood
 
 
 def test_fit_says_what_ran_away_and_what_did_not_converge():
     net = lg.mlp(1, "erf", bias_std=0.5)
-    fit = lg.fit_likelihood(net, X, np.zeros(30), noise=0.1)
+    fit = lg.regression.fit_likelihood(net, X, np.zeros(30), noise=0.1)
     assert fit.status == "at bound"
     assert "noise" in fit.at_bound
     with pytest.raises(NumericalFailure, match="no maximum within 1 steps") as caught:
-        lg.fit_likelihood(net, X, Y, noise=0.1, max_steps=1)
+        lg.regression.fit_likelihood(net, X, Y, noise=0.1, max_steps=1)
     assert caught.value.result.status == "not converged"
-    assert lg.fit_likelihood(net, X, Y, max_steps=1, throw=False).status == "not converged"
+    assert (
+        lg.regression.fit_likelihood(net, X, Y, max_steps=1, throw=False).status == "not converged"
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +162,7 @@ def test_fit_says_what_ran_away_and_what_did_not_converge():
     ],
 )
 def test_bad_input(change, message):
-    for function in (lg.log_likelihood, lg.fit_likelihood):
+    for function in (lg.regression.log_likelihood, lg.regression.fit_likelihood):
         arguments = {"net": DEEP, "x": X, "y": Y, "noise": 0.1, **change}
         with pytest.raises(InvalidInput, match=message):
             function(arguments.pop("net"), arguments.pop("x"), arguments.pop("y"), **arguments)
@@ -162,7 +170,7 @@ def test_bad_input(change, message):
 
 def test_a_kernel_that_is_not_positive():
     x = np.repeat(X, 2, axis=0)
-    for function in (lg.log_likelihood, lg.fit_likelihood):
+    for function in (lg.regression.log_likelihood, lg.regression.fit_likelihood):
         with pytest.raises(NumericalFailure, match="larger noise"):
             function(lg.mlp(1, "erf"), x, np.repeat(Y, 2, axis=0), noise=1e-25)
 
@@ -170,14 +178,14 @@ def test_a_kernel_that_is_not_positive():
 def test_an_inaccurate_kernel_is_said_to_be_so(monkeypatch):
     # What counts as inaccurate is tested with the kernels; here, that it is checked.
     net = lg.mlp(1, "erf", bias_std=0.5)
-    wanted = lg.log_likelihood(net, X, Y, noise=0.1)
+    wanted = lg.regression.log_likelihood(net, X, Y, noise=0.1)
     monkeypatch.setattr(likelihood, "inaccuracy", lambda *_, **__: "kernels: too rough")
     with pytest.raises(NumericalFailure, match="kernels: too rough") as caught:
-        lg.log_likelihood(net, X, Y, noise=0.1)
+        lg.regression.log_likelihood(net, X, Y, noise=0.1)
     assert caught.value.result == wanted
     with pytest.raises(NumericalFailure, match="kernels: too rough"):
-        lg.fit_likelihood(net, X, Y, noise=0.1)
-    assert lg.fit_likelihood(net, X, Y, noise=0.1, throw=False).status == "inaccurate"
+        lg.regression.fit_likelihood(net, X, Y, noise=0.1)
+    assert lg.regression.fit_likelihood(net, X, Y, noise=0.1, throw=False).status == "inaccurate"
 
 
 @pytest.mark.slow
@@ -185,7 +193,9 @@ def test_large_variances_are_integrated_by_the_angle():
     """tanh at variance 400, where its series fails: the likelihood is that of the kernel."""
     net = lg.mlp(1, "tanh", weight_std=20.0)
     x, y = np.random.default_rng(0).normal(size=(6, 3)), np.arange(6.0)
-    noisy = lg.nngp(net, x) + np.eye(6)
+    noisy = lg.nngp_kernel(net, x) + np.eye(6)
     _, determinant = np.linalg.slogdet(noisy)
     want = -(y @ np.linalg.solve(noisy, y) + determinant + 6 * np.log(2 * np.pi)) / 2
-    np.testing.assert_allclose(lg.log_likelihood(net, x, y, noise=1.0).value, want, rtol=1e-8)
+    np.testing.assert_allclose(
+        lg.regression.log_likelihood(net, x, y, noise=1.0).value, want, rtol=1e-8
+    )

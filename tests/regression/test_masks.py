@@ -17,7 +17,7 @@ NET = lg.serial(
 )
 
 
-def by_hand(x, there, *, sizes=(1.0, 0.3, 1.0, 0.1), kernel=lg.nngp):
+def by_hand(x, there, *, sizes=(1.0, 0.3, 1.0, 0.1), kernel=lg.nngp_kernel):
     """The kernel of samples that are cut to what is there, without masks and without pooling.
 
     At each position the convolution is a fully connected network that reads the position and its
@@ -39,7 +39,7 @@ def log_p(matrix, noise):
 def functions():
     for kind in ("nngp", "ntk", "ntk-gp"):
         yield lambda x, mask, kind=kind: lg.posterior(NET, x, Y, kind=kind, noise=0.1, mask=mask)
-    yield lambda x, mask: lg.flow_posterior(NET, x, Y, time=3.0, mask=mask)
+    yield lambda x, mask: lg.regression.flow_posterior(NET, x, Y, time=3.0, mask=mask)
 
 
 @pytest.mark.parametrize("function", list(functions()))
@@ -64,21 +64,23 @@ def test_what_is_hidden_does_not_matter(function):
 
 @pytest.mark.slow
 def test_equals_direct_solve():
-    kernel = lg.nngp(NET, X, mask1=THERE) + 0.1 * np.eye(7)
-    cross = lg.nngp(NET, NEW, X, mask1=THERE_NEW, mask2=THERE)
+    kernel = lg.nngp_kernel(NET, X, mask1=THERE) + 0.1 * np.eye(7)
+    cross = lg.nngp_kernel(NET, NEW, X, mask1=THERE_NEW, mask2=THERE)
     mean, _, covariance = lg.posterior(NET, X, Y, noise=0.1, mask=THERE).predict(
         NEW, mask=THERE_NEW, covariance=True
     )
     np.testing.assert_allclose(mean, cross @ np.linalg.solve(kernel, Y), rtol=1e-10)
-    want = lg.nngp(NET, NEW, mask1=THERE_NEW) - cross @ np.linalg.solve(kernel, cross.T)
+    want = lg.nngp_kernel(NET, NEW, mask1=THERE_NEW) - cross @ np.linalg.solve(kernel, cross.T)
     np.testing.assert_allclose(covariance, want, atol=1e-12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "kernel"), [("nngp", lg.nngp), ("ntk-gp", lg.ntk_kernel)])
+@pytest.mark.parametrize(("kind", "kernel"), [("nngp", lg.nngp_kernel), ("ntk-gp", lg.ntk_kernel)])
 def test_low_rank_is_that_of_samples_that_are_cut(kind, kernel):
     chosen = [5, 0, 3]
-    given = lg.low_rank_posterior(NET, X, Y, kind=kind, noise=0.1, landmarks=chosen, mask=THERE)
+    given = lg.regression.large.low_rank_posterior(
+        NET, X, Y, kind=kind, noise=0.1, landmarks=chosen, mask=THERE
+    )
     every = by_hand(np.concatenate([X, NEW]), np.concatenate([THERE, THERE_NEW]), kernel=kernel)
     seen = every[:, chosen] @ np.linalg.solve(every[np.ix_(chosen, chosen)], every[chosen])
     gain = seen[7:, :7] @ np.linalg.inv(seen[:7, :7] + 0.1 * np.eye(7))
@@ -93,7 +95,7 @@ def test_low_rank_is_that_of_samples_that_are_cut(kind, kernel):
 
 @pytest.mark.slow
 def test_likelihood_is_that_of_samples_that_are_cut():
-    value, gradient = lg.log_likelihood(NET, X, Y, noise=0.1, mask=THERE)
+    value, gradient = lg.regression.log_likelihood(NET, X, Y, noise=0.1, mask=THERE)
     assert value == pytest.approx(log_p(by_hand(X, THERE), 0.1), rel=1e-11)
     names = ["0.weight_std", "0.bias_std", "3.weight_std", "3.bias_std"]
     sizes = np.array([1.0, 0.3, 1.0, 0.1])
@@ -108,7 +110,7 @@ def sizes_of(net):
 
 
 def test_fits_are_those_of_samples_that_are_cut():
-    fit = lg.fit_likelihood(NET, X, Y, noise=0.1, mask=THERE)
+    fit = lg.regression.fit_likelihood(NET, X, Y, noise=0.1, mask=THERE)
     assert fit.start == pytest.approx(log_p(by_hand(X, THERE), 0.1), rel=1e-11)
     fitted = by_hand(X, THERE, sizes=sizes_of(fit.net))
     assert fit.log_likelihood == pytest.approx(log_p(fitted, fit.noise), rel=1e-9)
@@ -116,13 +118,13 @@ def test_fits_are_those_of_samples_that_are_cut():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "kernel"), [("nngp", lg.nngp), ("ntk", lg.ntk_kernel)])
+@pytest.mark.parametrize(("kind", "kernel"), [("nngp", lg.nngp_kernel), ("ntk", lg.ntk_kernel)])
 def test_cross_validation_is_that_of_samples_that_are_cut(kind, kernel):
     def error(matrix, noise):
         left = noise * np.linalg.inv(matrix + noise * np.eye(7))
         return 7 * np.sum((left @ Y) ** 2) / np.trace(left) ** 2
 
-    fit = lg.fit_cross_validation(NET, X, Y, noise=0.1, kind=kind, mask=THERE)
+    fit = lg.regression.fit_cross_validation(NET, X, Y, noise=0.1, kind=kind, mask=THERE)
     assert fit.start == pytest.approx(error(by_hand(X, THERE, kernel=kernel), 0.1), rel=1e-10)
     fitted = by_hand(X, THERE, sizes=sizes_of(fit.net), kernel=kernel)
     assert fit.error == pytest.approx(error(fitted, fit.noise), rel=1e-7)
@@ -140,17 +142,26 @@ def test_gradients_vanish_where_nothing_is_there():
 
 def test_bad_masks():
     given = lg.posterior(NET, X, Y, noise=0.1)
-    low_rank = lg.low_rank_posterior(NET, X, Y, noise=0.1)
+    low_rank = lg.regression.large.low_rank_posterior(NET, X, Y, noise=0.1)
     hidden = THERE & (np.arange(7) != 4)[:, None]
     for call, words in (
         (
-            lambda: lg.low_rank_posterior(NET, X, Y, noise=0.1, mask=THERE[:2]),
+            lambda: lg.regression.large.low_rank_posterior(NET, X, Y, noise=0.1, mask=THERE[:2]),
             "a row for each of 7",
         ),
         (lambda: low_rank.predict(NEW, mask=THERE_NEW * 1), "mask: wanted Booleans"),
-        (lambda: lg.log_likelihood(NET, X, Y, noise=0.1, mask=THERE[:, :2]), "mask: wanted one e"),
-        (lambda: lg.fit_likelihood(NET, X, Y, mask=hidden), "mask: sample 4 has no position"),
-        (lambda: lg.fit_cross_validation(NET, X, Y, time=1, mask=THERE * 1), "mask: wanted Bool"),
+        (
+            lambda: lg.regression.log_likelihood(NET, X, Y, noise=0.1, mask=THERE[:, :2]),
+            "mask: wanted one e",
+        ),
+        (
+            lambda: lg.regression.fit_likelihood(NET, X, Y, mask=hidden),
+            "mask: sample 4 has no position",
+        ),
+        (
+            lambda: lg.regression.fit_cross_validation(NET, X, Y, time=1, mask=THERE * 1),
+            "mask: wanted Bool",
+        ),
         (lambda: lg.posterior(NET, X, Y, mask=THERE[:2]), "mask: wanted a row for each of 7"),
         (lambda: given.predict(NEW, mask=THERE_NEW * 1.0), "mask: wanted Booleans"),
         (lambda: given.predict(NEW, mask=THERE_NEW[:, :2]), "one entry for each position"),

@@ -12,7 +12,7 @@ from largen.regression import noise as choice
 RNG = np.random.default_rng(11)
 X, Y = RNG.standard_normal((30, 4)), RNG.standard_normal((30, 2))
 NET = lg.mlp(1, "erf", weight_std=1.4, bias_std=0.3)
-K = lg.nngp(NET, X)
+K = lg.nngp_kernel(NET, X)
 WHOLE = np.tile([1, 2, 3], 10)  # weights, as numbers of copies
 
 
@@ -57,7 +57,7 @@ def test_nothing_near_is_better(by):
 def test_noise_that_was_drawn_is_found():
     """400 targets of the prior tell the variance of their noise to about √(2/400) of itself."""
     x = RNG.standard_normal((400, 4))
-    kernel = lg.nngp(NET, x)
+    kernel = lg.nngp_kernel(NET, x)
     root = np.linalg.cholesky(kernel + 1e-10 * np.eye(400))
     y = root @ RNG.standard_normal((400, 1)) + 0.5 * RNG.standard_normal((400, 1))
     assert choice.best_noise(kernel, y, by="likelihood") == pytest.approx(0.25, rel=0.3)
@@ -68,7 +68,9 @@ def test_the_best_time_is_that_of_cross_validation():
     y = np.sin(X[:, :1]) + 0.3 * RNG.standard_normal((30, 1))
     theta = lg.ntk_kernel(NET, X)
     found = choice.best_time(theta, y)
-    assert lg.flow_posterior(NET, X, y, time="auto").time == pytest.approx(found, rel=1e-3)
+    assert lg.regression.flow_posterior(NET, X, y, time="auto").time == pytest.approx(
+        found, rel=1e-3
+    )
 
     def error(time):
         values, vectors = np.linalg.eigh(theta)
@@ -86,7 +88,7 @@ def test_the_best_time_is_that_of_cross_validation():
 
 @pytest.mark.parametrize(("kind", "by"), [("nngp", "likelihood"), ("ntk", "leave-one-out")])
 def test_posteriors_choose_it(kind, by):
-    kernel = lg.nngp(NET, X) if kind == "nngp" else lg.ntk_kernel(NET, X)
+    kernel = lg.nngp_kernel(NET, X) if kind == "nngp" else lg.ntk_kernel(NET, X)
     given = lg.posterior(NET, X, Y, kind=kind, noise="auto")
     assert float(given.noise) == pytest.approx(choice.best_noise(kernel, Y, by=by), rel=1e-6)
     with pytest.raises(InvalidInput, match="noise: wanted a variance or 'auto'"):

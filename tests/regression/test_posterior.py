@@ -130,7 +130,7 @@ def test_a_smooth_kernel_of_many_close_rows_is_singular_too():
 def test_condition_number_is_about_right():
     for noise in (1e-6, 1e-3, 1.0):
         given = lg.posterior(NET, X, Y, noise=noise)
-        exact = np.linalg.cond(lg.nngp(NET, X) + noise * np.eye(30))
+        exact = np.linalg.cond(lg.nngp_kernel(NET, X) + noise * np.eye(30))
         assert 0.5 < given.condition / exact < 1.0001
 
 

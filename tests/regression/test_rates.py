@@ -20,7 +20,7 @@ def solve(**optimizer):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_descent_diverges_above_the_critical_rate_and_not_below(momentum):
-    critical = lg.critical_learning_rate(NTK, momentum=momentum)
+    critical = lg.regression.critical_learning_rate(NTK, momentum=momentum)
     assert critical == pytest.approx(24 * (1 + momentum) / np.linalg.eigvalsh(NTK)[-1])
     assert solve(lr=0.99 * critical, momentum=momentum).status == "ok"
     with pytest.raises(NumericalFailure, match="critical learning rate"):
@@ -28,7 +28,7 @@ def test_descent_diverges_above_the_critical_rate_and_not_below(momentum):
 
 
 def test_optimal_rate_shrinks_the_worst_mode_fastest():
-    optimal = lg.optimal_learning_rate(NTK)
+    optimal = lg.regression.optimal_learning_rate(NTK)
     values = np.linalg.eigvalsh(NTK)
 
     def worst(rate):
@@ -37,11 +37,11 @@ def test_optimal_rate_shrinks_the_worst_mode_fastest():
     kappa = values[-1] / values[0]
     assert worst(optimal) == pytest.approx((kappa - 1) / (kappa + 1))
     assert worst(optimal) < min(worst(0.99 * optimal), worst(1.01 * optimal))
-    assert optimal <= lg.critical_learning_rate(NTK)
+    assert optimal <= lg.regression.critical_learning_rate(NTK)
 
 
 def test_residuals_fall_to_one_in_e_after_a_modes_time():
-    times, modes = lg.time_scales(NTK)
+    times, modes = lg.regression.relaxation_times(NTK)
     assert (np.diff(times) > 0).all()
     run = lg.Run(NET, lg.ntk(), DATA, optimizer=lg.gradient_flow(), times=[0.0, *times])
     residual = (DATA.y_train - lg.solve(run, std=False).f_train) @ modes
@@ -51,17 +51,17 @@ def test_residuals_fall_to_one_in_e_after_a_modes_time():
 
 def test_equal_rows_give_a_mode_that_is_never_learned():
     x = np.concatenate([X, X[:1]])
-    times, modes = lg.time_scales(lg.ntk_kernel(NET, x))
+    times, modes = lg.regression.relaxation_times(lg.ntk_kernel(NET, x))
     assert np.isinf(times).tolist() == 12 * [False] + [True]
     np.testing.assert_allclose(np.abs(modes[[0, 12], -1]), np.sqrt(0.5), rtol=1e-9)
-    assert lg.time_scales(NTK.astype(np.float32)).times.dtype == np.float32
+    assert lg.regression.relaxation_times(NTK.astype(np.float32)).times.dtype == np.float32
 
 
 @pytest.mark.parametrize(
-    "function", ["critical_learning_rate", "optimal_learning_rate", "time_scales"]
+    "function", ["critical_learning_rate", "optimal_learning_rate", "relaxation_times"]
 )
 def test_bad_kernels(function):
-    function = getattr(lg, function)
+    function = getattr(lg.regression, function)
     for ntk, message in [
         (NTK[:5], "square"),
         (NTK + np.triu(NTK, 1), "symmetric"),
@@ -76,4 +76,4 @@ def test_bad_kernels(function):
 def test_bad_momentum():
     for momentum in (-0.1, 1.0):
         with pytest.raises(InvalidInput, match="momentum"):
-            lg.critical_learning_rate(NTK, momentum=momentum)
+            lg.regression.critical_learning_rate(NTK, momentum=momentum)

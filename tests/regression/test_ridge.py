@@ -33,7 +33,7 @@ def printed(X, Y, penalty):
     [(100, 300, 0.1, 0.5132), (300, 100, 0.1, 0.1783), (200, 200, 0.01, 0.7148)],
 )
 def test_against_samples(samples, features, penalty, value):
-    found = lg.ridge_test_error(features / samples, penalty, noise_std=0.5)
+    found = lg.regression.ridge_test_error(features / samples, penalty, noise_std=0.5)
     assert found.total == pytest.approx(value, abs=5e-5)
     assert found.total == pytest.approx(found.bias + found.variance + found.noise)
     mean, error = drawn(samples, features, penalty, 0.5, right)
@@ -42,13 +42,17 @@ def test_against_samples(samples, features, penalty, value):
 
 def test_the_printed_formula_lacks_n():
     mean, error = drawn(200, 200, 0.01, 0.5, printed)
-    assert mean - lg.ridge_test_error(1.0, 0.01, noise_std=0.5).total > 5 * error
+    assert mean - lg.regression.ridge_test_error(1.0, 0.01, noise_std=0.5).total > 5 * error
     assert mean > 2
 
 
 def test_limits_of_one_size_after_the_other():
-    assert lg.ridge_test_error(1e-8, 1e-6, noise_std=0.5).total == pytest.approx(0.125, rel=1e-4)
-    assert lg.ridge_test_error(1e8, 0.1, noise_std=0.5).total == pytest.approx(0.625, rel=1e-4)
+    assert lg.regression.ridge_test_error(1e-8, 1e-6, noise_std=0.5).total == pytest.approx(
+        0.125, rel=1e-4
+    )
+    assert lg.regression.ridge_test_error(1e8, 0.1, noise_std=0.5).total == pytest.approx(
+        0.625, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("gamma", [1e-8, 0.01, 0.5, 0.999, 1.0, 1 + 1e-9, 1.001, 3.0, 100.0, 1e8])
@@ -64,7 +68,7 @@ def test_against_many_digits(gamma, penalty):
         m = (root - b) / (2 * g * lam)
         slope = (g * m**2 + m) / root
         bias, variance = float(lam**2 * slope / 2), float(g * (m - lam * slope) / 8)
-    found = lg.ridge_test_error(gamma, penalty, noise_std=0.5)
+    found = lg.regression.ridge_test_error(gamma, penalty, noise_std=0.5)
     assert found.bias == pytest.approx(bias, rel=1e-14)
     assert found.variance == pytest.approx(variance, rel=1e-14)
     assert found.total == pytest.approx(bias + variance + 0.125, rel=1e-14)
@@ -76,16 +80,16 @@ def test_against_many_digits(gamma, penalty):
 )
 def test_without_a_penalty(gamma, bias, variance):
     """Least squares, and its limit: Hastie et al., Annals of Statistics 50 (2022), Theorem 1."""
-    found = lg.ridge_test_error(gamma, 0.0, noise_std=0.5)
+    found = lg.regression.ridge_test_error(gamma, 0.0, noise_std=0.5)
     assert found.bias == pytest.approx(bias / 2, rel=1e-12)
     assert found.variance == pytest.approx(variance / 8, rel=1e-12)
-    near = lg.ridge_test_error(gamma, 1e-30, noise_std=0.5)
+    near = lg.regression.ridge_test_error(gamma, 1e-30, noise_std=0.5)
     np.testing.assert_allclose(near, found, atol=1e-14)
 
 
 def test_one_feature_a_sample_without_a_penalty():
-    assert lg.ridge_test_error(1.0, 0.0).total == 0
+    assert lg.regression.ridge_test_error(1.0, 0.0).total == 0
     with pytest.raises(InvalidInput, match="penalty: at features_per_sample=1"):
-        lg.ridge_test_error(1.0, 0.0, noise_std=0.1)
+        lg.regression.ridge_test_error(1.0, 0.0, noise_std=0.1)
     with pytest.raises(InvalidInput, match="penalty: wanted a finite number ≥ 0"):
-        lg.ridge_test_error(1.0, -0.1)
+        lg.regression.ridge_test_error(1.0, -0.1)

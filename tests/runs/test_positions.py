@@ -34,8 +34,10 @@ def test_networks_follow_a_gradient_that_is_written_out():
     # f_s = w·(h_s + W_o o_s/√N)/(γ√N) with h = Ex/√D, and the mean of −log softmax over positions.
     width, y = 8, TARGETS["cross_entropy"]
     run = run_of("cross_entropy")
-    network = lg.finite_network(NET, run.param, width=width, inputs=(3, 2), outputs=4)
-    both = lg.observe(run, width, 1, 5, lambda network, start, end, x: (start, end))
+    network = lg.networks.finite_network(NET, run.param, width=width, inputs=(3, 2), outputs=4)
+    both = lg.networks.train_and_measure(
+        run, width, lambda network, start, end, x: (start, end), seeds=1, key=5
+    )
     start, end = jax.tree.map(lambda leaf: leaf[0], both)
     table = run.param.table(NET, run.optimizer, width=width, inputs=(3, 2))
     multipliers = network.per_leaf(table, "multiplier")
@@ -78,7 +80,7 @@ def test_outputs_and_targets_have_positions(which, tmp_path):
     assert nets.f_test.shape == (3, 5, 2, 3, *out)
     axes = ("seed", "step", "sample", "position", "output")[: 4 + len(out)]
     assert nets.to_xarray().f_train.dims == axes
-    one = lg.loss("mse" if which == "several outputs" else which)
+    one = lg.losses.as_loss("mse" if which == "several outputs" else which)
     f, y = nets.f_train[0, 2].reshape(12, *out), run.data.y_train
     y = y.reshape(12, *y.shape[2:])
     np.testing.assert_allclose(nets.loss_train[0, 2], one.mean(f, y), rtol=1e-12)
@@ -131,17 +133,23 @@ READERS = {
     "deep": lambda run, params: lg.solve(run, theory=lg.theories.DeepMeanField),
     "infinite depth": lambda run, params: lg.solve(run, theory=lg.theories.InfiniteDepth),
     "record": lambda run, params: lg.train(run, 6, 1, 0, record=("ntk",)),
-    "lg.convergence_bound": lg.convergence_bound,
-    "lg.gamma_regimes": lambda run, params: lg.gamma_regimes(run, [1, 2], [4, 8], key=0),
-    "lg.catapult_diagram": lambda run, params: lg.catapult_diagram(run, [4], [2.0], key=0),
-    "lg.catapult": lg.catapult,
-    "lg.measure_exponents": lambda run, params: lg.measure_exponents(run, [4, 8, 64], key=0),
-    "lg.predict_training": lg.predict_training,
-    "lg.regime": lambda run, params: lg.regime(run, 8),
-    "lg.width_corrections_in_training": lambda run, params: lg.width_corrections_in_training(
-        run, width=4
+    "lg.training.convergence_bound": lg.training.convergence_bound,
+    "lg.training.feature_movement": lambda run, params: lg.training.feature_movement(
+        run, [1, 2], [4, 8], key=0
     ),
-    "response": lambda run, params: lg.response_functions(run),
+    "lg.training.catapult_diagram": lambda run, params: lg.training.catapult_diagram(
+        run, [4], [2.0], key=0
+    ),
+    "lg.training.catapult": lg.training.catapult,
+    "lg.scaling.measure_exponents": lambda run, params: lg.scaling.measure_exponents(
+        run, [4, 8, 64], key=0
+    ),
+    "lg.training.predict_training": lg.training.predict_training,
+    "lg.training.lazy_or_rich": lambda run, params: lg.training.lazy_or_rich(run, 8),
+    "lg.training.width_corrections_in_training": lambda run, params: (
+        lg.training.width_corrections_in_training(run, width=4)
+    ),
+    "response": lambda run, params: lg.theories.response_functions(run),
 }
 
 
@@ -149,7 +157,7 @@ READERS = {
 def test_what_wants_one_output_says_so(which):
     scheme = lg.ntk() if which in ("kernel", "finite width") else lg.mean_field()
     run = run_of("mse", net=PLAIN, param=scheme)
-    params = lg.init(PLAIN, scheme, width=6, inputs=(3, 2), key=0)
+    params = lg.networks.init(PLAIN, scheme, width=6, inputs=(3, 2), key=0)
     with pytest.raises(NoTheory, match="output at each of 3 positions"):
         READERS[which](run, params)
 
@@ -157,9 +165,9 @@ def test_what_wants_one_output_says_so(which):
 def test_kernels_want_one_output():
     with pytest.raises(InvalidInput, match="spatial axes"):
         lg.kernel(PLAIN, X)
-    params = lg.init(PLAIN, lg.ntk(), width=6, inputs=(3, 2), key=0)
+    params = lg.networks.init(PLAIN, lg.ntk(), width=6, inputs=(3, 2), key=0)
     with pytest.raises(InvalidInput, match="spatial axes"):
-        lg.empirical_ntk(PLAIN, params, np.float32(X), param=lg.ntk())
+        lg.networks.empirical_ntk(PLAIN, params, np.float32(X), param=lg.ntk())
 
 
 def test_the_curve_over_rates_is_of_the_mean_over_positions():

@@ -37,7 +37,11 @@ def test_batches_go_through_every_sample_and_depend_on_the_seed_alone():
 def test_batches_in_an_order_of_ones_own():
     batches = run(optimizer=lg.sgd(0.1, batch_size=2, order=[5, 0, 3, 3, 1]), steps=5).batches
     np.testing.assert_array_equal(batches, [[5, 0], [3, 3], [5, 0], [3, 3], [5, 0]])
-    for optimizer in (lg.adam, lg.rmsprop, partial(lg.langevin, temperature=0.1)):
+    for optimizer in (
+        lg.adam,
+        lg.optimizers.rmsprop,
+        partial(lg.optimizers.langevin, temperature=0.1),
+    ):
         found = run(optimizer=optimizer(0.1, batch_size=3, order=np.arange(6)[::-1]), steps=2)
         np.testing.assert_array_equal(found.batches, [[5, 4, 3], [2, 1, 0]])
 
@@ -59,21 +63,24 @@ def test_losses_against_their_definitions():
     rng = np.random.default_rng(1)
     f, y = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
     np.testing.assert_allclose(
-        lg.loss("mse").mean(f, y), 0.5 * ((f - y) ** 2).sum(1).mean(), rtol=1e-6
+        lg.losses.as_loss("mse").mean(f, y), 0.5 * ((f - y) ** 2).sum(1).mean(), rtol=1e-6
     )
-    np.testing.assert_allclose(lg.loss("mse").residual(f, y), y - f, rtol=1e-5)
+    np.testing.assert_allclose(lg.losses.as_loss("mse").residual(f, y), y - f, rtol=1e-5)
     signs = np.sign(y[:, 0])
     np.testing.assert_allclose(
-        lg.loss("logistic").residual(f[:, 0], signs),
+        lg.losses.as_loss("logistic").residual(f[:, 0], signs),
         signs / (1 + np.exp(signs * f[:, 0])),
         rtol=1e-5,
     )
     classes = np.array([0, 2, 1, 1, 0])
     p = np.exp(f) / np.exp(f).sum(1, keepdims=True)
     np.testing.assert_allclose(
-        lg.loss("cross_entropy").residual(f, classes), np.eye(3)[classes] - p, rtol=1e-5, atol=1e-7
+        lg.losses.as_loss("cross_entropy").residual(f, classes),
+        np.eye(3)[classes] - p,
+        rtol=1e-5,
+        atol=1e-7,
     )
-    assert lg.loss("softmax") is lg.loss("cross_entropy")
+    assert lg.losses.as_loss("softmax") is lg.losses.as_loss("cross_entropy")
 
 
 def test_equal_rows_are_found():

@@ -126,7 +126,8 @@ def test_a_folder_tells_models_and_options_by_what_they_do(tmp_path):
 
     def swept(make_model, apply, **options):
         return sweep(
-            make_model, task, lrs=[0.1], base=(4, 1), schemes=["mup"], folder=tmp_path, apply=apply,
+            make_model, task, lrs=[0.1], base=(4, 1), schemes=["mup"], checkpoint=tmp_path,
+            apply=apply,
             **options,
         )  # fmt: skip
 
@@ -166,7 +167,7 @@ def test_the_picture(found):
 
 
 def test_what_is_on_disk_is_not_trained_again(tmp_path, monkeypatch):
-    first = sweep(ResidualMLP, TASK, schemes=["mup"], folder=tmp_path, **GRID)
+    first = sweep(ResidualMLP, TASK, schemes=["mup"], checkpoint=tmp_path, **GRID)
     assert len(list(tmp_path.glob("*.npz"))) == 4
     next(tmp_path.glob("*.npz")).unlink()
     trained = []
@@ -177,17 +178,17 @@ def test_what_is_on_disk_is_not_trained_again(tmp_path, monkeypatch):
         return train(self, cell, report)
 
     monkeypatch.setattr(Protocol, "train", counted)
-    again = sweep(ResidualMLP, TASK, schemes=["mup"], folder=tmp_path, **GRID)
+    again = sweep(ResidualMLP, TASK, schemes=["mup"], checkpoint=tmp_path, **GRID)
     assert len(trained) == 1
     xarray.testing.assert_equal(first.data, again.data)
     # Another setting is another cell.
-    sweep(ResidualMLP, TASK, schemes=["mup"], folder=tmp_path, **{**GRID, "lrs": [2**-5]})
+    sweep(ResidualMLP, TASK, schemes=["mup"], checkpoint=tmp_path, **{**GRID, "lrs": [2**-5]})
     assert len(trained) == 5
 
 
 def test_parts_of_a_sweep_that_run_elsewhere_are_found_by_the_whole(tmp_path, monkeypatch):
     """As tasks of a job array that share a folder: cells are known by their own settings."""
-    options = {"schemes": ["mup"], "folder": tmp_path}
+    options = {"schemes": ["mup"], "checkpoint": tmp_path}
     for width in GRID["widths"]:
         sweep(ResidualMLP, TASK, **options, **{**GRID, "widths": [width]})
     monkeypatch.setattr(Protocol, "train", None)
@@ -206,7 +207,7 @@ def test_what_was_finished_before_an_interruption_is_kept(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Protocol, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        sweep(ResidualMLP, TASK, schemes=["mup"], folder=tmp_path, **GRID)
+        sweep(ResidualMLP, TASK, schemes=["mup"], checkpoint=tmp_path, **GRID)
     assert len(_cells(tmp_path)) == 2
 
 
@@ -229,7 +230,7 @@ def test_a_half_written_or_damaged_cell_is_no_cell(tmp_path):
 def _long_sweep(folder):
     sweep(
         ResidualMLP, digits_task(steps=60, batch_size=16), lrs=[2**-6, 2**-3], base=(8, 2),
-        widths=[8, 12, 16, 20], depths=[2, 3, 4], schemes=["mup"], folder=folder,
+        widths=[8, 12, 16, 20], depths=[2, 3, 4], schemes=["mup"], checkpoint=folder,
     )  # fmt: skip
 
 
@@ -283,7 +284,13 @@ def test_the_same_where_results_come_together(found, tmp_path):
     """Workers, which take long to start, serve all rounds, and none are started for nothing."""
     WholeRounds.started = 0
     register_parallel_backend("whole rounds", WholeRounds)
-    options = {"schemes": ["mup", "depth_mup"], "seeds": 2, "jobs": 2, "folder": tmp_path, **GRID}
+    options = {
+        "schemes": ["mup", "depth_mup"],
+        "seeds": 2,
+        "jobs": 2,
+        "checkpoint": tmp_path,
+        **GRID,
+    }
     with parallel_config(backend="whole rounds"):
         there = sweep(ResidualMLP, TASK, **options)
         assert WholeRounds.started == 1

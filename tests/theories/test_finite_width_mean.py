@@ -31,7 +31,7 @@ def lazy(f0, kernel, samples=4):
 
 
 def test_the_mean_is_the_limit_plus_the_shift_over_the_width():
-    found = lg.solve(run_of(), theory=Theory(width=50, sites=200, replicates=2))
+    found = lg.solve(run_of(), theory=Theory(width=50, particles=200, replicates=2))
     limit = lg.solve(run_of())
     np.testing.assert_allclose(found.f_test, limit.f_test + found.f_test_shift, rtol=1e-12)
     assert found.theory == "kernel, order 1/width"
@@ -39,10 +39,10 @@ def test_the_mean_is_the_limit_plus_the_shift_over_the_width():
     assert np.abs(found.f_train_shift[0]).max() == 0
     assert (found.f_train_error[1:] > 0).all()
     assert found.ntk_shift.shape == (6, 4, 4)
-    at_infinity = lg.solve(run_of(), theory=Theory(sites=200, replicates=2))
+    at_infinity = lg.solve(run_of(), theory=Theory(particles=200, replicates=2))
     np.testing.assert_allclose(at_infinity.f_train, limit.f_train)
     assert not at_infinity.f_train_shift.any()
-    whole = lg.solve(run_of(), theory=Theory(width=1, sites=200, replicates=2))
+    whole = lg.solve(run_of(), theory=Theory(width=1, particles=200, replicates=2))
     for name in ("f_train_shift", "f_train_error", "f_train_of_kernels", "ntk_shift"):
         np.testing.assert_allclose(getattr(whole, name), 50 * getattr(found, name), rtol=1e-12)
 
@@ -69,7 +69,7 @@ def test_part_of_fluctuating_kernels_is_half_a_second_derivative():
 @pytest.mark.slow
 def test_ensembles_with_control_variates():
     run = run_of(lg.mlp(1, "tanh", weight_std=1.2))
-    found, limit = lg.solve(run, theory=Theory(width=1, sites=2**13)), lg.solve(run)
+    found, limit = lg.solve(run, theory=Theory(width=1, particles=2**13)), lg.solve(run)
     kernel = np.concatenate([limit.ntk, limit.ntk_test])
     count, width = 3000, 128
     nets = lg.train(run, width=width, seeds=count, key=5, record=["ntk"])
@@ -102,9 +102,9 @@ def test_ensembles_with_control_variates():
 @pytest.mark.slow
 def test_float32_and_a_bias_of_the_read_out():
     net = lg.serial(lg.Dense(bias_std=0.4), lg.Activation("erf"), lg.Dense(bias_std=0.5))
-    double = lg.solve(run_of(net), theory=Theory(width=1, sites=512))
+    double = lg.solve(run_of(net), theory=Theory(width=1, particles=512))
     arrays = (np.float32(a) for a in (X[:4], Y[:4], X[4:], Y[4:]))
-    single = lg.solve(run_of(net, data=lg.Dataset(*arrays)), theory=Theory(width=1, sites=512))
+    single = lg.solve(run_of(net, data=lg.Dataset(*arrays)), theory=Theory(width=1, particles=512))
     assert single.f_train_shift.dtype == np.float32
     np.testing.assert_allclose(single.f_train_shift, double.f_train_shift, atol=2e-4)
 
@@ -125,7 +125,7 @@ def test_what_it_does_not_cover(change, words):
 
 
 def test_wrong_options_and_singular_kernels():
-    for option in ({"width": 0}, {"sites": 1}, {"replicates": 1}):
+    for option in ({"width": 0}, {"particles": 1}, {"replicates": 1}):
         with pytest.raises(InvalidInput, match=next(iter(option))):
             Theory(**option)
     twice = lg.Dataset(X[[0, 0, 1]], Y[:3])

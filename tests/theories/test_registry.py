@@ -20,7 +20,7 @@ def run(param=None, net=None, **changed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant(lg.Theory):
+class Constant(lg.theories.Theory):
     """Outputs that stand where they are told to, for runs in the standard parameterization."""
 
     name: ClassVar[str] = "constant"
@@ -51,7 +51,7 @@ def constant():
 
 def test_a_theory_from_outside_is_chosen_where_it_covers(constant):
     with pytest.raises(NoTheory, match="constants are for"):
-        lg.solve(run(lg.scaling(-1, 1), lg.mlp(3, "relu")))
+        lg.solve(run(lg.scaling.plane_scheme(-1, 1), lg.mlp(3, "relu")))
     POSED.clear()
     limit = lg.solve(run(), value=2.0)
     assert (limit.theory, limit.reason) == ("constant", "it was asked for")
@@ -85,7 +85,7 @@ def test_options_are_those_of_the_record(constant):
         lg.solve(run(lg.ntk()), kernel_tol=1e-3)
 
 
-class Plain(lg.Theory):
+class Plain(lg.theories.Theory):
     name = "plain"
     pose = Constant.pose
     solve = Constant.solve
@@ -108,7 +108,7 @@ class Nameless(Constant):
 
 
 @dataclass(frozen=True)
-class Unsolved(lg.Theory):
+class Unsolved(lg.theories.Theory):
     name = "unsolved"
 
     @classmethod
@@ -174,7 +174,7 @@ def test_lists_of_a_record_are_its_own():
 )
 def test_records_of_kernels_mean_the_same_in_limits_and_networks(theory, net):
     posed = run(lg.mean_field(), net)
-    for record in ("ntk", ["features", "gradients"], ()):
+    for record in ("ntk", ["feature_kernel", "gradient_kernel"], ()):
         limit = lg.solve(posed, theory=theory, record=record)
         networks = lg.train(posed, width=8, seeds=1, key=0, record=record)
         kernels = {"feature_kernel", "gradient_kernel", "ntk", "ntk_test"}
@@ -192,4 +192,6 @@ def test_the_kernel_between_test_and_training_samples():
     np.testing.assert_allclose(limit.ntk_test, limit.ntk[:, :1], rtol=1e-12)
     assert np.ptp(limit.ntk, axis=0).max() > 1e-2
     with pytest.raises(InvalidInput, match=r"record: .* does not follow the NTK"):
-        lg.solve(run(lg.mean_field(), optimizer=lg.rmsprop(0.1)), record="ntk", particles=64)
+        lg.solve(
+            run(lg.mean_field(), optimizer=lg.optimizers.rmsprop(0.1)), record="ntk", particles=64
+        )

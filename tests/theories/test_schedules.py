@@ -29,15 +29,17 @@ def test_networks():
     with jax.enable_x64(True):
         key = jax.random.fold_in(jax.random.key(3), 0)
         net = lg.mlp(1, "tanh")
-        theta = lg.init(net, lg.ntk(), width=16, inputs=4, key=key, dtype=np.float64)
-        gradient = jax.grad(lambda p: jnp.mean((lg.apply(net, p, X, param=lg.ntk()) - Y) ** 2) / 2)
+        theta = lg.networks.init(net, lg.ntk(), width=16, inputs=4, key=key, dtype=np.float64)
+        gradient = jax.grad(
+            lambda p: jnp.mean((lg.networks.apply(net, p, X, param=lg.ntk()) - Y) ** 2) / 2
+        )
         velocity = jax.tree.map(jnp.zeros_like, theta)
         for step, factor in enumerate(FACTORS):
             velocity = jax.tree.map(
                 lambda v, g, rate=0.8 * factor: 0.6 * v - rate * g, velocity, gradient(theta)
             )
             theta = jax.tree.map(jnp.add, theta, velocity)
-            f = lg.apply(net, theta, X, param=lg.ntk())
+            f = lg.networks.apply(net, theta, X, param=lg.ntk())
             np.testing.assert_allclose(nets.f_train[0, step + 1], f, atol=1e-10)
 
 
@@ -61,7 +63,10 @@ def test_kernel_limit(batch):
     ("optimizer", "solver"),
     [
         (lg.adam, lambda run: lg.train(run, width=8, seeds=1, key=0).f_train),
-        (lg.rmsprop, lambda run: lg.solve(run, method="particles", particles=256).f_train),
+        (
+            lg.optimizers.rmsprop,
+            lambda run: lg.solve(run, method="particles", particles=256).f_train,
+        ),
     ],
     ids=["networks", "mean field"],
 )

@@ -40,9 +40,9 @@ def convolutional(*layers):
 def test_a_layer_that_one_theory_does_not_know_leaves_the_choice_to_the_others():
     assert choose(convolutional())[0].name == "mean field, deep"
     with pytest.raises(NoTheory, match=r"field, deep: .* no rule for a maximum over .* \(MaxPool"):
-        choose(convolutional(lg.MaxPool((2,))))
+        choose(convolutional(lg.layers.MaxPool((2,))))
     with pytest.raises(NoRule, match="MaxPool"):
-        lg.solve(convolutional(lg.MaxPool((2,))), theory="mean field, deep")
+        lg.solve(convolutional(lg.layers.MaxPool((2,))), theory="mean field, deep")
 
 
 def test_result_says_which_theory_and_why():
@@ -65,13 +65,13 @@ def test_what_no_theory_covers_is_refused_by_all_of_them():
     [
         (3, lg.gd(0.1), "vanishing: outputs are zero at all times"),
         (2, lg.gd(0.1), "feature learning: .* preactivations of 2 vanish at initialisation"),
-        (3, lg.rmsprop(0.1), "feature learning"),
+        (3, lg.optimizers.rmsprop(0.1), "feature learning"),
     ],
 )
 def test_the_inverse_width_scaling_is_refused_by_its_class(layers, optimizer, says):
     """004, §4: trivial by gradient descent from three hidden layers on, not with RMSProp."""
     with pytest.raises(NoTheory, match=f"By its exponents the scaling is {says}"):
-        lg.solve(run(lg.scaling(-1, 1), lg.mlp(layers, "relu"), optimizer))
+        lg.solve(run(lg.scaling.plane_scheme(-1, 1), lg.mlp(layers, "relu"), optimizer))
 
 
 def test_insisting_on_a_theory_that_does_not_cover_the_run():

@@ -141,7 +141,7 @@ def test_a_parameterization_of_ones_own_is_a_scheme():
         (lambda: rule_table("mup", "lion", decay="coupled"), "no coupled weight decay"),
         (lambda: rule_table("mup", alpha="x"), "alpha: wanted a rational"),
         (
-            lambda: rule_table(lg.from_reference(width=8, scaling="mean field"), "sgd"),
+            lambda: rule_table(lg.scaling.from_reference(width=8, scaling="mean field"), "sgd"),
             "the base model is one",
         ),
     ],

@@ -70,13 +70,13 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "outputs": (1, 2), "over_space": (True,), "padding": ("SAME", "VALID", "CIRCULAR"),
     "param": (lg.standard(), lg.mup(), lg.mean_field(2.0), lg.ntk().with_rates({"input": 0.5}),
               lg.ntk().with_distribution("sign")),
-    "params": (lg.init(lg.mlp(1, "relu"), lg.ntk(), width=4, inputs=3, key=5),),
+    "params": (lg.networks.init(lg.mlp(1, "relu"), lg.ntk(), width=4, inputs=3, key=5),),
     "particles": (128, 512), "penalty": (0.3,), "per_unit": (3,), "points": (51,),
     "prior": (2 * GRAM,), "q1": (2.0,), "q12": (0.2,), "q2": (2.0,), "q_sigma": ("-3/4",),
     "quadratic": (False,), "queries": (lg.Dense(weight_std=2.0),), "rank": (2,),
     "rate": (0.3, (0, 1)), "rate_a": ("1/2",), "rate_v": ("1/2",), "rate_w": ("1/2",),
     "rates": ({"hidden": 0.2}, [0.05, 0.3], {"w": 2.0, "v": 1.0}), "read_in": (False,),
-    "read_out": (False,), "reason": ("other",), "record": ("features", "ntk"),
+    "read_out": (False,), "reason": ("other",), "record": ("feature_kernel", "ntk"),
     "record_at": ([1],), "record_pairs": (((0, 1),),), "reference": (lg.ntk(),),
     "repeats": (4,), "replicates": (3,),
     "results": (networks(),), "ridge": (0.3,), "run": (run(steps=3),),
@@ -138,9 +138,9 @@ IDLE = {
     "jacobian_moments.bias_std": "slopes of relu do not depend on the variance",
     "jacobian_moments.variance": "slopes of relu do not depend on the variance",
     "kernel.param": "kernels at initialisation are those of γf, where f vanishes",
-    "kernel_estimate.param": "kernels at initialisation are those of γf, where f vanishes",
-    "kernel_estimate.repeats": HEADS,
-    "kernel_function.param": "kernels at initialisation are those of γf, where f vanishes",
+    "averaged_kernel.param": "kernels at initialisation are those of γf, where f vanishes",
+    "averaged_kernel.repeats": HEADS,
+    "kernel_of_stds.param": "kernels at initialisation are those of γf, where f vanishes",
     "kernel_operator.param": "kernels at initialisation are those of γf, where f vanishes",
     "langevin.batch_size": "as large as the training set",
     "langevin.seed": "the draw of minibatches, without batch_size",
@@ -184,7 +184,7 @@ def users() -> dict[str, Callable[[Any], Any]]:
     moving = {"theories.MeanField": smooth_run(), "theories.KernelLimit": run()}
     moving["theories.DeepMeanField"] = smooth_run()
     found |= {name: lambda made, of=of: lg.solve(of, theory=made) for name, of in moving.items()}
-    found["kernel_function"] = lambda made: made({"0.weight_std": 1.3})
+    found["kernel_of_stds"] = lambda made: made({"0.weight_std": 1.3})
     for name in ("complete_p", "depth_mup", "mean_field", "mup", "ntk", "standard", "abc"):
         found[name] = lambda made: [
             made.table(lg.residual_mlp(2, bias_std=1.0), each, width=8, inputs=3)

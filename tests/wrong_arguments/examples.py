@@ -46,7 +46,7 @@ class Example:
 
 
 @cache
-def net() -> lg.Layer:
+def net() -> lg.layers.Layer:
     return lg.mlp(1, "relu")
 
 
@@ -71,7 +71,7 @@ def one_sample_run() -> lg.Run:
 
 @cache
 def smooth_weights() -> Any:
-    return lg.init(lg.mlp(1, "erf"), lg.mean_field(), width=4, inputs=3, key=0)
+    return lg.networks.init(lg.mlp(1, "erf"), lg.mean_field(), width=4, inputs=3, key=0)
 
 
 @cache
@@ -85,8 +85,8 @@ def networks() -> lg.Trajectory:
 
 
 @cache
-def finite() -> lg.FiniteNetwork:
-    return lg.finite_network(net(), lg.ntk(), width=4, inputs=3)
+def finite() -> lg.networks.FiniteNetwork:
+    return lg.networks.finite_network(net(), lg.ntk(), width=4, inputs=3)
 
 
 @cache
@@ -110,17 +110,17 @@ def first_weight(network: Any, start: Any, end: Any, x: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Known(lg.Theory):
+class Known(lg.theories.Theory):
     """A theory of the user's own that knows the answer."""
 
     name: ClassVar[str] = "known"
     limit: Any = None
 
     @classmethod
-    def pose(cls, run: lg.Run) -> lg.runs.Posed:
-        return lg.runs.Posed(run, "always", None)
+    def pose(cls, run: lg.Run) -> lg.theories.Posed:
+        return lg.theories.Posed(run, "always", None)
 
-    def solve(self, posed: lg.runs.Posed, *, throw: bool = True) -> lg.Trajectory:
+    def solve(self, posed: lg.theories.Posed, *, throw: bool = True) -> lg.Trajectory:
         return self.limit
 
 
@@ -129,10 +129,10 @@ def solved_by(theory: Any, throw: Any = True) -> lg.Trajectory:
     return lg.solve(run(), theory=theory, throw=throw)
 
 
-def solved_at_width(width=None, sites=4, replicates=2, key=0, memory_budget=1e9, progress=None):
+def solved_at_width(width=None, particles=4, replicates=2, key=0, memory_budget=1e9, progress=None):
     """Return the mean over networks of one width."""
     flow = lg.Run(lg.mlp(1, "erf"), lg.ntk(), data(), optimizer=lg.gradient_flow(1.0), times=[0.5])
-    options = {"width": width, "sites": sites, "replicates": replicates, "key": key}
+    options = {"width": width, "particles": particles, "replicates": replicates, "key": key}
     theory = lg.theories.FiniteWidth(**options, memory_budget=memory_budget, progress=progress)
     return lg.solve(flow, theory=theory)
 
@@ -161,57 +161,63 @@ def examples() -> dict[str, Example]:
     of_function = {"f": network_function, "params": own_weights(), "x1": small32}
     found = {
         "Activation": Example(lg.Activation, {"function": "tanh"}),
-        "AvgPool": Example(lg.AvgPool, {"window": (2, 2)}),
-        "Axes": Example(lg.Axes, {"order": "NHWC"}),
-        "BatchNorm": Example(lg.BatchNorm),
+        "AvgPool": Example(lg.layers.AvgPool, {"window": (2, 2)}),
+        "Axes": Example(lg.layers.Axes, {"order": "NHWC"}),
+        "BatchNorm": Example(lg.layers.BatchNorm),
         "Comparison": Example(lg.compare(limit(), networks()).plot),
         "Concatenate": Example(
-            lambda branch: lg.Concatenate(branch, lg.Dense()), {"branch": net()}
+            lambda branch: lg.layers.Concatenate(branch, lg.Dense()), {"branch": net()}
         ),
         "Conv": Example(lg.Conv, {"window": (2, 2)}),
-        "ConvTranspose": Example(lg.ConvTranspose, {"window": (2, 2)}),
+        "ConvTranspose": Example(lg.layers.ConvTranspose, {"window": (2, 2)}),
         "Dataset": Example(lg.Dataset, {"x_train": x, "y_train": y, "x_test": XT, "y_test": YT}),
         "Dense": Example(lg.Dense),
-        "Dropout": Example(lg.Dropout, {"rate": 0.5}),
+        "Dropout": Example(lg.layers.Dropout, {"rate": 0.5}),
         "FiniteNetwork": Example(finite().apply, {"params": weights(), "x": small32}),
         "FiniteNetwork.init": Example(finite().init, {"key": 0}),
         "Flatten": Example(lg.Flatten),
         "GlobalAvgPool": Example(lg.GlobalAvgPool),
-        "GlobalSumPool": Example(lg.GlobalSumPool),
-        "Graph": Example(lg.Graph, {"nodes": {"h": (lg.Dense(), "x"), "f": (lg.Dense(), "h")}}),
-        "Layer": Example(lg.Layer),
-        "LayerNorm": Example(lg.LayerNorm),
-        "LocallyConnected": Example(lg.LocallyConnected, {"window": (2, 2)}),
-        "Loss": Example(lg.loss("mse").residual, {"f": y, "y": y}),
-        "Loss.mean": Example(lg.loss("mse").mean, {"f": y, "y": y}),
-        "MaxPool": Example(lg.MaxPool, {"window": (2, 2)}),
-        "MeasuredExponents": Example(
-            lg.measure_exponents(run(), [2, 4, 8], seeds=2, key=0, progress=False).plot
+        "GlobalSumPool": Example(lg.layers.GlobalSumPool),
+        "Graph": Example(
+            lg.layers.Graph, {"nodes": {"h": (lg.Dense(), "x"), "f": (lg.Dense(), "h")}}
         ),
-        "MultiHeadAttention": Example(lg.MultiHeadAttention),
+        "Layer": Example(lg.layers.Layer),
+        "LayerNorm": Example(lg.LayerNorm),
+        "LocallyConnected": Example(lg.layers.LocallyConnected, {"window": (2, 2)}),
+        "Loss": Example(lg.losses.as_loss("mse").residual, {"f": y, "y": y}),
+        "Loss.mean": Example(lg.losses.as_loss("mse").mean, {"f": y, "y": y}),
+        "MaxPool": Example(lg.layers.MaxPool, {"window": (2, 2)}),
+        "MeasuredExponents": Example(
+            lg.scaling.measure_exponents(run(), [2, 4, 8], seeds=2, key=0, progress=False).plot
+        ),
+        "MultiHeadAttention": Example(lg.layers.MultiHeadAttention),
         "QKVAttention": Example(lg.QKVAttention),
-        "Product": Example(lambda branch: lg.Product(branch, lg.Dense()), {"branch": net()}),
+        "Product": Example(lambda branch: lg.layers.Product(branch, lg.Dense()), {"branch": net()}),
         "Parameterization": Example(lg.ntk().table, {"net": net(), "width": 8, "inputs": 3}),
         "Parameterization.shift": Example(lg.ntk().shift, {"theta": {"hidden": "1/2"}}),
         "Parameterization.with_distribution": Example(
             lg.ntk().with_distribution, {"distribution": "uniform"}
         ),
         "Parameterization.with_rates": Example(lg.ntk().with_rates, {"rates": {"input": 0.5}}),
-        "from_reference": Example(lg.from_reference, {"width": 8, "scaling": "mean field"}),
-        "catapult": Example(lg.catapult, {"run": one_sample_run(), "width": 4}),
-        "catapult.start": Example(lg.catapult, {"run": one_sample_run(), "start": (0.5, 1.0)}),
+        "from_reference": Example(lg.scaling.from_reference, {"width": 8, "scaling": "mean field"}),
+        "catapult": Example(lg.training.catapult, {"run": one_sample_run(), "width": 4}),
+        "catapult.start": Example(
+            lg.training.catapult, {"run": one_sample_run(), "start": (0.5, 1.0)}
+        ),
         "catapult.params": Example(
-            lg.catapult,
+            lg.training.catapult,
             {
                 "run": one_sample_run(),
-                "params": lg.init(lg.mlp(1, "linear"), lg.ntk(), width=4, inputs=3, key=0),
+                "params": lg.networks.init(lg.mlp(1, "linear"), lg.ntk(), width=4, inputs=3, key=0),
             },
         ),
         "catapult_diagram": Example(
-            lg.catapult_diagram,
+            lg.training.catapult_diagram,
             {"run": run(), "widths": [4], "rates": [0.5], "seeds": 1, "level": 0.99},
         ),
-        "classify": Example(lg.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}),
+        "classify": Example(
+            lg.scaling.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}
+        ),
         "RMSNorm": Example(lg.RMSNorm),
         "Residual": Example(lg.Residual, {"branch": lg.Dense()}),
         "Run": Example(
@@ -228,9 +234,9 @@ def examples() -> dict[str, Example]:
                 "times": [0.5, 1.0],
             },
         ),
-        "SelfAttention": Example(lg.SelfAttention),
-        "SumPool": Example(lg.SumPool, {"window": (2, 2)}),
-        "Upsample": Example(lg.Upsample, {"factor": (2, 2)}),
+        "SelfAttention": Example(lg.layers.SelfAttention),
+        "SumPool": Example(lg.layers.SumPool, {"window": (2, 2)}),
+        "Upsample": Example(lg.layers.Upsample, {"factor": (2, 2)}),
         "Theory": Example(solved_by, {"theory": Known(limit=limit())}),
         "theories.register": Example(registered, {"theory": Known}),
         "theories.KernelLimit": Example(lg.theories.KernelLimit),
@@ -252,179 +258,202 @@ def examples() -> dict[str, Example]:
         "Trajectory.save": Example(limit().save, {"path": FOLDER / "limit.nc"}),
         "Trajectory.load": Example(lg.Trajectory.load, {"path": limit().save(FOLDER / "saved.nc")}),
         "abc": Example(lg.abc, {"a": (0, "1/2", "1/2"), "b": 0, "c": 0}),
-        "activation": Example(lg.activation, {"spec": "tanh"}),
+        "as_activation": Example(lg.expectations.as_activation, {"spec": "tanh"}),
         "adam": Example(lg.adam, {"lr": 0.1}),
-        "apply": Example(lg.apply, {"net": net(), "params": weights(), "x": small32}),
+        "apply": Example(lg.networks.apply, {"net": net(), "params": weights(), "x": small32}),
         "cite": Example(lambda results: lg.cite(results), {"results": limit()}),
         "compare": Example(lg.compare, {"limit": limit(), "nets": networks()}),
         "complete_p": Example(lg.complete_p),
         "critical_initialization": Example(
-            lg.critical_initialization, {"activation": "relu", "depth": 3, "widths": 10}
+            lg.criticality.critical_initialization, {"activation": "relu", "depth": 3, "widths": 10}
         ),
-        "edge_of_chaos": Example(lg.edge_of_chaos, {"activation": "relu", "variances": [1.0]}),
-        "fixed_points": Example(lg.fixed_points, {"activation": "relu", "weight_std": 1.0}),
+        "edge_of_chaos": Example(
+            lg.criticality.edge_of_chaos, {"activation": "relu", "variances": [1.0]}
+        ),
+        "variance_fixed_points": Example(
+            lg.criticality.variance_fixed_points, {"activation": "relu", "weight_std": 1.0}
+        ),
         "jacobian_moments": Example(
-            lg.jacobian_moments, {"activation": "relu", "weight_std": 1.4, "layers": 2}
+            lg.criticality.jacobian_moments, {"activation": "relu", "weight_std": 1.4, "layers": 2}
         ),
         "phase_diagram": Example(
-            lg.phase_diagram,
+            lg.criticality.phase_diagram,
             {
                 "activation": "relu",
                 "weight_std": [0.5],
                 "bias_std": [0.1],
                 "width": 4,
                 "depth": 2,
-                "networks": 2,
+                "draws": 2,
                 "key": 0,
             },
         ),
         "predict_training": Example(
-            lg.predict_training, {"run": smooth_run(), "params": smooth_weights()}
+            lg.training.predict_training, {"run": smooth_run(), "params": smooth_weights()}
         ),
-        "propagate": Example(lg.propagate, {"net": net(), "x": X}),
+        "propagate": Example(lg.criticality.propagate, {"net": net(), "x": X}),
         "convergence_bound": Example(
-            lg.convergence_bound, {"run": run(loss="mse"), "params": weights()}
+            lg.training.convergence_bound, {"run": run(loss="mse"), "params": weights()}
         ),
         "covariance_sde": Example(
-            lg.covariance_sde,
+            lg.finite_width.covariance_sde,
             {"covariance": GRAM, "slopes": (0, -1), "time": 0.1, "draws": 2, "steps": 2, "key": 0},
             kept=("activation",),
         ),
-        "critical_learning_rate": Example(lg.critical_learning_rate, {"ntk": GRAM}),
-        "deep_linear": Example(
-            lg.deep_linear, {"kernel": GRAM, "y": y, "hidden_layers": 1, "steps": 2}
+        "critical_learning_rate": Example(lg.regression.critical_learning_rate, {"ntk": GRAM}),
+        "solve_deep_linear": Example(
+            lg.theories.solve_deep_linear, {"kernel": GRAM, "y": y, "hidden_layers": 1, "steps": 2}
         ),
         "depth_mup": Example(lg.depth_mup),
         "empirical_ntk": Example(
-            lg.empirical_ntk, {"net": net(), "params": weights(), "x1": small32}
+            lg.networks.empirical_ntk, {"net": net(), "params": weights(), "x1": small32}
         ),
         "finite_network": Example(
-            lg.finite_network, {"net": net(), "param": lg.ntk(), "width": 4, "inputs": 3}
+            lg.networks.finite_network, {"net": net(), "param": lg.ntk(), "width": 4, "inputs": 3}
         ),
         "fit_cross_validation": Example(
-            lg.fit_cross_validation, {**fit, "noise": 0.1, "max_steps": 2, "throw": False}
+            lg.regression.fit_cross_validation,
+            {**fit, "noise": 0.1, "max_steps": 2, "throw": False},
         ),
-        "fit_likelihood": Example(lg.fit_likelihood, {**fit, "max_steps": 2, "throw": False}),
-        "flow_posterior": Example(lg.flow_posterior, {**fit, "time": 1.0}),
+        "fit_likelihood": Example(
+            lg.regression.fit_likelihood, {**fit, "max_steps": 2, "throw": False}
+        ),
+        "flow_posterior": Example(lg.regression.flow_posterior, {**fit, "time": 1.0}),
         "FlowPosterior.predict": Example(
-            lg.flow_posterior(**fit, time=1.0).predict, {"x_test": XT}
+            lg.regression.flow_posterior(**fit, time=1.0).predict, {"x_test": XT}
         ),
         "flow_posterior_from_kernel": Example(
-            lg.flow_posterior_from_kernel, {"ntk": GRAM, "y": y, "time": 1.0}
+            lg.regression.flow_posterior_from_kernel, {"ntk": GRAM, "y": y, "time": 1.0}
         ),
-        "gamma_regimes": Example(
-            lg.gamma_regimes,
+        "feature_movement": Example(
+            lg.training.feature_movement,
             {"run": run(), "gammas": [0.5, 1.0], "widths": [2, 4], "seeds": 2, "key": 0},
         ),
         "gaussian_moments": Example(
-            lg.gaussian_moments, {"activation": "relu", "q1": 1.0, "q12": 0.5, "q2": 1.0}
+            lg.expectations.gaussian_moments,
+            {"activation": "relu", "q1": 1.0, "q12": 0.5, "q2": 1.0},
         ),
         "gd": Example(lg.gd, {"lr": 0.1}),
         "gradient_flow": Example(lg.gradient_flow),
         "homogeneous_jacobian": Example(
-            lg.homogeneous_jacobian, {"net": lg.mlp(1, "linear"), "width": 10, "inputs": 3}
+            lg.finite_width.homogeneous_jacobian,
+            {"net": lg.mlp(1, "linear"), "width": 10, "inputs": 3},
         ),
         "homogeneous_limits": Example(
-            lg.homogeneous_limits, {"activation": "relu", "depth_over_width": 0.1}
+            lg.finite_width.homogeneous_limits, {"activation": "relu", "depth_over_width": 0.1}
         ),
         "homogeneous_moments": Example(
-            lg.homogeneous_moments, {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10}
+            lg.finite_width.homogeneous_moments,
+            {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10},
         ),
-        "infinite_depth_one_step": Example(lg.infinite_depth_one_step, {"y": 1.0}),
+        "infinite_depth_one_step": Example(lg.theories.infinite_depth_one_step, {"y": 1.0}),
         "init": Example(
-            lg.init, {"net": net(), "param": lg.ntk(), "width": 4, "inputs": 3, "key": 0}
+            lg.networks.init, {"net": net(), "param": lg.ntk(), "width": 4, "inputs": 3, "key": 0}
         ),
         "kernel": Example(lg.kernel, kernels),
-        "kernel_after_one_step": Example(lg.kernel_after_one_step, {"y": 1.0}),
-        "kernel_estimate": Example(lg.kernel_estimate, kernels),
-        "kernel_function": Example(lg.kernel_function, kernels),
-        "kernel_operator": Example(lg.kernel_operator, kernels),
-        "langevin": Example(lg.langevin, {"lr": 0.1, "temperature": 0.1}),
+        "kernel_after_one_step": Example(lg.theories.kernel_after_one_step, {"y": 1.0}),
+        "averaged_kernel": Example(lg.kernels.averaged_kernel, kernels),
+        "kernel_of_stds": Example(lg.kernels.kernel_of_stds, kernels),
+        "kernel_operator": Example(lg.regression.large.kernel_operator, kernels),
+        "langevin": Example(lg.optimizers.langevin, {"lr": 0.1, "temperature": 0.1}),
         "layer_learning_rates": Example(
-            lg.layer_learning_rates, {"net": net(), "x": X, "width": 10}
+            lg.finite_width.layer_learning_rates, {"net": net(), "x": X, "width": 10}
         ),
         "learning_curve": Example(
-            lg.learning_curve, {**fit, "sizes": [1], "ridge": 0.1, "measure": 2, "key": 0}
+            lg.regression.learning_curve,
+            {**fit, "sizes": [1], "ridge": 0.1, "measure": 2, "key": 0},
         ),
         "learning_rate_curve": Example(
             lg.learning_rate_curve, {"run": run(), "rates": [0.1, 0.2], "width": 4, "seeds": 2}
         ),
-        "linear_output": Example(
-            lg.linear_output, {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10}
+        "linear_network_output": Example(
+            lg.finite_width.linear_network_output,
+            {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10},
         ),
         "linearize": Example(
-            lambda f, params, at, x: lg.linearize(f, params)(at, x),
+            lambda f, params, at, x: lg.networks.linearize(f, params)(at, x),
             {"f": network_function, "params": own_weights(), "at": own_weights(), "x": small32},
         ),
-        "log_likelihood": Example(lg.log_likelihood, {**fit, "noise": 0.1}),
-        "loss": Example(lg.loss, {"spec": "mse"}),
-        "low_rank_posterior": Example(lg.low_rank_posterior, {**fit, "noise": 0.1, "landmarks": 2}),
+        "log_likelihood": Example(lg.regression.log_likelihood, {**fit, "noise": 0.1}),
+        "as_loss": Example(lg.losses.as_loss, {"spec": "mse"}),
+        "low_rank_posterior": Example(
+            lg.regression.large.low_rank_posterior, {**fit, "noise": 0.1, "landmarks": 2}
+        ),
         "LowRankPosterior.predict": Example(
-            lg.low_rank_posterior(**fit, noise=0.1, landmarks=2).predict, {"x_test": XT}
+            lg.regression.large.low_rank_posterior(**fit, noise=0.1, landmarks=2).predict,
+            {"x_test": XT},
         ),
         "mean_field": Example(lg.mean_field),
         "measure_exponents": Example(
-            lg.measure_exponents, {"run": run(), "widths": [2, 4, 8], "seeds": 2, "key": 0}
+            lg.scaling.measure_exponents, {"run": run(), "widths": [2, 4, 8], "seeds": 2, "key": 0}
         ),
         "mlp": Example(lg.mlp, {"hidden_layers": 1}),
         "monte_carlo_kernel": Example(
-            lg.monte_carlo_kernel, {**kernels, "width": 4, "draws": 2, "key": 0}
+            lg.networks.monte_carlo_kernel, {**kernels, "width": 4, "draws": 2, "key": 0}
         ),
         "mup": Example(lg.mup),
-        "nngp": Example(lg.nngp, kernels),
+        "nngp_kernel": Example(lg.nngp_kernel, kernels),
         "ntk": Example(lg.ntk),
         "ntk_kernel": Example(lg.ntk_kernel, kernels),
-        "observe": Example(
-            lg.observe,
+        "train_and_measure": Example(
+            lg.networks.train_and_measure,
             {"run": run(), "width": 4, "seeds": 2, "key": 0, "measure": first_weight},
         ),
-        "optimal_learning_rate": Example(lg.optimal_learning_rate, {"ntk": GRAM}),
-        "output_kernel": Example(lg.output_kernel, of_function),
+        "optimal_learning_rate": Example(lg.regression.optimal_learning_rate, {"ntk": GRAM}),
+        "nngp_of_function": Example(lg.networks.nngp_of_function, of_function),
         "posterior": Example(lg.posterior, {**fit, "noise": 0.1}),
         "Posterior.predict": Example(lg.posterior(**fit, noise=0.1).predict, {"x_test": XT}),
         "posterior_from_kernel": Example(
-            lg.posterior_from_kernel, {"kernel": GRAM, "y": y, "noise": 0.1}
+            lg.regression.posterior_from_kernel, {"kernel": GRAM, "y": y, "noise": 0.1}
         ),
         "load": Example(lg.load, {"path": limit().save(FOLDER / "again.nc")}),
         "save": Example(
             lambda path, limit: lg.save(path, limit=limit),
             {"path": FOLDER / "several.nc", "limit": limit()},
         ),
-        "regime": Example(lg.regime, {"run": run(), "width": 4, "seeds": 4, "key": 0}),
+        "lazy_or_rich": Example(
+            lg.training.lazy_or_rich, {"run": run(), "width": 4, "seeds": 4, "key": 0}
+        ),
         "repeat": Example(lg.repeat, {"layer": lg.Dense(), "times": 2}),
         "residual_mlp": Example(lg.residual_mlp, {"blocks": 2}),
         "response_functions": Example(
-            lg.response_functions,
+            lg.theories.response_functions,
             {"run": smooth_run(), "particles": 64, "replicates": 2},
         ),
         "ridge_test_error": Example(
-            lg.ridge_test_error, {"features_per_sample": 0.5, "penalty": 0.1}
+            lg.regression.ridge_test_error, {"features_per_sample": 0.5, "penalty": 0.1}
         ),
-        "rmsprop": Example(lg.rmsprop, {"lr": 0.1}),
+        "rmsprop": Example(lg.optimizers.rmsprop, {"lr": 0.1}),
         "sample_kernels": Example(
-            lg.sample_kernels, {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0}
+            lg.finite_width.sample_kernels,
+            {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0},
         ),
         "sample_tangent_kernels": Example(
-            lg.sample_tangent_kernels, {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0}
+            lg.finite_width.sample_tangent_kernels,
+            {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0},
         ),
-        "scaling": Example(lg.scaling, {"q_sigma": "-1/2", "rate_a": 0}),
-        "scaling_class": Example(lg.scaling_class, {"q_sigma": "-1/2", "rate_a": 0}),
-        "scaling_map": Example(lg.scaling_map, {"per_unit": 4}),
+        "plane_scheme": Example(lg.scaling.plane_scheme, {"q_sigma": "-1/2", "rate_a": 0}),
+        "plane_class": Example(lg.scaling.plane_class, {"q_sigma": "-1/2", "rate_a": 0}),
+        "plane_map": Example(lg.scaling.plane_map, {"per_unit": 4}),
         "serial": Example(lambda layer: lg.serial(lg.Dense(), layer), {"layer": lg.Dense()}),
         "sgd": Example(lg.sgd, {"lr": 0.1, "batch_size": 1}),
         "solve": Example(lg.solve, {"run": run()}),
         "solve.mean_field": Example(lg.solve, {"run": run(lg.mean_field())}),
         "solve.finite_width": Example(
             solved_at_width,
-            {"width": 4, "sites": 4, "replicates": 2, "key": 0, "memory_budget": 1e9},
+            {"width": 4, "particles": 4, "replicates": 2, "key": 0, "memory_budget": 1e9},
         ),
-        "solve_kernel": Example(lg.solve_kernel, {"matrix": GRAM, "y": y, "noise": 0.1, "rank": 1}),
+        "solve_kernel": Example(
+            lg.regression.large.solve_kernel, {"matrix": GRAM, "y": y, "noise": 0.1, "rank": 1}
+        ),
         "standard": Example(lg.standard),
-        "stored_kernel": Example(lg.stored_kernel, {"path": FOLDER / "kernel.zarr", **kernels}),
-        "tangent_kernel": Example(lg.tangent_kernel, of_function),
-        "tangent_operator": Example(lg.tangent_operator, of_function),
+        "stored_kernel": Example(
+            lg.regression.large.stored_kernel, {"path": FOLDER / "kernel.zarr", **kernels}
+        ),
+        "ntk_of_function": Example(lg.networks.ntk_of_function, of_function),
+        "ntk_operator_of_function": Example(lg.networks.ntk_operator_of_function, of_function),
         "taylor_expand": Example(
-            lambda f, params, degree, at, x: lg.taylor_expand(f, params, degree)(at, x),
+            lambda f, params, degree, at, x: lg.networks.taylor_expand(f, params, degree)(at, x),
             {
                 "f": network_function,
                 "params": own_weights(),
@@ -433,23 +462,25 @@ def examples() -> dict[str, Example]:
                 "x": small32,
             },
         ),
-        "time_scales": Example(lg.time_scales, {"ntk": GRAM}),
+        "relaxation_times": Example(lg.regression.relaxation_times, {"ntk": GRAM}),
         "token_inputs": Example(lg.token_inputs, {"tokens": [[0, 1], [1, 2]], "vocabulary": 3}),
         "train": Example(lg.train, {"run": run(), "width": 4, "seeds": 2, "key": 0}),
         "whitened_linear_flow": Example(
-            lg.whitened_linear_flow, {"times": np.array([0.5, 1.0]), "y": 1.0}
+            lg.theories.whitened_linear_flow, {"times": np.array([0.5, 1.0]), "y": 1.0}
         ),
-        "width_corrections": Example(lg.width_corrections, {"net": net(), "x": X, "width": 10}),
+        "width_corrections": Example(
+            lg.finite_width.width_corrections, {"net": net(), "x": X, "width": 10}
+        ),
         "width_corrections_in_training": Example(
-            lg.width_corrections_in_training,
+            lg.training.width_corrections_in_training,
             {"run": smooth_run(), "width": 4, "replicates": 2, "max_replicates": 2},
         ),
         "width_fluctuations": Example(
-            lg.width_fluctuations,
-            {"net": net(), "x": X, "width": 10, "samples": 4, "key": 0},
+            lg.finite_width.width_fluctuations,
+            {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0},
         ),
-        "width_posterior": Example(
-            lg.width_posterior,
+        "corrected_posterior": Example(
+            lg.finite_width.corrected_posterior,
             {
                 "net": net(),
                 "x_train": X,
@@ -457,7 +488,7 @@ def examples() -> dict[str, Example]:
                 "x_test": XT,
                 "width": 10,
                 "noise": 0.1,
-                "samples": 4,
+                "draws": 4,
                 "key": 0,
             },
         ),
@@ -465,7 +496,7 @@ def examples() -> dict[str, Example]:
     }
     for name in ("NNGP", "NTK", "KernelFlow"):
         for task, labels in (("Regressor", Y), ("Classifier", np.array([0, 1]))):
-            kind = getattr(lg, name + task)
+            kind = getattr(lg.regression, name + task)
 
             def fitted(net=None, X=X, y=labels, X_test=XT, estimator=kind, **options):
                 return estimator(net, **options).fit(X, y).predict(X_test)

@@ -135,8 +135,8 @@ def examples() -> dict[str, Example]:
             in_torch.check_scheduler,
             {"scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer(), lambda t: 1.0)},
         ),
-        "torch.tangent_kernel": Example(
-            in_torch.tangent_kernel, {"model": nn.Linear(3, 2), "x1": X, "x2": X[:1]}
+        "torch.ntk_of_module": Example(
+            in_torch.ntk_of_module, {"model": nn.Linear(3, 2), "x1": X, "x2": X[:1]}
         ),
         "torch.TorchPlan.build": Example(plan().build, {"seed": 0}),
         "torch.TorchPlan.repaired": Example(plan().repaired),

@@ -23,7 +23,7 @@ class SelfAttention(Layer):
     s = σ_q σ_k.
 
     Scaling 1/√d, under which the logits of independent queries and keys stay random, is
-    :class:`largen.MultiHeadAttention`.
+    :class:`largen.layers.MultiHeadAttention`.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class SelfAttention(Layer):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.serial(lg.LayerNorm(), lg.SelfAttention(logit_scale=2.0), lg.Dense())
+    >>> lg.serial(lg.LayerNorm(), lg.layers.SelfAttention(logit_scale=2.0), lg.Dense())
     serial(LayerNorm(), SelfAttention(logit_scale=2.0), Dense())
     """
 

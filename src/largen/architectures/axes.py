@@ -33,8 +33,8 @@ class Axes(Layer):
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> net = lg.serial(lg.Axes("CHW"), lg.Conv((3, 3)), lg.Flatten(), lg.Dense())
-    >>> lg.nngp(net, np.ones((2, 3, 8, 8))).shape
+    >>> net = lg.serial(lg.layers.Axes("CHW"), lg.Conv((3, 3)), lg.Flatten(), lg.Dense())
+    >>> lg.nngp_kernel(net, np.ones((2, 3, 8, 8))).shape
     (2, 2)
     """
 

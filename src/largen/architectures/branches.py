@@ -44,7 +44,7 @@ class Concatenate(Branches):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.Concatenate(lg.Activation("relu"), lg.Activation("tanh"))
+    >>> lg.layers.Concatenate(lg.Activation("relu"), lg.Activation("tanh"))
     Concatenate(Activation('relu'), Activation('tanh'))
     """
 
@@ -81,7 +81,7 @@ class Product(Branches):
     --------
     >>> import largen as lg
     >>> gate = lg.serial(lg.Dense(), lg.Activation("sigmoid"))
-    >>> lg.Product(lg.Dense(), gate)
+    >>> lg.layers.Product(lg.Dense(), gate)
     Product(Dense(), serial(Dense(), Activation('sigmoid')))
     """
 

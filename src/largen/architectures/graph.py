@@ -74,7 +74,7 @@ class Graph(Container):
     A recurrent network of two steps, whose weight ``W`` is used in each of them:
 
     >>> import largen as lg, numpy as np
-    >>> net = lg.Graph({
+    >>> net = lg.layers.Graph({
     ...     "u": (lg.Dense(), "x"),
     ...     "h1": (lg.Activation("tanh"), "u"),
     ...     "W": (lg.Dense(bias_std=0.1), "h1"),
@@ -85,7 +85,7 @@ class Graph(Container):
     ...     "h3": (lg.Activation("tanh"), "s2"),
     ...     "f": (lg.Dense(), "h3"),
     ... })
-    >>> lg.nngp(net, np.eye(2)).round(4)
+    >>> lg.nngp_kernel(net, np.eye(2)).round(4)
     array([[0.3671, 0.0057],
            [0.0057, 0.3671]])
     """

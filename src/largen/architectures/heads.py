@@ -49,7 +49,7 @@ class MultiHeadAttention(QueriesKeysValues):
     draws
         The number of heads that are drawn for a kernel, half of them mirror images of the others.
         The statistical error of the kernel falls as the inverse square root of this number;
-        :func:`largen.kernel_estimate` returns it. Finite networks do not depend on it.
+        :func:`largen.kernels.averaged_kernel` returns it. Finite networks do not depend on it.
     seed
         The seed of these draws.
     mechanism
@@ -71,7 +71,9 @@ class MultiHeadAttention(QueriesKeysValues):
     Examples
     --------
     >>> import largen as lg
-    >>> heads = lg.MultiHeadAttention(queries=lg.Dense(weight_std=2.0), key_size=4, causal=True)
+    >>> heads = lg.layers.MultiHeadAttention(
+    ...     queries=lg.Dense(weight_std=2.0), key_size=4, causal=True
+    ... )
     >>> lg.Residual(lg.serial(heads, lg.Dense())).branch.layers[0]
     MultiHeadAttention(Dense(weight_std=2.0), Dense(), Dense(), key_size=4, causal=True)
     """

@@ -23,7 +23,7 @@ from largen.architectures.traits import (
     parts_of,
 )
 from largen.errors import InvalidInput
-from largen.expectations import ActivationFunction, activation
+from largen.expectations import ActivationFunction, as_activation
 from largen.programs.builder import Builder
 from largen.programs.operations import BRANCH, Sum
 from largen.programs.signals import Signal, difference
@@ -56,7 +56,7 @@ class Dense(Affine):
     >>> lg.Dense(weight_std=1.5)
     Dense(weight_std=1.5)
     >>> net = lg.serial(lg.Dense(width_ratio=1 / 2), lg.Activation("tanh"), lg.Dense())
-    >>> lg.finite_network(net, lg.ntk(), width=64, inputs=3).init(0)[0]["weight"].shape
+    >>> lg.networks.finite_network(net, lg.ntk(), width=64, inputs=3).init(0)[0]["weight"].shape
     (3, 32)
     """
 
@@ -85,7 +85,7 @@ class Activation(Elementwise):
     function: ActivationFunction
 
     def __init__(self, function: str | Callable[[Any], Any] | ActivationFunction):
-        object.__setattr__(self, "function", activation(function))
+        object.__setattr__(self, "function", as_activation(function))
 
     def __call__(self, x: Any) -> Any:
         """Return φ(x)."""

@@ -70,8 +70,8 @@ class BatchNorm(Layer):
     """Batch normalisation with the statistics of the batch it is given, without gain and offset.
 
     It is implemented for finite networks. It couples samples to each other, so that no kernel is a
-    function of two samples alone; :func:`largen.monte_carlo_kernel` estimates the kernel of a whole
-    batch.
+    function of two samples alone; :func:`largen.networks.monte_carlo_kernel` estimates the kernel
+    of a whole batch.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class BatchNorm(Layer):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.BatchNorm()
+    >>> lg.layers.BatchNorm()
     BatchNorm()
     """
 
@@ -112,7 +112,7 @@ class Dropout(Layer):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.Dropout(0.1)
+    >>> lg.layers.Dropout(0.1)
     Dropout(rate=0.1)
     """
 

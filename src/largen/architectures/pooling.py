@@ -65,7 +65,7 @@ class AvgPool(Pool):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.AvgPool((2, 2))
+    >>> lg.layers.AvgPool((2, 2))
     AvgPool((2, 2))
     """
 
@@ -83,7 +83,7 @@ class SumPool(Pool):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.SumPool((2, 2), strides=1)
+    >>> lg.layers.SumPool((2, 2), strides=1)
     SumPool((2, 2), strides=(1, 1))
     """
 
@@ -104,7 +104,7 @@ class MaxPool(Pool):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.MaxPool((2, 2))
+    >>> lg.layers.MaxPool((2, 2))
     MaxPool((2, 2))
     """
 
@@ -154,7 +154,7 @@ class GlobalSumPool(_GlobalPool):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.GlobalSumPool()
+    >>> lg.layers.GlobalSumPool()
     GlobalSumPool()
     """
 

@@ -29,7 +29,7 @@ class QKVAttention(QueriesKeysValues):
     limits of multi-head transformer dynamics*, arXiv 2405.15712, the limit of infinite key size).
 
     Logits with the scaling 1/√d, which stay random, are those of
-    :class:`largen.MultiHeadAttention`.
+    :class:`largen.layers.MultiHeadAttention`.
 
     Parameters
     ----------

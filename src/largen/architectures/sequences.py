@@ -53,8 +53,8 @@ def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
     >>> x = lg.token_inputs([[0, 2, 0]], vocabulary=3)
     >>> x.shape
     (1, 3, 3)
-    >>> net = lg.serial(lg.Dense(weight_std=1.5), lg.GlobalSumPool(), lg.Dense())
-    >>> bool(np.allclose(lg.nngp(net, x), 1.5**2 * (2**2 + 1)))  # twice 0 and once 2
+    >>> net = lg.serial(lg.Dense(weight_std=1.5), lg.layers.GlobalSumPool(), lg.Dense())
+    >>> bool(np.allclose(lg.nngp_kernel(net, x), 1.5**2 * (2**2 + 1)))  # twice 0 and once 2
     True
     """
     size = integer("vocabulary", vocabulary, at_least=1)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from largen.arrays import is_traced
 from largen.errors import InvalidInput, NoRule, instance_of
-from largen.expectations import ActivationFunction, activation
+from largen.expectations import ActivationFunction, as_activation
 from largen.programs.builder import Builder
 from largen.programs.operations import Affine as AffineMap
 from largen.programs.operations import Function
@@ -72,7 +72,7 @@ class Layer(metaclass=_Named):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.Dense(bias_std=0.1), lg.Flatten().homogeneous, lg.BatchNorm().couples_samples
+    >>> lg.Dense(bias_std=0.1), lg.Flatten().homogeneous, lg.layers.BatchNorm().couples_samples
     (Dense(bias_std=0.1), True, True)
     """
 
@@ -172,7 +172,8 @@ class Affine(Layer):
                 raise InvalidInput(
                     f"{name}: wanted a number, got a traced value. Networks are data, known "
                     "before anything is compiled; kernels as differentiable functions of their "
-                    "constants are lg.kernel_function(net, x), and likelihoods lg.log_likelihood."
+                    "constants are lg.kernels.kernel_of_stds(net, x), and likelihoods "
+                    "lg.regression.log_likelihood."
                 )
             object.__setattr__(self, name, real(name, value, **bound))
         object.__setattr__(self, "width_ratio", _ratio(self.width_ratio))
@@ -235,7 +236,11 @@ class Elementwise(Layer):
     ...     def __call__(self, x):
     ...         return x * jax.nn.sigmoid(self.beta * x)
     >>> net = lg.serial(lg.Dense(), Swish(1.0), lg.Dense())
-    >>> bool(np.allclose(lg.nngp(net, np.eye(2)), lg.nngp(lg.mlp(1, "silu"), np.eye(2))))
+    >>> bool(
+    ...     np.allclose(
+    ...         lg.nngp_kernel(net, np.eye(2)), lg.nngp_kernel(lg.mlp(1, "silu"), np.eye(2))
+    ...     )
+    ... )
     True
     """
 
@@ -255,7 +260,7 @@ class Elementwise(Layer):
 
 @lru_cache(maxsize=1024)
 def _activation(layer: Elementwise) -> ActivationFunction:
-    return activation(layer)
+    return as_activation(layer)
 
 
 @dataclass(frozen=True, repr=False)

@@ -31,8 +31,8 @@ class Upsample(Layer):
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> net = lg.serial(lg.Upsample((2,)), lg.Conv((3,)), lg.GlobalAvgPool(), lg.Dense())
-    >>> lg.nngp(net, np.ones((2, 4, 3))).shape
+    >>> net = lg.serial(lg.layers.Upsample((2,)), lg.Conv((3,)), lg.GlobalAvgPool(), lg.Dense())
+    >>> lg.nngp_kernel(net, np.ones((2, 4, 3))).shape
     (2, 2)
     """
 

@@ -73,7 +73,7 @@ def output_positions(net: Layer, inputs: int | tuple[int, ...]) -> int | None:
     Examples
     --------
     >>> import largen as lg
-    >>> each = lg.serial(lg.Dense(), lg.SelfAttention(), lg.Dense())
+    >>> each = lg.serial(lg.Dense(), lg.layers.SelfAttention(), lg.Dense())
     >>> output_positions(each, (5, 3)), output_positions(lg.mlp(1), 3)
     (5, None)
     """

@@ -227,7 +227,7 @@ class ConvTranspose(_WindowedWeights):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.ConvTranspose((2, 2), strides=2, padding="VALID")
+    >>> lg.layers.ConvTranspose((2, 2), strides=2, padding="VALID")
     ConvTranspose((2, 2), strides=(2, 2), padding='VALID')
     """
 
@@ -261,7 +261,7 @@ class LocallyConnected(_WindowedWeights):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.LocallyConnected((3,), padding="VALID")
+    >>> lg.layers.LocallyConnected((3,), padding="VALID")
     LocallyConnected((3,), padding='VALID')
     """
 

@@ -1,6 +1,6 @@
 """Order, chaos and the edge of chaos: propagation of signals through deep networks."""
 
-from largen.criticality.all_fixed_points import FixedPoint, FixedPoints, fixed_points
+from largen.criticality.all_fixed_points import FixedPoint, FixedPoints, variance_fixed_points
 from largen.criticality.drawn import DrawnNetworks
 from largen.criticality.edge import CriticalPoint, EdgeOfChaos, edge_of_chaos
 from largen.criticality.initialization import Initialization, critical_initialization
@@ -20,8 +20,8 @@ __all__ = [
     "Propagation",
     "critical_initialization",
     "edge_of_chaos",
-    "fixed_points",
     "jacobian_moments",
     "phase_diagram",
     "propagate",
+    "variance_fixed_points",
 ]

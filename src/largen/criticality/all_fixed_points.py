@@ -87,7 +87,7 @@ class FixedPoint:
 @cites("poole2016exponential", "schoenholz2017deep", "bahri2022les")
 @dataclass(frozen=True, repr=False)
 class FixedPoints(Result):
-    """All fixed points of the variance for given constants; made by :func:`fixed_points`.
+    """All fixed points of the variance for given constants; made by :func:`variance_fixed_points`.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ class FixedPoints(Result):
         return "\n  ".join([head, *aligned(rows)])
 
 
-def fixed_points(
+def variance_fixed_points(
     activation: Any, weight_std: float, bias_std: float = 0.0, *, throw: bool = True
 ) -> FixedPoints:
     """Return all fixed points of the variance, K* = σ_b² + σ_w² E[φ(√K* z)²].
@@ -241,7 +241,7 @@ def fixed_points(
     Examples
     --------
     >>> import largen as lg
-    >>> found = lg.fixed_points("tanh", 1.5)
+    >>> found = lg.criticality.variance_fixed_points("tanh", 1.5)
     >>> print(found)
     FixedPoints: tanh, weight_std=1.5, bias_std=0
       variance  χ_∥        χ_⊥       stable from      c*  ξ_q     ξ_c
@@ -251,7 +251,7 @@ def fixed_points(
     >>> round(found.reached_from(0.01).variance, 6)
     0.793354
     """
-    phi = checked_activation(activation, "lg.fixed_points")
+    phi = checked_activation(activation, "lg.criticality.variance_fixed_points")
     weight_std, bias_std = checked_constants(weight_std, bias_std)
     throw = flag("throw", throw)
     if scale_invariant(phi):
@@ -260,8 +260,9 @@ def fixed_points(
         result = FixedPoints(phi, weight_std, bias_std, _found(phi, weight_std**2, bias_std**2))
     if throw and not result.points:
         raise NumericalFailure(
-            f"lg.fixed_points: with weight_std={weight_std:g} the variance of {phi} grows without "
-            "bound. Take a smaller one; lg.edge_of_chaos has where gradients are kept.",
+            f"lg.criticality.variance_fixed_points: with weight_std={weight_std:g} the variance of "
+            f"{phi} grows without bound. Take a smaller one; lg.criticality.edge_of_chaos has "
+            f"where gradients are kept.",
             result,
         )
     return result

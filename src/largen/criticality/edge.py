@@ -203,14 +203,14 @@ def edge_of_chaos(
     Examples
     --------
     >>> import largen as lg
-    >>> print(lg.edge_of_chaos("gelu", [3.0, 5.0]))
+    >>> print(lg.criticality.edge_of_chaos("gelu", [3.0, 5.0]))
     EdgeOfChaos: gelu, 2 points, weight_std 1.40224 to 1.41282
       class        K*         weight_std  bias_std     M''         attracts
       -----------  ---------  ----------  -----------  ----------  --------
       K* = 0       0          2           0            3.82        nothing
       half-stable  3.5615528  1.40821101  0.415839381  -0.0002873  above
     """
-    phi = checked_activation(activation, "lg.edge_of_chaos")
+    phi = checked_activation(activation, "lg.criticality.edge_of_chaos")
     K = np.geomspace(1e-3, 1e3, 241) if variances is None else _checked(variances)
     found = expectations(phi, K)
     if not np.isfinite(found.slope[0]).all():

@@ -145,13 +145,13 @@ def critical_initialization(
     Examples
     --------
     >>> import largen as lg
-    >>> lg.critical_initialization("relu", depth=50, widths=100)
+    >>> lg.criticality.critical_initialization("relu", depth=50, widths=100)
     Initialization: weight_std=1.41421356, bias_std=0
       scale-invariant: every variance is kept, and so are gradients
       mean square of gradients × 1 over the depth, ξ_c/L = ∞, ξ_q/L = ∞
       relative variance of the kernel at this width 2.5
     """
-    phi = checked_activation(activation, "lg.critical_initialization")
+    phi = checked_activation(activation, "lg.criticality.critical_initialization")
     depth = integer("depth", depth, at_least=1)
     inverse = _inverse_widths(widths, depth)
     one_of("network", network, NETWORKS)
@@ -167,8 +167,8 @@ def critical_initialization(
         return _at(phi, best.weight_std, best.bias_std, K, depth, inverse, _reason(best))
     if not len(edge.variance):
         raise NoTheory(
-            f"lg.critical_initialization: {phi} has no edge of chaos: σ_w² = 1/E[φ'²] makes the "
-            "variance grow at every K. Subtract its mean, or take a residual network."
+            f"lg.criticality.critical_initialization: {phi} has no edge of chaos: σ_w² = 1/E[φ'²] "
+            "makes the variance grow at every K. Subtract its mean, or take a residual network."
         )
     i = int(np.argmin(np.abs(1 - np.abs(edge.chi_parallel))))
     reason = (
@@ -202,7 +202,7 @@ def _reason(point: CriticalPoint) -> str:
     return (
         f"half-stable at K* = {point.variance:.7g}: scale inputs to this variance; it attracts "
         f"from {point.attracts} only, and there is another fixed point close by "
-        "(lg.fixed_points)"
+        "(lg.criticality.variance_fixed_points)"
     )
 
 

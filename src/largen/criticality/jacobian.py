@@ -99,10 +99,10 @@ def jacobian_moments(
     Examples
     --------
     >>> import largen as lg
-    >>> lg.jacobian_moments("relu", 2**0.5, layers=3).variance
+    >>> lg.criticality.jacobian_moments("relu", 2**0.5, layers=3).variance
     array([2., 4., 6.])
     """
-    phi = checked_activation(activation, "lg.jacobian_moments")
+    phi = checked_activation(activation, "lg.criticality.jacobian_moments")
     weight_std, bias_std = checked_constants(weight_std, bias_std)
     layers = integer("layers", layers, at_least=1)
     K = real("variance", variance, above=0.0)
@@ -114,8 +114,9 @@ def jacobian_moments(
         slope = float(found.slope[0, 0])
         if not np.isfinite(slope) or slope == 0:
             raise NumericalFailure(
-                f"lg.jacobian_moments: the variance is {K:g} in layer {layer + 1}, where averages "
-                f"of {phi} are not resolved. Take a smaller weight_std, or fewer layers.",
+                f"lg.criticality.jacobian_moments: the variance is {K:g} in layer {layer + 1}, "
+                f"where averages of {phi} are not resolved. Take a smaller weight_std, or fewer "
+                f"layers.",
                 JacobianMoments(np.cumprod(means), np.cumprod(means) ** 2 * np.cumsum(relative)),
             )
         means.append(weight_std**2 * slope)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.errors import InvalidInput, NoTheory
-from largen.expectations import ActivationFunction, activation, pair_moments
+from largen.expectations import ActivationFunction, as_activation, pair_moments
 from largen.expectations.nodes import derivatives_in_variance, kinks_of, nodes_for, values
 from largen.scalars import real
 
@@ -134,7 +134,7 @@ def checked_activation(spec: object, what: str) -> ActivationFunction:
     InvalidInput
         If φ is not known, or constant, so that no signal propagates.
     """
-    phi = activation(spec)
+    phi = as_activation(spec)
     kinks = np.asarray(kinks_of(phi))
     if kinks.size:
         beside = 1e-7 * np.maximum(1, np.abs(kinks))

@@ -135,8 +135,8 @@ def phase_diagram(
     *,
     width: int | None = None,
     depth: int | None = None,
-    networks: int = 0,
-    key: Any = None,
+    draws: int = 0,
+    key: Any = 0,
 ) -> PhaseDiagram:
     """Return the phase diagram over the plane of σ_w and σ_b (Poole et al., 2016).
 
@@ -154,7 +154,7 @@ def phase_diagram(
         If both are given, the relative variance V/K² of the kernel of a network of this size is
         computed at every point, to leading order in 1/width: where it exceeds 1, the
         infinite-width limit says little about a single network.
-    networks
+    draws
         Number of networks of this width and depth to draw, with the same weights at every point,
         for comparison with the diagram: at least 2, or 0.
     key
@@ -168,31 +168,30 @@ def phase_diagram(
     ------
     InvalidInput
         For values that are not positive (σ_b: not negative), only one of width and depth, or
-        networks without width, depth and key.
+        draws without width and depth.
     NoTheory
         If φ jumps.
 
     Examples
     --------
     >>> import largen as lg
-    >>> lg.phase_diagram("tanh", [0.5, 2.0], [0.1, 0.2])
+    >>> lg.criticality.phase_diagram("tanh", [0.5, 2.0], [0.1, 0.2])
     PhaseDiagram: tanh, 2 × 2 points, 50% of them chaotic, 0% with unbounded variance
-    >>> lg.phase_diagram("tanh", [0.5, 2.0], [0.1], width=50, depth=5, networks=4, key=0)
+    >>> lg.criticality.phase_diagram("tanh", [0.5, 2.0], [0.1], width=50, depth=5, draws=4, key=0)
     PhaseDiagram: tanh, 2 × 1 points, 50% of them chaotic, 0% with unbounded variance
       4 networks of width 50, depth 5: at 100% of points gradients grow or vanish as in the limit
     """
-    phi = checked_activation(activation, "lg.phase_diagram")
+    phi = checked_activation(activation, "lg.criticality.phase_diagram")
     w = _axis("weight_std", np.linspace(0.5, 3.0, 61) if weight_std is None else weight_std, 1e-12)
     b = _axis("bias_std", np.linspace(0.0, 1.5, 61) if bias_std is None else bias_std, 0.0)
     if (width is None) != (depth is None):
         raise InvalidInput("width, depth: wanted both or neither.")
-    networks = integer("networks", networks, at_least=0)
-    if networks and (width is None or networks == 1):
+    draws = integer("draws", draws, at_least=0)
+    if draws and (width is None or draws == 1):
         raise InvalidInput(
-            f"networks: wanted width, depth and at least 2 networks, got {networks} of width "
-            f"{width}."
+            f"draws: wanted width, depth and at least 2 networks, got {draws} of width {width}."
         )
-    drawing = random_key(key) if networks else None
+    drawing = random_key(key) if draws else None
     second, slope, fourth = _tables(phi)
     weight, bias = np.meshgrid(w**2, b**2, indexing="ij")
     K = np.ones_like(weight)
@@ -221,8 +220,8 @@ def phase_diagram(
     if width is not None and depth is not None:
         width, depth = integer("width", width, at_least=1), integer("depth", depth, at_least=1)
         spread = _kernel_variance(weight, bias, second, fourth, width, depth)
-        if networks:
-            drawn = draw(phi, np.sqrt(weight), np.sqrt(bias), width, depth, networks, drawing)
+        if draws:
+            drawn = draw(phi, np.sqrt(weight), np.sqrt(bias), width, depth, draws, drawing)
     edge = np.stack([line.weight_std, line.bias_std], axis=1)
     return PhaseDiagram(
         phi, w, b, K, parallel, perp, correlation, depth_of_correlation, edge, spread, drawn

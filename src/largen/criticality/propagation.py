@@ -125,7 +125,7 @@ def propagate(
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> found = lg.propagate(lg.mlp(10, "tanh", weight_std=1.5), np.eye(4))
+    >>> found = lg.criticality.propagate(lg.mlp(10, "tanh", weight_std=1.5), np.eye(4))
     >>> found
     Propagation: 11 layers, 4 samples; variance 0.5625 → 0.793, mean square of gradients × 4.757
     >>> found.to_xarray().sizes["layer"]
@@ -142,8 +142,8 @@ def propagate(
     if throw and not np.isfinite(result.variance).all():
         layer = names[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
         raise NumericalFailure(
-            f"lg.propagate: the variance overflows behind {layer}. Take a smaller weight_std: "
-            "lg.critical_initialization.",
+            f"lg.criticality.propagate: the variance overflows behind {layer}. Take a smaller "
+            "weight_std: lg.criticality.critical_initialization.",
             result,
         )
     return result

@@ -4,7 +4,7 @@ E[φφ] and E[φ'φ'] under two correlated Gaussians, and moments under one Gaus
 where these exist, and otherwise Hermite series or integrals over the angle, with error bounds.
 """
 
-from largen.expectations.activations import ActivationFunction, activation
+from largen.expectations.activations import ActivationFunction, as_activation
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.constructors import (
     elu,
@@ -34,7 +34,7 @@ __all__ = [
     "ClosedForm",
     "PairMoments",
     "SingleMoments",
-    "activation",
+    "as_activation",
     "derivative_second_moment",
     "elu",
     "gaussian",

@@ -60,9 +60,9 @@ class ActivationFunction:
 
     Examples
     --------
-    >>> from largen.expectations import activation
-    >>> relu = activation("relu")
-    >>> relu, relu == activation("relu")
+    >>> from largen.expectations import as_activation
+    >>> relu = as_activation("relu")
+    >>> relu, relu == as_activation("relu")
     (relu, True)
     >>> float(relu(-1.0)), float(relu.derivative(0.0))
     (0.0, 0.0)
@@ -97,9 +97,9 @@ class ActivationFunction:
         # JAX's own functions and closed forms cannot be pickled or copied: named activations are
         # pickled by name, and activations made from a function are rebuilt from the function.
         if _REGISTRY.get(self.name) == self:
-            return activation, (self.name,)
-        if activation(self.function) == self:
-            return activation, (self.function,)
+            return as_activation, (self.name,)
+        if as_activation(self.function) == self:
+            return as_activation, (self.function,)
         parts = (self.name, self.function, self.derivative_function, self.closed_form, self.reach)
         return ActivationFunction, parts
 
@@ -155,7 +155,7 @@ _WITH_PARAMETERS = {
 _REGISTRY["swish"] = _REGISTRY["silu"]  # another name for the same function
 
 
-def activation(spec: Any) -> ActivationFunction:
+def as_activation(spec: Any) -> ActivationFunction:
     """Return the activation given by a name or a function.
 
     Parameters
@@ -181,14 +181,14 @@ def activation(spec: Any) -> ActivationFunction:
     Examples
     --------
     >>> import jax.numpy as jnp
-    >>> from largen.expectations import activation
-    >>> activation("tanh")
+    >>> from largen.expectations import as_activation
+    >>> as_activation("tanh")
     tanh
     >>> def cube(x):
     ...     return x**3
-    >>> activation(cube)
+    >>> as_activation(cube)
     cube
-    >>> activation("rely")
+    >>> as_activation("rely")
     Traceback (most recent call last):
     ...
     largen.errors.InvalidInput: activation: 'rely' is not known. Did you mean 'relu'? ...

@@ -12,9 +12,9 @@ from functools import lru_cache
 
 from jax import Array
 
-from largen.expectations.activations import ActivationFunction, activation
+from largen.expectations.activations import ActivationFunction, as_activation
 
-_LINEAR = activation("linear")
+_LINEAR = as_activation("linear")
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def compose(outer: ActivationFunction, inner: ActivationFunction) -> ActivationF
 
     Examples
     --------
-    >>> from largen.expectations import activation
-    >>> compose(activation("tanh"), activation("relu"))
+    >>> from largen.expectations import as_activation
+    >>> compose(as_activation("tanh"), as_activation("relu"))
     tanh∘relu
     """
     if inner == _LINEAR:
@@ -86,8 +86,8 @@ def weighted_sum(*terms: tuple[float, ActivationFunction]) -> ActivationFunction
 
     Examples
     --------
-    >>> from largen.expectations import activation
-    >>> weighted_sum((1.0, activation("linear")), (0.5, activation("relu")))
+    >>> from largen.expectations import as_activation
+    >>> weighted_sum((1.0, as_activation("linear")), (0.5, as_activation("relu")))
     linear + 0.5·relu
     """
     name = " + ".join(f"{phi}" if c == 1 else f"{c:g}·{phi}" for c, phi in terms)
@@ -99,8 +99,8 @@ def product(first: ActivationFunction, second: ActivationFunction) -> Activation
 
     Examples
     --------
-    >>> from largen.expectations import activation
-    >>> product(activation("linear"), activation("sigmoid"))
+    >>> from largen.expectations import as_activation
+    >>> product(as_activation("linear"), as_activation("sigmoid"))
     linear·sigmoid
     """
     return _made(f"{first}·{second}", _Product(first, second))
@@ -108,4 +108,4 @@ def product(first: ActivationFunction, second: ActivationFunction) -> Activation
 
 @lru_cache(maxsize=1024)
 def _made(name: str, function: _Chain | _Sum | _Product) -> ActivationFunction:
-    return replace(activation(function), name=name, derivative_function=_Slope(function))
+    return replace(as_activation(function), name=name, derivative_function=_Slope(function))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.expectations.activations import ActivationFunction, activation, of_family
+from largen.expectations.activations import ActivationFunction, as_activation, of_family
 from largen.expectations.families import Elu, Gaussian, Kinked, LeakyRelu, Polynomial, Rbf
 from largen.scalars import flag, integer, real
 
@@ -61,7 +61,7 @@ def rbf(gamma: float = 1.0) -> ActivationFunction:
     --------
     >>> import largen as lg, numpy as np
     >>> from largen.expectations import rbf
-    >>> lg.nngp(lg.mlp(1, rbf(0.5)), np.array([[0.0], [2.0]])).round(4)
+    >>> lg.nngp_kernel(lg.mlp(1, rbf(0.5)), np.array([[0.0], [2.0]])).round(4)
     array([[1.    , 0.1353],
            [0.1353, 1.    ]])
     """
@@ -100,7 +100,7 @@ def with_kinks(function: Any, kinks: Any, *, jumps: bool = False) -> ActivationF
     >>> round(float(second_moment(phi, 1e-2)), 6)
     0.01
     """
-    phi = activation(function)
+    phi = as_activation(function)
     try:
         places = np.atleast_1d(np.asarray(list(kinks), np.float64))
     except (TypeError, ValueError):
@@ -168,7 +168,7 @@ def hermite(degree: int) -> ActivationFunction:
     >>> import largen as lg, numpy as np
     >>> from largen.expectations import hermite
     >>> x = np.array([[1.0, 1.0], [1.0, 0.0]]) / np.array([[1.0], [0.5**0.5]])
-    >>> lg.nngp(lg.mlp(1, hermite(4)), x).round(4)
+    >>> lg.nngp_kernel(lg.mlp(1, hermite(4)), x).round(4)
     array([[1.  , 0.25],
            [0.25, 1.  ]])
     """

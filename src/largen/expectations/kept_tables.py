@@ -55,7 +55,7 @@ class Kept(NamedTuple):
     least, most
         The smallest and the largest standard deviation for which it holds.
     errors
-        Bounds on its errors, as those of :func:`largen.expectations.angular_error.angular_error`.
+        Bounds on its errors, as those of :func:`largen.expectations.angular_pair.angular_error`.
     """
 
     table: Table

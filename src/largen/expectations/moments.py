@@ -20,7 +20,7 @@ from largen.expectations.accuracy import (
     shortfall,
     with_suitable_method,
 )
-from largen.expectations.activations import ActivationFunction, Elementwise, activation
+from largen.expectations.activations import ActivationFunction, Elementwise, as_activation
 from largen.expectations.angular import reach_of
 from largen.expectations.angular_pair import angular_error, angular_pair
 from largen.expectations.closed_form import divide
@@ -89,7 +89,7 @@ def pair_moments(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> Pai
     >>> float(gap), float(derivative)
     (0.0, 0.5)
     """
-    phi = activation(phi)
+    phi = as_activation(phi)
     if (who := current_watch()) is not None:
         return PairMoments(*pair(who, phi, q1, q2, gap))
     return PairMoments(*_pair(phi, *_floats(q1, q2, gap)))
@@ -124,7 +124,7 @@ def pair_error(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> PairM
     >>> [float(bound.derivative) < 1e-10 for bound in bounds]
     [True, True]
     """
-    phi = activation(phi)
+    phi = as_activation(phi)
     return PairMoments(*_error(phi, *_floats(q1, q2, gap)))
 
 
@@ -165,7 +165,7 @@ def mean(phi: Spec, q: ArrayLike) -> Any:
 
 
 def _one(phi: Spec, moment: str, q: ArrayLike) -> Any:
-    phi = activation(phi)
+    phi = as_activation(phi)
     if (who := current_watch()) is not None:
         return single(who, phi, moment, q)
     return _single(phi, moment, *_floats(q))
@@ -185,7 +185,7 @@ def moment_error(phi: Spec, q: ArrayLike) -> SingleMoments:
     >>> float(error.second_moment) < 1e-13
     True
     """
-    return SingleMoments(*_single_error(activation(phi), *_floats(q)))
+    return SingleMoments(*_single_error(as_activation(phi), *_floats(q)))
 
 
 def gaussian_moments(
@@ -266,7 +266,7 @@ def _accuracy(phi, q, dtype, rtol) -> tuple[str | None, ActivationFunction]:
     return shortfall(phi, q, rtol, dtype), phi
 
 
-_activation = activation  # gaussian_moments has an argument of this name
+_activation = as_activation  # gaussian_moments has an argument of this name
 
 
 def _check_covariance(q1, q12, q2) -> None:

@@ -47,11 +47,11 @@ def kinks_of(phi: ActivationFunction) -> tuple[float, ...]:
     Examples
     --------
     >>> import jax
-    >>> from largen.expectations import activation
+    >>> from largen.expectations import as_activation
     >>> from largen.expectations.nodes import kinks_of
-    >>> kinks_of(activation("tanh")), kinks_of(activation("relu"))
+    >>> kinks_of(as_activation("tanh")), kinks_of(as_activation("relu"))
     ((), (0.0,))
-    >>> kinks_of(activation(jax.nn.hard_swish))
+    >>> kinks_of(as_activation(jax.nn.hard_swish))
     (-3.0, 3.0)
     """
     if isinstance(phi.function, Kinked):

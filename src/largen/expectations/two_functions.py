@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from largen.expectations.activations import ActivationFunction, activation
+from largen.expectations.activations import ActivationFunction, as_activation
 from largen.expectations.closed_form import safe_sqrt
 from largen.expectations.composition import product
 from largen.expectations.moments import _floats, mean, pair_moments, second_moment
@@ -28,7 +28,7 @@ from largen.expectations.panels import panels
 from largen.expectations.piecewise_smooth import over_plane
 from largen.expectations.watching import current_watch, pair_of_two
 
-_IDENTITY = activation("linear")
+_IDENTITY = as_activation("linear")
 _TERMS = 512  # of the series: tanh at variance 4 then leaves 1e-11
 _REACH = 9.0  # standard deviations
 _PANELS = 64  # between them, apart from those that end at kinks
@@ -64,10 +64,10 @@ def cross_moments(
     Examples
     --------
     >>> import jax
-    >>> from largen.expectations import activation
+    >>> from largen.expectations import as_activation
     >>> from largen.expectations.two_functions import cross_moments
     >>> with jax.enable_x64(True):
-    ...     found = cross_moments(activation("relu"), activation("abs"), 1.0, 1.0, 1.0)
+    ...     found = cross_moments(as_activation("relu"), as_activation("abs"), 1.0, 1.0, 1.0)
     >>> float(found.value), float(found.derivative)
     (0.5, 0.5)
     """

@@ -14,12 +14,12 @@ from largen.experiments.large_steps import (
     catapult,
     catapult_diagram,
 )
-from largen.experiments.lazy_or_rich import Regime, regime
+from largen.experiments.laziness import Regime, lazy_or_rich
 from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
-from largen.experiments.phase_plane import ScalingMap, scaling_map
+from largen.experiments.phase_plane import ScalingMap, plane_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.experiments.predicted_training import PredictedTraining, predict_training
-from largen.experiments.regimes import Regimes, gamma_regimes
+from largen.experiments.regimes import Regimes, feature_movement
 from largen.experiments.training_corrections import (
     WidthCorrectionsInTraining,
     width_corrections_in_training,
@@ -44,12 +44,12 @@ __all__ = [
     "cite",
     "compare",
     "convergence_bound",
+    "feature_movement",
     "fit_exponent",
-    "gamma_regimes",
+    "lazy_or_rich",
     "learning_rate_curve",
     "measure_exponents",
+    "plane_map",
     "predict_training",
-    "regime",
-    "scaling_map",
     "width_corrections_in_training",
 ]

@@ -26,13 +26,14 @@ def cite(*results: Any) -> str:
 
     A trajectory is based on the papers of its theory and of its parameterization; every other
     result on those of its class, and a function on those of its result if it names no others. Their
-    keys are the attribute ``papers`` of a class or a function, as of :class:`largen.Theory`.
+    keys are the attribute ``papers`` of a class or a function, as of
+    :class:`largen.theories.Theory`.
 
     Parameters
     ----------
     results
         Results, such as a :class:`largen.Trajectory` or a posterior, and functions and classes of
-        largen, such as ``lg.width_corrections``.
+        largen, such as ``lg.finite_width.width_corrections``.
 
     Returns
     -------
@@ -43,14 +44,14 @@ def cite(*results: Any) -> str:
     ------
     InvalidInput
         If an argument is neither a result nor a function or class of largen, or of a subclass of
-        :class:`largen.Theory`; if ``papers`` of such a subclass has an unknown key.
+        :class:`largen.theories.Theory`; if ``papers`` of such a subclass has an unknown key.
 
     Examples
     --------
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data, optimizer=lg.gd(lr=0.5), steps=2)
-    >>> entries = lg.cite(lg.solve(run, rtol=1e-2), lg.fixed_points)
+    >>> entries = lg.cite(lg.solve(run, rtol=1e-2), lg.criticality.variance_fixed_points)
     >>> [line for line in entries.splitlines() if line.startswith("@")]  # doctest: +ELLIPSIS
     ['@software{largen,', '@inproceedings{poole2016exponential,', ...]
     >>> "golikov2020towards" in entries

@@ -83,7 +83,8 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
         A run with loss ``"mse"`` under gradient flow or full-batch gradient descent without
         momentum or weight decay.
     params
-        Parameters of a finite network of ``run.net`` in ``run.param``, from :func:`largen.init`.
+        Parameters of a finite network of ``run.net`` in ``run.param``, from
+        :func:`largen.networks.init`.
 
     Returns
     -------
@@ -103,13 +104,13 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gradient_flow(), times=[1.0])
-    >>> params = lg.init(run.net, run.param, width=64, inputs=3, key=0, dtype=np.float64)
-    >>> found = lg.convergence_bound(run, params)
+    >>> params = lg.networks.init(run.net, run.param, width=64, inputs=3, key=0, dtype=np.float64)
+    >>> found = lg.training.convergence_bound(run, params)
     >>> bool(np.isclose(found.loss[1], found.loss[0] * np.exp(-2 * found.smallest / 3)))
     True
     """
     instance_of("run", run, Run, "a largen.Run")
-    run.check_one_output("lg.convergence_bound")
+    run.check_one_output("lg.training.convergence_bound")
     _check(run)
     tree_of_floats("params", params)
     x, y = run.data.x_train, run.data.y_train
@@ -150,8 +151,10 @@ def _check(run: Run) -> None:
     known = isinstance(optimizer, (GradientDescent, GradientFlow))
     if not known or optimizer.weight_decay or getattr(optimizer, "momentum", 0.0):
         raise NoTheory(
-            "lg.convergence_bound: wanted gradient flow, or gradient descent without momentum and "
-            f"weight decay, got {optimizer}."
+            "lg.training.convergence_bound: wanted gradient flow, or gradient descent without "
+            f"momentum and weight decay, got {optimizer}."
         )
     if run.loss.name != "mse" or run.batches is not None:
-        raise NoTheory("lg.convergence_bound: wanted the loss 'mse' of all samples in each step.")
+        raise NoTheory(
+            "lg.training.convergence_bound: wanted the loss 'mse' of all samples in each step."
+        )

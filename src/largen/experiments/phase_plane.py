@@ -11,7 +11,7 @@ import numpy as np
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput
-from largen.parameterizations import ScalingClass, scaling_class
+from largen.parameterizations import ScalingClass, plane_class
 from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.exponents import exact
 from largen.results import Result, with_labels
@@ -34,7 +34,7 @@ DIRECTIONS = ((0, 1), (1, 0), (1, -1), (1, -2), (1, -3), (2, -1), (2, -3), (1, 1
 @cites("golikov2020towards")
 @dataclass(frozen=True)
 class ScalingMap(Result):
-    """The classes of a plane of scalings; made by :func:`scaling_map`.
+    """The classes of a plane of scalings; made by :func:`plane_map`.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class ScalingMap(Result):
     named: dict[str, tuple[Fraction, Fraction, Fraction]]
 
     def at(self, q_sigma: Any, rate: Any) -> ScalingClass:
-        """Return the class of a point of the plane; see :func:`largen.scaling_class`."""
+        """Return the class of a point of the plane; see :func:`largen.scaling.plane_class`."""
         first = exact("rate", rate)
-        return scaling_class(q_sigma, first, first + self.difference)
+        return plane_class(q_sigma, first, first + self.difference)
 
     @with_labels
     def to_xarray(self) -> xarray.Dataset:
@@ -104,11 +104,11 @@ class ScalingMap(Result):
             lines.append(f"line: {kind}, from ({q0}, {r0}) to ({q1}, {r1})")
         for name, (q, a, w) in self.named.items():
             where = "" if w - a == self.difference else ", not on this plane"
-            lines.append(f"point: {name}, ({q}, {a}, {w}){where}: {scaling_class(q, a, w).kind}")
+            lines.append(f"point: {name}, ({q}, {a}, {w}){where}: {plane_class(q, a, w).kind}")
         return "\n".join(lines)
 
 
-def scaling_map(
+def plane_map(
     *,
     q_sigma: tuple[Any, Any] = (Fraction(-7, 5), Fraction(-1, 5)),
     rate: tuple[Any, Any] = (Fraction(-2, 5), Fraction(8, 5)),
@@ -144,7 +144,7 @@ def scaling_map(
     Examples
     --------
     >>> import largen as lg
-    >>> plane = lg.scaling_map(q_sigma=("-5/4", "-1/4"), rate=(0, 1), per_unit=4)
+    >>> plane = lg.scaling.plane_map(q_sigma=("-5/4", "-1/4"), rate=(0, 1), per_unit=4)
     >>> print(plane)
     Scalings with q_σ = -5/4 … -1/4, q̃_a = 0 … 1, q̃_w = q̃_a
     regions: divergent, vanishing
@@ -165,7 +165,7 @@ def scaling_map(
         )
 
     def kind(point: Point) -> str:
-        return scaling_class(point[0], point[1], point[1] + apart).kind
+        return plane_class(point[0], point[1], point[1] + apart).kind
 
     # Off the centre of a cell, where no line with small coefficients passes.
     step = Fraction(1, per_unit)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-WHAT = "lg.predict_training"
+WHAT = "lg.training.predict_training"
 METHODS = ("expansion", "closed")
 WORDS = ("constant kernel", "first order", "second order")
 
@@ -151,7 +151,7 @@ def predict_training(
         :func:`largen.ntk`. In :func:`largen.mean_field` and :func:`largen.mup` features move at
         infinite width, too, and the same expansion is one in γ₀, whatever the width.
     params
-        θ₀, from :func:`largen.init`, which determines the width.
+        θ₀, from :func:`largen.networks.init`, which determines the width.
     method
         ``"expansion"``: three coupled trajectories of the parameters, with nested derivatives in
         one number, at any P. ``"closed"``: O₃ and O₄ of the network and sums of exponentials (Bahri
@@ -192,15 +192,15 @@ def predict_training(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(2.0), steps=20)
-    >>> params = lg.init(run.net, run.param, width=256, inputs=3, key=0, dtype=np.float64)
-    >>> found = lg.predict_training(run, params)
+    >>> params = lg.networks.init(run.net, run.param, width=256, inputs=3, key=0, dtype=np.float64)
+    >>> found = lg.training.predict_training(run, params)
     >>> found.f_train.shape, found.ntk.shape
     ((21, 3), (2, 3, 3))
     >>> bool(found.errors[2] < found.errors[0] / 5)
     True
     """
     instance_of("run", run, Run, "an lg.Run")
-    run.check_one_output("lg.predict_training")
+    run.check_one_output("lg.training.predict_training")
     method, compare = one_of("method", method, METHODS), flag("compare", compare)
     throw, budget = flag("throw", throw), real("memory_budget", memory_budget, above=0)
     _check(run, method)

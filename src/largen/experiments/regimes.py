@@ -11,7 +11,7 @@ import numpy as np
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
-from largen.networks import FiniteNetwork, observe
+from largen.networks import FiniteNetwork, train_and_measure
 from largen.networks.ensembles import MOST_SEEDS
 from largen.networks.tangent import kernels, probe
 from largen.results import Result, with_labels
@@ -31,7 +31,7 @@ QUANTITIES = {
 
 @cites("pehlevan2023lecture", "hanin2026primer")
 class Regimes(Result):
-    """Movement against γ at several widths; made by :func:`gamma_regimes`."""
+    """Movement against γ at several widths; made by :func:`feature_movement`."""
 
     def __init__(self, dataset: xarray.Dataset):
         self._dataset = dataset
@@ -88,13 +88,13 @@ class Regimes(Result):
     __repr__ = __str__
 
 
-def gamma_regimes(
+def feature_movement(
     run: Run,
     gammas: Sequence[float],
     widths: Sequence[int],
     *,
     seeds: int = 8,
-    key: Any,
+    key: Any = 0,
     progress: Any = None,
 ) -> Regimes:
     """Measure how far features and kernels move in training, against γ at several widths.
@@ -145,12 +145,12 @@ def gamma_regimes(
     >>> x = np.random.default_rng(0).normal(size=(4, 3))
     >>> data = lg.Dataset(x, np.sign(x[:, 0]))
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=5)
-    >>> regimes = lg.gamma_regimes(run, gammas=[4, 8], widths=[64, 256], seeds=8, key=0)
+    >>> regimes = lg.training.feature_movement(run, gammas=[4, 8], widths=[64, 256], seeds=8, key=0)
     >>> regimes.spread(scaled=True) < 1.2 < 1.5 < regimes.spread(scaled=False)
     True
     """
     instance_of("run", run, Run, "an lg.Run")
-    run.check_one_output("lg.gamma_regimes")
+    run.check_one_output("lg.training.feature_movement")
     if run.param.reference is not None:
         raise InvalidInput(
             f"run: γ of {run.param} is its reference network's; use lg.ntk() or lg.mean_field()."
@@ -167,7 +167,7 @@ def gamma_regimes(
     for i, n in enumerate(width):
         for j, value in enumerate(gamma):
             there = _at(run, value)
-            found = observe(there, n, seeds, key, measure, progress=progress)
+            found = train_and_measure(there, n, measure, seeds=seeds, key=key, progress=progress)
             for name in QUANTITIES:
                 squares[name][i, j] = found[name]
     return Regimes(_dataset(run, np.array(width), np.array(gamma), squares))

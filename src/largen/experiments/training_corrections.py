@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-WHAT = "lg.width_corrections_in_training"
+WHAT = "lg.training.width_corrections_in_training"
 MOST_REPLICATES = 10**5
 LARGE_NEXT_ORDER = 0.2
 
@@ -213,12 +213,12 @@ def width_corrections_in_training(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(2, "tanh"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=2)
-    >>> found = lg.width_corrections_in_training(run, width=16, replicates=8)
+    >>> found = lg.training.width_corrections_in_training(run, width=16, replicates=8)
     >>> found.data["f_train_variance_of_layers"].sizes["group"], round(float(found.shares.sum()), 6)
     (2, 1.0)
     """
     instance_of("run", run, Run, "an lg.Run")
-    run.check_one_output("lg.width_corrections_in_training")
+    run.check_one_output("lg.training.width_corrections_in_training")
     wanted = wanted_kernels(run, record, record_at, ())
     width = integer("width", width, at_least=1)
     rtol = real("rtol", rtol, above=0)

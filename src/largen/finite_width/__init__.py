@@ -10,10 +10,10 @@ from largen.finite_width.homogeneous import (
     homogeneous_limits,
     homogeneous_moments,
 )
-from largen.finite_width.linear_networks import LinearOutput, linear_output
+from largen.finite_width.linear_networks import LinearOutput, linear_network_output
 from largen.finite_width.observables import Expectation
 from largen.finite_width.one_step import LayerRates, layer_learning_rates
-from largen.finite_width.predictions import WidthPosterior, width_posterior
+from largen.finite_width.predictions import WidthPosterior, corrected_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde
 from largen.finite_width.simulation import sample_kernels
 from largen.finite_width.tangent_simulation import TangentSamples, sample_tangent_kernels
@@ -30,15 +30,15 @@ __all__ = [
     "WidthCorrections",
     "WidthFluctuations",
     "WidthPosterior",
+    "corrected_posterior",
     "covariance_sde",
     "homogeneous_jacobian",
     "homogeneous_limits",
     "homogeneous_moments",
     "layer_learning_rates",
-    "linear_output",
+    "linear_network_output",
     "sample_kernels",
     "sample_tangent_kernels",
     "width_corrections",
     "width_fluctuations",
-    "width_posterior",
 ]

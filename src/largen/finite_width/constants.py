@@ -46,8 +46,8 @@ class ConstantsOf:
     """The constants of all affine maps of a network of one width in a parameterization.
 
     With a rule (multiplier m, standard deviation s, rate r) for weights of fan-in n, σ_w² = (ms)²n
-    and ρ = r/s², the same at the biases with n = 1: what :func:`largen.empirical_ntk` has at this
-    width, powers of the width included.
+    and ρ = r/s², the same at the biases with n = 1: what :func:`largen.networks.empirical_ntk` has
+    at this width, powers of the width included.
 
     Parameters
     ----------

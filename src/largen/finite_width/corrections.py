@@ -212,8 +212,8 @@ def width_corrections(
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
     param
         The parameterization; :func:`largen.ntk` by default. All numbers, the kernels included, are
-        those of :func:`largen.empirical_ntk` and :func:`largen.apply` at this width, powers of
-        the width included: in :func:`largen.mean_field` K is σ_w²E[φφ]/(γ₀²n).
+        those of :func:`largen.networks.empirical_ntk` and :func:`largen.networks.apply` at this
+        width, powers of the width included: in :func:`largen.mean_field` K is σ_w²E[φφ]/(γ₀²n).
     progress
         Whether to show a bar; by default in terminals, after two seconds. A function is called with
         the completed and the total averages over up to four inputs.
@@ -239,7 +239,9 @@ def width_corrections(
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> found = lg.width_corrections(lg.mlp(3, "relu", weight_std=2**0.5), np.eye(2), width=100)
+    >>> found = lg.finite_width.width_corrections(
+    ...     lg.mlp(3, "relu", weight_std=2**0.5), np.eye(2), width=100
+    ... )
     >>> float((found.kernel_covariance[0, 0] / found.kernel[0, 0] ** 2).round(6))
     0.15
     >>> found
@@ -248,7 +250,7 @@ def width_corrections(
       NTK     shift 0, standard deviation 0.32
       next order 0.05 of the leading one: trusted
     """
-    inputs, what = checked_inputs(x), "lg.width_corrections"
+    inputs, what = checked_inputs(x), "lg.finite_width.width_corrections"
     check_progress(progress)
     network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
     if network.branched:

@@ -121,16 +121,16 @@ class WidthFluctuations(Result):
 
 @interruptible()
 def width_fluctuations(
-    net: Layer, x: ArrayLike, *, width: int | Sequence[int], samples: int = 4000, key: Any
+    net: Layer, x: ArrayLike, *, width: int | Sequence[int], draws: int = 4000, key: Any = 0
 ) -> WidthFluctuations:
     """Return kernel and NTK of many inputs at order 1/width, with samples of their fluctuations.
 
-    :func:`largen.width_corrections` computes tensors of four inputs, for up to eight inputs. This
-    function samples the fluctuations of hundreds of inputs, in time and memory proportional to
-    samples times P². The equations are in :mod:`largen.finite_width.fluctuations`; shifts and
-    covariances have a relative statistical error of about 1/√samples. For the exact tensors of four
-    of the inputs, call :func:`largen.width_corrections` with these four, since the tensors do not
-    depend on other inputs.
+    :func:`largen.finite_width.width_corrections` computes tensors of four inputs, for up to eight
+    inputs. This function samples the fluctuations of hundreds of inputs, in time and memory
+    proportional to samples times P². The equations are in :mod:`largen.finite_width.fluctuations`;
+    shifts and covariances have a relative statistical error of about 1/√draws. For the exact
+    tensors of four of the inputs, call :func:`largen.finite_width.width_corrections` with these
+    four, since the tensors do not depend on other inputs.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def width_fluctuations(
         Inputs, (P, D).
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
-    samples
+    draws
         Number of sampled deviations.
     key
         A JAX key or an integer.
@@ -155,7 +155,7 @@ def width_fluctuations(
         For inputs that are not finite floats, counts that are not positive, parallel inputs if φ
         has kinks, or more than 2²⁸ numbers.
     NoRule, NoTheory
-        For other networks, as :func:`largen.width_corrections`.
+        For other networks, as :func:`largen.finite_width.width_corrections`.
     NumericalFailure
         If averages are not resolved at a layer's variances, or the variance of an input vanishes.
 
@@ -163,23 +163,23 @@ def width_fluctuations(
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(20, 5))
-    >>> found = lg.width_fluctuations(lg.mlp(2, "relu", weight_std=2**0.5), x, width=100, key=0)
+    >>> found = lg.finite_width.width_fluctuations(
+    ...     lg.mlp(2, "relu", weight_std=2**0.5), x, width=100, key=0
+    ... )
     >>> found.kernel_samples.shape
     (4000, 20, 20)
     >>> relative = found.kernel_covariance([(0, 0)])[0, 0] / found.kernel[0, 0] ** 2
     >>> bool(abs(relative - 5 * 2 / 100) < 0.02)
     True
     """
-    network = sized_network(net, width, "lg.width_fluctuations")
-    inputs, samples = checked_inputs(x), integer("samples", samples, at_least=2)
+    network = sized_network(net, width, "lg.finite_width.width_fluctuations")
+    inputs, draws = checked_inputs(x), integer("draws", draws, at_least=2)
     key = random_key(key)
     P = len(inputs)
-    if samples * P * P > _MOST:
-        raise InvalidInput(
-            f"samples: {samples} of {P} × {P} numbers are more than 2**28. Take fewer."
-        )
+    if draws * P * P > _MOST:
+        raise InvalidInput(f"draws: {draws} of {P} × {P} numbers are more than 2**28. Take fewer.")
     layers, kernel, ntk = _limits(network, inputs)
-    state = _start(P, samples)
+    state = _start(P, draws)
     for number, (layer, limit) in enumerate(zip(network.hidden, layers, strict=True)):
         state = _through(layer, limit, state, jax.random.fold_in(key, number))
     q = np.diagonal(layers[0].K).copy()

@@ -12,7 +12,7 @@ from largen.architectures import Layer
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import ActivationFunction
-from largen.expectations import activation as own_activation
+from largen.expectations import as_activation as own_activation
 from largen.finite_width.checks import checked_inputs
 from largen.finite_width.orthants import slopes_of
 from largen.finite_width.sized_network import SizedNetwork, sized_network
@@ -154,15 +154,15 @@ def homogeneous_moments(
     --------
     >>> import largen as lg, numpy as np
     >>> net = lg.mlp(20, "relu", weight_std=2**0.5)
-    >>> found = lg.homogeneous_moments(net, np.ones((1, 4)), width=100)
+    >>> found = lg.finite_width.homogeneous_moments(net, np.ones((1, 4)), width=100)
     >>> round(found.ntk_variance / found.ntk**2 + 1, 4)
     2.1052
     """
-    network = sized_network(net, width, "lg.homogeneous_moments")
+    network = sized_network(net, width, "lg.finite_width.homogeneous_moments")
     inputs = checked_inputs(x)
     if len(inputs) != 1 or not inputs.any():
         raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
-    kappa, _ = _constants(network, "lg.homogeneous_moments")
+    kappa, _ = _constants(network, "lg.finite_width.homogeneous_moments")
     n = np.array([layer.width for layer in network.hidden], np.float64)
     K = float(network.first_kernel(inputs)[0, 0])
     f = 1 + (3 * kappa - 1) / n
@@ -220,17 +220,20 @@ def homogeneous_jacobian(
     Examples
     --------
     >>> import largen as lg
-    >>> found = lg.homogeneous_jacobian(lg.mlp(2, "relu", weight_std=2**0.5), width=10, inputs=4)
+    >>> found = lg.finite_width.homogeneous_jacobian(
+    ...     lg.mlp(2, "relu", weight_std=2**0.5), width=10, inputs=4
+    ... )
     >>> round(found.fourth, 9), round(12 / 4**2 * (1 + 5 / 10) ** 2, 9)
     (1.6875, 1.6875)
     """
-    network = sized_network(net, width, "lg.homogeneous_jacobian")
-    kappa, square = _constants(network, "lg.homogeneous_jacobian")
+    network = sized_network(net, width, "lg.finite_width.homogeneous_jacobian")
+    kappa, square = _constants(network, "lg.finite_width.homogeneous_jacobian")
     before = n0 = integer("inputs", inputs, at_least=1)
     excess = real("fourth_moment", fourth_moment, at_least=1.0) - 3
     if abs(network.first.weight * square - 1) > 1e-9:
         raise NoTheory(
-            f"lg.homogeneous_jacobian: wanted weight_std={square**-0.5:.9g} in the first layer too."
+            f"lg.finite_width.homogeneous_jacobian: wanted weight_std={square**-0.5:.9g} in the "
+            f"first layer too."
         )
     A = B = 1.0
     X, Y = float(n0), float(n0) ** 2
@@ -277,12 +280,12 @@ def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousL
     Examples
     --------
     >>> import largen as lg
-    >>> round(lg.homogeneous_limits("relu", 0.2).ntk, 4)
+    >>> round(lg.finite_width.homogeneous_limits("relu", 0.2).ntk, 4)
     2.1676
     """
     phi = own_activation(activation)
     t = real("depth_over_width", depth_over_width, above=0.0)
-    kappa, _ = _fourth_over_square(phi, "lg.homogeneous_limits")
+    kappa, _ = _fourth_over_square(phi, "lg.finite_width.homogeneous_limits")
     a = 3 * kappa * t
     # I = ½ − a/6 + a²/24 − …
     series = 0.5 - a / 6 + a**2 / 24 - a**3 / 120
@@ -321,7 +324,7 @@ def _fourth_over_square(phi: ActivationFunction, what: str) -> tuple[float, floa
     if slopes is None or not any(slopes):
         raise NoTheory(
             f"{what}: {phi} is not a₊z₊ + a₋z₋, as relu, leaky relu and the linear function are. "
-            "lg.width_corrections has the order 1/width of any other."
+            "lg.finite_width.width_corrections has the order 1/width of any other."
         )
     right, left = slopes
     square = (right**2 + left**2) / 2

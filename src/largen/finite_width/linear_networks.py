@@ -29,7 +29,8 @@ _STIRLING = 64.0  # arguments from which on Γ(a + s)/Γ(a) comes from its serie
 @cites("zavatone2021exact", "bahri2022les")
 @dataclass(frozen=True, repr=False)
 class LinearOutput:
-    """The distribution of one output of a deep linear network; made by :func:`linear_output`.
+    """The distribution of one output of a deep linear network; made by
+    :func:`linear_network_output`.
 
     Attributes
     ----------
@@ -120,7 +121,7 @@ class LinearOutput:
         )
 
 
-def linear_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> LinearOutput:
+def linear_network_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> LinearOutput:
     """Return the exact distribution of an output of a deep linear network at one input.
 
     f²/K is χ²₁ ∏ χ²_{n_ℓ}/n_ℓ, a product of independent factors (Bahri and Hanin, Les Houches
@@ -151,23 +152,27 @@ def linear_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> Li
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> found = lg.linear_output(lg.mlp(3, "linear"), np.ones((1, 2)), width=(4, 5, 3))
+    >>> found = lg.finite_width.linear_network_output(
+    ...     lg.mlp(3, "linear"), np.ones((1, 2)), width=(4, 5, 3)
+    ... )
     >>> round(found.moment(4), 9), round(3 * (1 + 2 / 4) * (1 + 2 / 5) * (1 + 2 / 3), 9)
     (10.5, 10.5)
     >>> found.density(np.array([0.5, 2.0, 4.0])).round(5)
     array([0.34338, 0.03406, 0.00322])
     """
-    network = sized_network(net, width, "lg.linear_output")
+    network = sized_network(net, width, "lg.finite_width.linear_network_output")
     inputs = checked_inputs(x)
     if len(inputs) != 1 or not inputs.any():
         raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
     if network.first.bias or any(layer.bias for layer in network.hidden):
-        raise NoTheory("lg.linear_output: the formula is for networks without biases.")
+        raise NoTheory(
+            "lg.finite_width.linear_network_output: the formula is for networks without biases."
+        )
     K = float(network.first_kernel(inputs)[0, 0])
     for layer in network.hidden:
         slopes = slopes_of(layer.phi)
         if slopes is None or abs(slopes[0]) != abs(slopes[1]):
-            raise NoTheory(f"lg.linear_output: {layer.phi} is not linear.")
+            raise NoTheory(f"lg.finite_width.linear_network_output: {layer.phi} is not linear.")
         K *= layer.weight * slopes[0] ** 2
     return LinearOutput(K, network.widths)
 

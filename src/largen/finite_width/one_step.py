@@ -86,14 +86,16 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
     --------
     >>> import largen as lg, numpy as np
     >>> net = lg.mlp(2, "relu", weight_std=2**0.5)
-    >>> found = lg.layer_learning_rates(net, np.ones((1, 4)), width=20)
+    >>> found = lg.finite_width.layer_learning_rates(net, np.ones((1, 4)), width=20)
     >>> found.rates.round(6)  # σ_w²/((L + 1) K n) with K = 2
     array([0.083333, 0.016667, 0.016667])
     """
-    network = sized_network(net, width, "lg.layer_learning_rates")
+    network = sized_network(net, width, "lg.finite_width.layer_learning_rates")
     inputs = checked_inputs(x)
     if network.first.bias or any(layer.bias for layer in network.hidden):
-        raise NoTheory("lg.layer_learning_rates: the formula is for networks without biases.")
+        raise NoTheory(
+            "lg.finite_width.layer_learning_rates: the formula is for networks without biases."
+        )
     q = np.diagonal(network.first_kernel(inputs)).copy()
     check_alive(np.diag(q), 1)
     squares, slopes = [np.sum(inputs**2, axis=1) / inputs.shape[1]], []

@@ -37,7 +37,7 @@ _AT_ONCE = 2**22  # numbers
 
 @cites("bahri2022les", "roberts2022principles")
 class WidthPosterior(NamedTuple):
-    """Predictions at order 1/width; made by :func:`width_posterior`.
+    """Predictions at order 1/width; made by :func:`corrected_posterior`.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class WidthPosterior(NamedTuple):
         )
 
 
-def width_posterior(
+def corrected_posterior(
     net: Layer,
     x_train: ArrayLike,
     y_train: ArrayLike,
@@ -97,8 +97,8 @@ def width_posterior(
     width: int | Sequence[int],
     kind: str = "readout",
     noise: float = 0.0,
-    samples: int = 4000,
-    key: Any,
+    draws: int = 4000,
+    key: Any = 0,
 ) -> WidthPosterior:
     """Return mean and covariance of regression by networks of finite width, to order 1/width.
 
@@ -128,7 +128,7 @@ def width_posterior(
         One of the three above.
     noise
         σ², variance of the targets' noise, or the ridge of the regression.
-    samples
+    draws
         Number of sampled deviations of the kernel.
     key
         A JAX key or an integer.
@@ -140,7 +140,8 @@ def width_posterior(
     Raises
     ------
     InvalidInput
-        For arrays that do not fit, an unknown kind, or as :func:`largen.width_fluctuations` does.
+        For arrays that do not fit, an unknown kind, or as
+        :func:`largen.finite_width.width_fluctuations` does.
     NoRule, NoTheory
         For other networks.
     NumericalFailure
@@ -150,7 +151,7 @@ def width_posterior(
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.eye(4)
-    >>> found = lg.width_posterior(
+    >>> found = lg.finite_width.corrected_posterior(
     ...     lg.mlp(2, "tanh"), x[:3], np.array([1.0, 0.0, -1.0]), x[:1] + x[3:], width=100, key=0
     ... )
     >>> bool(abs(found.mean_shift[0]) < 0.1 * abs(found.mean[0]))
@@ -167,7 +168,7 @@ def width_posterior(
             f"and test inputs of {test.shape[1]} numbers do not fit."
         )
     found = width_fluctuations(
-        net, np.concatenate([train, test]), width=width, samples=samples, key=key
+        net, np.concatenate([train, test]), width=width, draws=draws, key=key
     )
     if kind == "linearized":
         G, m, deviations = found.ntk, found.ntk_shift, found.ntk_samples
@@ -191,7 +192,7 @@ def width_posterior(
         width_covariance=spread,
         trusted=found.trusted,
     )
-    return finite_result("width_posterior", result)
+    return finite_result("corrected_posterior", result)
 
 
 class _Regression:

@@ -88,8 +88,8 @@ def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
         own = part.inner[0] if isinstance(part, Branch) else part
         if sources and own.phi != of_stream:
             raise NoTheory(
-                f"lg.width_corrections: the activations {of_stream} and {own.phi} act on one "
-                "stream; fluctuations at order 1/width are known for a single one."
+                f"lg.finite_width.width_corrections: the activations {of_stream} and {own.phi} act "
+                "on one stream; fluctuations at order 1/width are known for a single one."
             )
         of_stream = own.phi
         found = _read(own, state, sources)

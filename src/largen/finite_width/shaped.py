@@ -32,7 +32,7 @@ from jax.typing import ArrayLike
 from largen.arrays import finite_result, floating, known
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
-from largen.expectations import activation as activation_of
+from largen.expectations import as_activation as activation_of
 from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import integer, random_key, real, sequence
 from largen.segments import map_segments
@@ -103,7 +103,7 @@ def covariance_sde(
     time: float,
     draws: int,
     steps: int = 200,
-    key: Any,
+    key: Any = 0,
 ) -> CovariancePaths:
     """Draw paths of the covariance of deep networks with shaped activations.
 
@@ -148,7 +148,9 @@ def covariance_sde(
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> found = lg.covariance_sde(np.eye(1), slopes=(0, 0), time=0.5, draws=4000, steps=50, key=0)
+    >>> found = lg.finite_width.covariance_sde(
+    ...     np.eye(1), slopes=(0, 0), time=0.5, draws=4000, steps=50, key=0
+    ... )
     >>> log = np.log(found.covariance[:, -1, 0, 0])
     >>> bool(abs(log.mean() + 0.5) < 0.07 and abs(log.var() - 1) < 0.1)
     True

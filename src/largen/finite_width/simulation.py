@@ -31,7 +31,7 @@ _AT_ONCE = 2**20  # Gaussian numbers: far less than half a second
 
 def sample_kernels(
     net: Layer, x: ArrayLike, *, width: int | Sequence[int], draws: int,
-    param: Parameterization | None = None, key: Any,
+    param: Parameterization | None = None, key: Any = 0,
 ) -> np.ndarray:  # fmt: skip
     """Draw the covariance of a finite network's outputs given its last hidden layer.
 
@@ -41,10 +41,10 @@ def sample_kernels(
 
     is a Markov chain with exactly the distribution of networks at any width. It takes n·P Gaussian
     numbers a layer instead of n² weights, and uses no expansion in 1/n, so that it is an
-    independent reference like :func:`largen.init` and :func:`largen.apply`; outputs are N(0, S)
-    given S. For relu and deep networks S has heavy tails: means of its powers converge slowly, and
-    log S is the better observable. In residual networks the neurons of the stream are kept,
-    h ← h + βN(0, S).
+    independent reference like :func:`largen.networks.init` and :func:`largen.networks.apply`;
+    outputs are N(0, S) given S. For relu and deep networks S has heavy tails: means of its powers
+    converge slowly, and log S is the better observable. In residual networks the neurons of the
+    stream are kept, h ← h + βN(0, S).
 
     Parameters
     ----------
@@ -80,13 +80,13 @@ def sample_kernels(
     --------
     >>> import largen as lg, numpy as np
     >>> net = lg.mlp(2, "relu", weight_std=2**0.5)
-    >>> drawn = lg.sample_kernels(net, np.ones((1, 3)), width=20, draws=4000, key=0)
+    >>> drawn = lg.finite_width.sample_kernels(net, np.ones((1, 3)), width=20, draws=4000, key=0)
     >>> exact = (1 + 5 / 20) ** 2 - 1  # of the variance of S/K
     >>> bool(abs(drawn.var() / 4 / exact - 1) < 0.2)
     True
     """
     inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
-    what = "lg.sample_kernels"
+    what = "lg.finite_width.sample_kernels"
     network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
     key = random_key(key)
     P = len(inputs)

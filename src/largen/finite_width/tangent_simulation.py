@@ -145,15 +145,15 @@ class TangentSamples(NamedTuple):
 
 
 def sample_tangent_kernels(
-    net: Layer, x: ArrayLike, *, width: int | Sequence[int], draws: int, key: Any
+    net: Layer, x: ArrayLike, *, width: int | Sequence[int], draws: int, key: Any = 0
 ) -> TangentSamples:
     """Draw output, kernel and tangent kernel of finite networks jointly, without weight matrices.
 
     The distribution is exactly that of networks in :func:`largen.ntk` at initialisation, at any
-    width. Unlike :func:`largen.empirical_ntk`, it takes of order n Gaussian numbers a layer instead
-    of n²; the equations are in :mod:`largen.finite_width.tangent_simulation`. Means of order
-    1/width are best estimated with the control variates, by :meth:`TangentSamples.estimate`: at
-    one input they explain most of Var Θ̂.
+    width. Unlike :func:`largen.networks.empirical_ntk`, it takes of order n Gaussian numbers a
+    layer instead of n²; the equations are in :mod:`largen.finite_width.tangent_simulation`. Means
+    of order 1/width are best estimated with the control variates, by
+    :meth:`TangentSamples.estimate`: at one input they explain most of Var Θ̂.
 
     Parameters
     ----------
@@ -185,12 +185,12 @@ def sample_tangent_kernels(
     --------
     >>> import largen as lg, numpy as np
     >>> net, x = lg.mlp(2, "relu", weight_std=2**0.5), np.ones((1, 3))
-    >>> drawn = lg.sample_tangent_kernels(net, x, width=20, draws=2000, key=0)
+    >>> drawn = lg.finite_width.sample_tangent_kernels(net, x, width=20, draws=2000, key=0)
     >>> mean, error = drawn.estimate(drawn.ntk[:, 0, 0])
     >>> bool(abs(mean - 3 * 2) < 4 * error < 0.2)  # (L + 1) K, exactly
     True
     """
-    network = sized_network(net, width, "lg.sample_tangent_kernels")
+    network = sized_network(net, width, "lg.finite_width.sample_tangent_kernels")
     inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
     key = random_key(key)
     P = len(inputs)

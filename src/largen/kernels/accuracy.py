@@ -205,7 +205,7 @@ def check_tangent(program: Program) -> None:
         if phi.jumps:
             raise NoTheory(
                 f"kernels: the activation {phi!r} jumps, so that E[φ'φ'] diverges and there is no "
-                "tangent kernel; its NNGP kernel exists: lg.nngp."
+                "tangent kernel; its NNGP kernel exists: lg.nngp_kernel."
             )
 
 

@@ -15,7 +15,7 @@ from largen.kernels.nngp_ntk import kernel
 from largen.runs import KernelEstimate
 from largen.scalars import integer
 
-MOST_REPEATS = 10_000
+MOST_REPLICATES = 10_000
 
 
 @runtime_checkable
@@ -30,22 +30,22 @@ class Seeded(Protocol):
 
 
 @cites("hron2020infinite")
-def kernel_estimate(
-    net: Layer, x1: ArrayLike, x2: ArrayLike | None = None, *, repeats: int = 8, **options: Any
+def averaged_kernel(
+    net: Layer, x1: ArrayLike, x2: ArrayLike | None = None, *, replicates: int = 8, **options: Any
 ) -> KernelEstimate:
     """Return kernels as means over independent draws of the heads of attention, with errors.
 
-    Each of the ``repeats`` is a :func:`largen.kernel` with other seeds of its
-    :class:`largen.MultiHeadAttention` layers, the expectation over random logits of Hron, Bahri,
-    Sohl-Dickstein and Novak 2020. All other layers are exact, so that networks without attention
-    heads have zero errors. After further layers a kernel from finitely many draws also has a bias
-    of order 1/draws, which the errors do not include.
+    Each of the ``replicates`` is a :func:`largen.kernel` with other seeds of its
+    :class:`largen.layers.MultiHeadAttention` layers, the expectation over random logits of Hron,
+    Bahri, Sohl-Dickstein and Novak 2020. All other layers are exact, so that networks without
+    attention heads have zero errors. After further layers a kernel from finitely many draws also
+    has a bias of order 1/draws, which the errors do not include.
 
     Parameters
     ----------
     net, x1, x2
         As in :func:`largen.kernel`.
-    repeats
+    replicates
         Number of independent estimates, 2 or more.
     options
         Further options of :func:`largen.kernel`.
@@ -53,19 +53,19 @@ def kernel_estimate(
     Raises
     ------
     InvalidInput
-        As in :func:`largen.kernel`, and for fewer than two repeats.
+        As in :func:`largen.kernel`, and for fewer than two replicates.
 
     Examples
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.random.default_rng(0).standard_normal((2, 3, 4))
-    >>> attention = lg.MultiHeadAttention(draws=64)
+    >>> attention = lg.layers.MultiHeadAttention(draws=64)
     >>> net = lg.serial(attention, lg.GlobalAvgPool(), lg.Dense())
-    >>> found = lg.kernel_estimate(net, x, repeats=4)
+    >>> found = lg.kernels.averaged_kernel(net, x, replicates=4)
     >>> bool(np.all(found.nngp_error < 0.05 * found.nngp.max()))
     True
     """
-    count = integer("repeats", repeats, at_least=2, at_most=MOST_REPEATS)
+    count = integer("replicates", replicates, at_least=2, at_most=MOST_REPLICATES)
     instance_of("net", net, Layer, "a network such as lg.mlp(3)")
     known("x1", x1)
     known("x2", x2)

@@ -65,7 +65,7 @@ def hyperparameters(
     Raises
     ------
     NoTheory
-        As in :func:`largen.nngp`.
+        As in :func:`largen.nngp_kernel`.
     """
     form = form_for_kernels(net, param or ntk(), inputs)
     records = {weight.name: weight for weight in weight_sites(net)}

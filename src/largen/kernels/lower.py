@@ -141,7 +141,7 @@ def _by_networks(net: Layer) -> str:
     """Return the end of a sentence on whether finite networks can estimate the missing kernel."""
     if any(layer.random for layer in layers_of(net)):
         return ". Finite networks, which draw no masks of dropout, cannot estimate it."
-    return ", or estimate the kernel by Monte Carlo: lg.monte_carlo_kernel."
+    return ", or estimate the kernel by Monte Carlo: lg.networks.monte_carlo_kernel."
 
 
 class _Numbers(NamedTuple):

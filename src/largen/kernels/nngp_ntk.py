@@ -127,7 +127,7 @@ def kernel(
     devices
         Some of ``jax.local_devices()``, over which the tiles are distributed evenly; by default
         JAX's default device. Results are collected in the host's memory. Traced inputs, and
-        networks with :class:`largen.MultiHeadAttention`, are not distributed.
+        networks with :class:`largen.layers.MultiHeadAttention`, are not distributed.
     throw
         Whether a larger error, or an overflow, raises an exception; otherwise the kernels are
         returned anyway.
@@ -201,7 +201,7 @@ def kernel(
 
 
 @cites("lee2018deep", "bahri2022les")
-def nngp(
+def nngp_kernel(
     net: Layer,
     x1: ArrayLike,
     x2: ArrayLike | None = None,
@@ -236,7 +236,7 @@ def nngp(
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> lg.nngp(lg.mlp(1, "erf"), np.ones((1, 3))).round(4)
+    >>> lg.nngp_kernel(lg.mlp(1, "erf"), np.ones((1, 3))).round(4)
     array([[0.4646]])
     """
     return _kernels(

@@ -30,7 +30,7 @@ from largen.text import shown
 
 @cites("jacot2018neural", "lee2018deep", "bahri2022les")
 class KernelFunction:
-    """NNGP and NTK of fixed samples as a function of σ_w and σ_b; see :func:`kernel_function`.
+    """NNGP and NTK of fixed samples as a function of σ_w and σ_b; see :func:`kernel_of_stds`.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class KernelFunction:
             return like(Kernels(nngp * given.scale, ntk), *inputs, *values)
 
 
-def kernel_function(
+def kernel_of_stds(
     net: Layer,
     x1: ArrayLike,
     x2: ArrayLike | None = None,
@@ -138,7 +138,7 @@ def kernel_function(
     Examples
     --------
     >>> import jax, largen as lg, numpy as np
-    >>> kernels = lg.kernel_function(lg.mlp(1, "relu", bias_std=0.1), np.eye(2))
+    >>> kernels = lg.kernels.kernel_of_stds(lg.mlp(1, "relu", bias_std=0.1), np.eye(2))
     >>> kernels.stds
     {'0.weight_std': 1.0, '0.bias_std': 0.1, '2.weight_std': 1.0, '2.bias_std': 0.1}
     >>> total = lambda s: kernels({"2.weight_std": s}).nngp.sum()

@@ -283,8 +283,8 @@ def check_size(name: str, rows: int, columns: int, number: int, dtype: Any) -> N
     check_fits(
         float(number) * rows * columns * np.dtype(dtype).itemsize,
         f"{name}: {number} kernel{'s' * (number > 1)} of {rows} × {columns} samples",
-        "Take fewer samples, lg.stored_kernel, which computes kernels block by block to disk, or "
-        "lg.low_rank_posterior, which needs none of that size.",
+        "Take fewer samples, lg.regression.large.stored_kernel, which computes kernels block by "
+        "block to disk, or lg.regression.large.low_rank_posterior, which needs none of that size.",
     )
 
 

@@ -36,7 +36,7 @@ METHODS = ("auto", "jacobian", "products")
 
 
 @interruptible()
-def tangent_kernel(
+def ntk_of_function(
     f: Function,
     params: Any,
     x1: ArrayLike,
@@ -51,8 +51,9 @@ def tangent_kernel(
 
     The derivative by a weight matrix W of an affine map with inputs a, whose output has the
     cotangents g = ∂f/∂h, is a gᵀ, and its part of the kernel (a·a')(g·g'): products of vectors
-    instead of matrices (for largen's networks, see :func:`largen.empirical_ntk`; for convolutions
-    and sequences, a sum over pairs of positions). Affine maps are read from the function's jaxpr:
+    instead of matrices (for largen's networks, see :func:`largen.networks.empirical_ntk`; for
+    convolutions and sequences, a sum over pairs of positions). Affine maps are read from the
+    function's jaxpr:
     ``dot_general``, convolutions, and rows taken from a table, of a parameter array that may be
     transposed, reshaped or multiplied by a constant before. An array that is used several times
     contributes all products of its uses. Arrays used in any other way, such as biases or weights
@@ -97,10 +98,10 @@ def tangent_kernel(
     Examples
     --------
     >>> import numpy as np
-    >>> from largen import tangent_kernel
+    >>> from largen.networks import ntk_of_function
     >>> def model(params, x):
     ...     return (x @ params["w"]) ** 2
-    >>> tangent_kernel(model, {"w": np.array([1.0, 0.0])}, np.eye(2)).tolist()
+    >>> ntk_of_function(model, {"w": np.array([1.0, 0.0])}, np.eye(2)).tolist()
     [[4.0, 0.0], [0.0, 0.0]]
     """
     one_of("method", method, METHODS)
@@ -124,20 +125,20 @@ def tangent_kernel(
             kernel = (kernel + kernel.transpose(*range(half, 2 * half), *range(half))) / 2
         kernel = kernel if kernel.ndim == 2 else kernel.swapaxes(1, 2)
         kernel = kernel if is_traced(kernel) else jax.device_put(kernel)
-        return finite_result("tangent_kernel", like(kernel, given))
+        return finite_result("ntk_of_function", like(kernel, given))
 
 
 @interruptible()
-def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None = None) -> Any:
+def nngp_of_function(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None = None) -> Any:
     """Return the mean over outputs of f(x)f(x'), an estimate of the NNGP kernel from one draw.
 
     The mean assumes several outputs that are identically distributed at initialisation.
-    :func:`largen.monte_carlo_kernel` averages over draws, with error bars.
+    :func:`largen.networks.monte_carlo_kernel` averages over draws, with error bars.
 
     Parameters
     ----------
     f, params, x1, x2
-        As in :func:`tangent_kernel`.
+        As in :func:`ntk_of_function`.
 
     Returns
     -------
@@ -147,13 +148,13 @@ def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None 
     Raises
     ------
     InvalidInput
-        As :func:`tangent_kernel` does.
+        As :func:`ntk_of_function` does.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from largen import output_kernel
-    >>> output_kernel(lambda w, x: x @ w, np.eye(2), np.ones((1, 2))).tolist()
+    >>> from largen.networks import nngp_of_function
+    >>> nngp_of_function(lambda w, x: x @ w, np.eye(2), np.ones((1, 2))).tolist()
     [[1.0]]
     """
     params, x1, x2, _ = _checked(f, params, x1, x2, None)
@@ -166,10 +167,10 @@ def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None 
         two = one if x2 is None else jnp.asarray(f(params, x2))
         one, two = (values.reshape(values.shape[0], -1) for values in (one, two))
         found = like(one @ two.T / one.shape[1], given)
-        return finite_result("output_kernel", found)
+        return finite_result("nngp_of_function", found)
 
 
-def tangent_operator(
+def ntk_operator_of_function(
     f: Function,
     params: Any,
     x1: ArrayLike,
@@ -186,7 +187,7 @@ def tangent_operator(
     Parameters
     ----------
     f, params, x1, x2, rates
-        As in :func:`tangent_kernel`.
+        As in :func:`ntk_of_function`.
 
     Returns
     -------
@@ -196,20 +197,22 @@ def tangent_operator(
     Raises
     ------
     InvalidInput
-        As :func:`tangent_kernel` does.
+        As :func:`ntk_of_function` does.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from largen import tangent_operator
-    >>> tangent_operator(lambda w, x: x @ w, np.zeros(2), np.eye(2)) @ np.array([1.0, 2.0])
+    >>> from largen.networks import ntk_operator_of_function
+    >>> ntk_operator_of_function(lambda w, x: x @ w, np.zeros(2), np.eye(2)) @ np.array([1.0, 2.0])
     array([1., 2.])
     """
     from scipy.sparse.linalg import LinearOperator
 
     params, x1, x2, rates = _checked(f, params, x1, x2, rates)
     if is_traced(params, x1, x2):
-        raise InvalidInput("tangent_operator: params or samples are traced; build it outside jit.")
+        raise InvalidInput(
+            "ntk_operator_of_function: params or samples are traced; build it outside jit."
+        )
     x2 = x1 if x2 is None else x2
     with precision(params, x1, x2):
         params, x1, x2 = same_precision((params, x1, x2))
@@ -221,7 +224,7 @@ def tangent_operator(
             with precision(params, first, second):
                 v = jnp.asarray(np.reshape(v, shape), dtype)
                 found = np.asarray(product_of(f, params, rates, first, second, v)).ravel()
-                return finite_result("tangent_operator", found)
+                return finite_result("ntk_operator_of_function", found)
 
         return times
 
@@ -280,5 +283,5 @@ def _check_size(f: Function, params: Any, x1: Any, x2: Any, *, each_output: bool
     check_fits(
         float(columns) * rows * np.dtype(out[0].dtype).itemsize,
         f"x1: the kernel of {len(x1)} × {out[1].shape[0]} samples",
-        "Take fewer samples, or lg.tangent_operator, which never forms it.",
+        "Take fewer samples, or lg.networks.ntk_operator_of_function, which never forms it.",
     )

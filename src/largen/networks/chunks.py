@@ -246,7 +246,7 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     sites = sum(site.copies for site in places)
     neurons = network.width * sum(float(site.copies * site.width_ratio) for site in places)
     kernel = samples**2 * outputs**2
-    sizes = {"features": sites * samples**2, "gradients": sites * kernel}
+    sizes = {"feature_kernel": sites * samples**2, "gradient_kernel": sites * kernel}
     sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
     kept = plan.time_points * rows * outputs + len(plan.record_at) * sum(
         sizes[name] for name in plan.records

@@ -58,7 +58,7 @@ def train(
         ``jax.random.key(seed)`` or an integer. Network i is drawn from ``fold_in(key, i)``,
         whatever the number of seeds and the memory budget.
     record
-        Kernels to record: ``"features"``, ``"gradients"``, ``"ntk"``.
+        Kernels to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``.
     record_at
         Time indices at which kernels are recorded; the first and the last by default.
     memory_budget
@@ -81,8 +81,8 @@ def train(
           stream. With several positions, Φ is the mean over those that enter the next affine
           map, after pooling, and G is the sum over all,
         * ``ntk (seed, record, sample, sample_2)`` and ``ntk_test``: see
-          :func:`largen.empirical_ntk`; the weights are the rates of gradient descent, also with
-          another optimizer,
+          :func:`largen.networks.empirical_ntk`; the weights are the rates of gradient descent, also
+          with another optimizer,
 
         with the coordinates ``record_step`` and ``layer`` = 1 … L.
 
@@ -144,7 +144,7 @@ def _checked(run: Run, trajectory: Trajectory, throw: bool) -> Trajectory:
             "the equation is too stiff to reach the last time; end it earlier"
             if isinstance(run.optimizer, GradientFlow)
             else "lower lr. Full-batch gradient descent on mse is stable below 2P/λ_max, with "
-            "λ_max of lg.empirical_ntk on the training inputs"
+            "λ_max of lg.networks.empirical_ntk on the training inputs"
         )
         raise NumericalFailure(
             f"train: {bad.sum()} of {len(bad)} networks of width {trajectory.width} diverged "

@@ -49,7 +49,7 @@ def linearize(f: Function, params: Any) -> Function:
     Examples
     --------
     >>> import numpy as np
-    >>> from largen import linearize
+    >>> from largen.networks import linearize
     >>> line = linearize(lambda w, x: w**2 * x, np.array(1.0))
     >>> float(line(np.array(3.0), 1.0))
     5.0
@@ -77,7 +77,7 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
     Examples
     --------
     >>> import numpy as np
-    >>> from largen import taylor_expand
+    >>> from largen.networks import taylor_expand
     >>> cubic = taylor_expand(lambda w, x: w**3 * x, np.array(1.0), 2)
     >>> float(cubic(np.array(2.0), 1.0))  # 1 + 3 + 3
     7.0

@@ -32,7 +32,7 @@ def monte_carlo_kernel(
     *,
     width: int,
     draws: int = 64,
-    key: Any,
+    key: Any = 0,
     param: Parameterization | None = None,
 ) -> KernelEstimate:
     """Estimate NNGP and NTK from networks of finite width, where no rule gives them exactly.
@@ -71,7 +71,7 @@ def monte_carlo_kernel(
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.eye(2)
-    >>> found = lg.monte_carlo_kernel(lg.mlp(1, "relu"), x, width=256, draws=32, key=0)
+    >>> found = lg.networks.monte_carlo_kernel(lg.mlp(1, "relu"), x, width=256, draws=32, key=0)
     >>> exact = lg.ntk_kernel(lg.mlp(1, "relu"), x)
     >>> bool(np.all(np.abs(found.ntk - exact) < 4 * found.ntk_error + 1 / 256))
     True
@@ -83,15 +83,15 @@ def monte_carlo_kernel(
     for layer in layers_of(net):
         if layer.random:
             raise NoTheory(
-                f"lg.monte_carlo_kernel: {layer!r} draws masks or other random numbers for every "
-                "sample, and finite networks are evaluated without them. Leave it out, or use "
-                "lg.kernel, which has dropout in front of a Dense()."
+                f"lg.networks.monte_carlo_kernel: {layer!r} draws masks or other random numbers "
+                "for every sample, and finite networks are evaluated without them. Leave it out, "
+                "or use lg.kernel, which has dropout in front of a Dense()."
             )
     layer = coupling(net)
     if layer is not None and x2 is not None:
         raise NoTheory(
-            f"lg.monte_carlo_kernel: {layer!r} couples the samples of a batch, so that there are "
-            "kernels among these only. Leave x2 out; x1 is the batch."
+            f"lg.networks.monte_carlo_kernel: {layer!r} couples the samples of a batch, so that "
+            "there are kernels among these only. Leave x2 out; x1 is the batch."
         )
     x1 = network.check_inputs("x1", x1)
     x2 = None if x2 is None else network.check_inputs("x2", x2)

@@ -49,7 +49,7 @@ class FiniteNetwork:
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> network = lg.finite_network(lg.mlp(1, "relu"), lg.ntk(), width=64, inputs=3)
+    >>> network = lg.networks.finite_network(lg.mlp(1, "relu"), lg.ntk(), width=64, inputs=3)
     >>> network.parameters, network.apply(network.init(0), np.eye(3)).shape
     (256, (3,))
     """
@@ -73,7 +73,7 @@ class FiniteNetwork:
         """Number of parameters."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.module.shapes))
 
-    def init(self, key: Any, dtype: Any = np.float32) -> Params:
+    def init(self, key: Any = 0, dtype: Any = np.float32) -> Params:
         """Draw parameters, (initial standard deviation of the rule table) × standard Gaussian.
 
         Parameters
@@ -96,7 +96,7 @@ class FiniteNetwork:
         Examples
         --------
         >>> import largen as lg
-        >>> network = lg.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3)
+        >>> network = lg.networks.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3)
         >>> network.init(0)[0]["weight"].shape
         (3, 64)
         """
@@ -129,7 +129,9 @@ class FiniteNetwork:
         Examples
         --------
         >>> import largen as lg, numpy as np
-        >>> network = lg.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3, outputs=2)
+        >>> network = lg.networks.finite_network(
+        ...     lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3, outputs=2
+        ... )
         >>> network.apply(network.init(0), np.eye(3)).shape
         (3, 2)
         """
@@ -237,7 +239,7 @@ def finite_network(
     Examples
     --------
     >>> import largen as lg
-    >>> network = lg.finite_network(lg.mlp(2, "tanh"), lg.ntk(), width=64, inputs=3)
+    >>> network = lg.networks.finite_network(lg.mlp(2, "tanh"), lg.ntk(), width=64, inputs=3)
     >>> network.parameters
     4352
     """
@@ -260,7 +262,7 @@ def init(
     width: int,
     inputs: int | tuple[int, ...],
     outputs: int | None = None,
-    key: Any,
+    key: Any = 0,
     dtype: Any = np.float32,
 ) -> Params:
     """Draw the parameters of a network; :func:`finite_network` and its ``init`` in one.
@@ -282,7 +284,7 @@ def init(
     Examples
     --------
     >>> import largen as lg
-    >>> params = lg.init(lg.mlp(1, "relu"), lg.ntk(), width=8, inputs=3, key=0)
+    >>> params = lg.networks.init(lg.mlp(1, "relu"), lg.ntk(), width=8, inputs=3, key=0)
     >>> [layer["weight"].shape for layer in params if layer]
     [(3, 8), (8, 1)]
     """
@@ -327,8 +329,8 @@ def apply(
     --------
     >>> import largen as lg, numpy as np
     >>> net = lg.mlp(1, "relu")
-    >>> params = lg.init(net, lg.mup(), width=8, inputs=3, key=0)
-    >>> lg.apply(net, params, np.eye(3), param=lg.mup()).shape
+    >>> params = lg.networks.init(net, lg.mup(), width=8, inputs=3, key=0)
+    >>> lg.networks.apply(net, params, np.eye(3), param=lg.mup()).shape
     (3,)
     """
     x = samples("x", x)
@@ -356,7 +358,9 @@ def network_of(
         if path and getattr(path[-1], "key", None) == "weight" and hasattr(leaf, "shape")
     ]
     if len(weights) < 2 or min(map(len, weights)) < 2:
-        raise InvalidInput("params: wanted what lg.init returns, with a read-in and a read-out.")
+        raise InvalidInput(
+            "params: wanted what lg.networks.init returns, with a read-in and a read-out."
+        )
     found, ratio = weights[-1][-1], weight_sites(net)[0].width_ratio
     width = weights[0][-1] / ratio
     if width.denominator != 1:

@@ -22,13 +22,13 @@ from largen.scalars import flag, integer, random_key, real
 
 
 @interruptible()
-def observe(
+def train_and_measure(
     run: Run,
     width: int,
-    seeds: int,
-    key: Any,
     measure: Measure,
     *,
+    seeds: int = 1,
+    key: Any = 0,
     memory_budget: float = MEMORY_BUDGET,
     throw: bool = True,
     progress: bool | Report | None = None,
@@ -40,8 +40,9 @@ def observe(
     run, width, seeds, key, memory_budget, progress
         As in :func:`largen.train`: the networks are the same.
     measure
-        ``measure(network, start, end, x)`` of one network: a :class:`largen.FiniteNetwork`, its
-        initial and its trained parameters, and training inputs followed by test inputs
+        ``measure(network, start, end, x)`` of one network: a
+        :class:`largen.networks.FiniteNetwork`, its initial and its trained parameters, and training
+        inputs followed by test inputs
         ``(sample, input)``. It is compiled once for each width and function object, and returns
         a tree of arrays; it may return the parameters themselves, if they fit into memory.
     throw
@@ -64,7 +65,9 @@ def observe(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(lr=1.0), steps=10)
-    >>> end = lg.observe(run, 32, seeds=4, key=0, measure=lambda network, start, end, x: end)
+    >>> end = lg.networks.train_and_measure(
+    ...     run, 32, seeds=4, key=0, measure=lambda network, start, end, x: end
+    ... )
     >>> end[0]["weight"].shape
     (4, 3, 32)
     """

@@ -33,7 +33,7 @@ class Plan:
     samples
         P, the number of training samples.
     records
-        The kernels to be recorded: ``"features"``, ``"gradients"``, ``"ntk"``.
+        The kernels to be recorded: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``.
     record_at
         Increasing time indices at which they are recorded.
     """

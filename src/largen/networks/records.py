@@ -49,9 +49,9 @@ def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:
     training = probe(network, params, x[:samples])
     found = kernels(network, training, training)
     kept = {}
-    if "features" in plan.records:
+    if "feature_kernel" in plan.records:
         kept["feature_kernel"] = found.features
-    if "gradients" in plan.records:
+    if "gradient_kernel" in plan.records:
         kept["gradient_kernel"] = found.gradients
     if "ntk" in plan.records:
         kept["ntk"] = found.tangent

@@ -52,7 +52,7 @@ def empirical_ntk(
     net
         What is computed.
     params
-        Parameters from :func:`largen.init`.
+        Parameters from :func:`largen.networks.init`.
     x1, x2
         Inputs, ``(n1, input)`` or ``(n1, *space, channel)``, and n2 of the same shape. Without
         ``x2``, the kernel of ``x1`` with itself, which is exactly symmetric. Parameters and inputs
@@ -76,10 +76,10 @@ def empirical_ntk(
     --------
     >>> import largen as lg, numpy as np
     >>> net = lg.mlp(1, "linear")
-    >>> params = lg.init(net, lg.ntk(), width=4, inputs=3, key=0, dtype=np.float64)
+    >>> params = lg.networks.init(net, lg.ntk(), width=4, inputs=3, key=0, dtype=np.float64)
     >>> x, (a, _, b) = np.eye(3), params
     >>> by_hand = x @ x.T / 3 * (b["weight"] ** 2).mean() + a["weight"] @ a["weight"].T / 12
-    >>> bool(np.allclose(lg.empirical_ntk(net, params, x), by_hand))
+    >>> bool(np.allclose(lg.networks.empirical_ntk(net, params, x), by_hand))
     True
     """
     x1 = samples("x1", x1)
@@ -91,7 +91,7 @@ def empirical_ntk(
     check_fits(
         float(rows) * columns * (network.outputs or 1) ** 2 * np.result_type(x1).itemsize,
         f"x1: the tangent kernel of {rows} × {columns} samples",
-        "Take fewer samples, or lg.tangent_operator, which never forms it.",
+        "Take fewer samples, or lg.networks.ntk_operator_of_function, which never forms it.",
     )
     with precision(params, x1, x2):
         given = params, x1, x2
@@ -132,7 +132,7 @@ def check_samples_apart(net: Layer) -> None:
         raise NoTheory(
             f"empirical kernels: {layer!r} couples the samples of a batch, so that no kernel "
             "is a function of two samples; use LayerNorm() or RMSNorm(), or "
-            "lg.monte_carlo_kernel for means over networks, of the samples of one batch."
+            "lg.networks.monte_carlo_kernel for means over networks, of the samples of one batch."
         )
 
 

@@ -1,7 +1,7 @@
 """How multipliers, variances and rates scale with width and depth: one class, one table."""
 
 from largen.parameterizations.canonical import CanonicalForm, CanonicalWeight, canonical_form
-from largen.parameterizations.classification.by_exponents import classify, scaling_class
+from largen.parameterizations.classification.by_exponents import classify, plane_class
 from largen.parameterizations.classification.plane import ScalingClass
 from largen.parameterizations.classification.report import Classification, LayerScaling
 from largen.parameterizations.exponents import Exponents
@@ -30,7 +30,7 @@ from largen.parameterizations.schemes import (
     mean_field,
     mup,
     ntk,
-    scaling,
+    plane_scheme,
     standard,
 )
 from largen.parameterizations.stepping import Optimizer, Stepped
@@ -67,9 +67,9 @@ __all__ = [
     "mean_field",
     "mup",
     "ntk",
+    "plane_class",
+    "plane_scheme",
     "rmsprop",
-    "scaling",
-    "scaling_class",
     "sgd",
     "standard",
     "temperature_of",

@@ -47,7 +47,7 @@ class CanonicalWeight:
         ρ, the rate relative to η₀γ²; 1 in :func:`largen.ntk` and :func:`largen.mean_field`.
     distribution
         The distribution of single weights at initialisation; see
-        :meth:`largen.Parameterization.with_distribution`.
+        :meth:`largen.scaling.Parameterization.with_distribution`.
     """
 
     site: Weight

@@ -39,7 +39,8 @@ def from_reference(
         N*, the reference width.
     scaling
         The powers of the width: those of a parameterization such as :func:`largen.mean_field`, of a
-        point (q_σ, q̃_a, q̃_w) as in :func:`largen.scaling`, or of one of the names ``"NTK"``,
+        point (q_σ, q̃_a, q̃_w) as in :func:`largen.scaling.plane_scheme`, or of one of the names
+        ``"NTK"``,
         ``"intermediate"``, ``"mean field"``, ``"default"``.
     reference
         The rules at N*: by default those of :func:`largen.standard`, which are standard deviations
@@ -49,8 +50,9 @@ def from_reference(
         some of the roles ``"input"``, ``"hidden"``, ``"output"``, ``"bias"``. Such a standard
         deviation does not depend on the layers' σ_w; rates are in units of the optimizer's.
     distribution
-        The distribution of single weights, see :meth:`largen.Parameterization.with_distribution`;
-        the reference's by default. PyTorch's affine maps start uniform within ±1/√fan_in:
+        The distribution of single weights, see
+        :meth:`largen.scaling.Parameterization.with_distribution`; the reference's by default.
+        PyTorch's affine maps start uniform within ±1/√fan_in:
         ``"uniform"`` with ``weight_std=3**-0.5``.
 
     Returns
@@ -67,7 +69,7 @@ def from_reference(
     Examples
     --------
     >>> import largen as lg
-    >>> param = lg.from_reference(width=128, scaling="mean field")
+    >>> param = lg.scaling.from_reference(width=128, scaling="mean field")
     >>> print(param.table(lg.mlp(1, "relu"), width=128, inputs=4)["2.weight"])
     Rule(multiplier=1, init_std=0.08839, lr=1, weight_decay=1, eps=1)
     >>> print(param.table(lg.mlp(1, "relu"), width=512, inputs=4)["2.weight"])

@@ -209,7 +209,7 @@ def langevin(
     Examples
     --------
     >>> import largen as lg
-    >>> print(lg.langevin(lr=0.1, temperature=0.01, weight_decay=0.01))
+    >>> print(lg.optimizers.langevin(lr=0.1, temperature=0.01, weight_decay=0.01))
     Langevin(lr=0.1, weight_decay=0.01, temperature=0.01)
     """
     return Langevin(lr, weight_decay, batch_size, seed, temperature, order=order, schedule=schedule)
@@ -294,7 +294,7 @@ def rmsprop(
     Examples
     --------
     >>> import largen as lg
-    >>> print(lg.rmsprop(lr=2e-4))
+    >>> print(lg.optimizers.rmsprop(lr=2e-4))
     RMSProp(lr=0.0002)
     """
     return RMSProp(lr, weight_decay, batch_size, seed, eps, beta, order=order, schedule=schedule)

@@ -94,7 +94,8 @@ class Parameterization:
         Whether σ_w and the read-in's 1/√D are in the multiplier (``"multiplier"``) or in the
         initial standard deviation (``"init_std"``).
     reference
-        The reference network at which the powers of N start; see :func:`largen.from_reference`.
+        The reference network at which the powers of N start; see
+        :func:`largen.scaling.from_reference`.
     distributions
         The distributions of single weights, by role, where they are not Gaussian; see
         :meth:`with_distribution`.

@@ -41,7 +41,7 @@ def ntk(*given: Any) -> Parameterization:
         raise InvalidInput(
             "ntk: is the NTK parameterization and takes no arguments, as in lg.Run(net, lg.ntk(), "
             "data). The neural tangent kernel at infinite width is lg.ntk_kernel(net, x), and that "
-            "of a finite network lg.empirical_ntk(net, params, x)."
+            "of a finite network lg.networks.empirical_ntk(net, params, x)."
         )
     return abc(a=(0, HALF, HALF), b=0, c=0, name="ntk")
 
@@ -259,14 +259,14 @@ def abc(
 
 
 @cites("golikov2020towards")
-def scaling(
+def plane_scheme(
     q_sigma: Any, rate_a: Any, rate_w: Any = None, rate_v: Any = None, *, name: str | None = None
 ) -> Parameterization:
     """The parameterization at a point of Golikov's plane of scalings.
 
     σ = σ_a σ_w ∝ N^(q_σ), η̂_a = η_a/σ_a² ∝ N^(q̃_a), η̂_w = η_w/σ_w² ∝ N^(q̃_w): Golikov,
     *Towards a general theory of infinite-width limits of neural classifiers*, §3, without
-    multipliers and with σ_w of order one, as in its App. A. :func:`largen.scaling_class` says
+    multipliers and with σ_w of order one, as in its App. A. :func:`largen.scaling.plane_class` says
     what its limit is.
 
     Parameters
@@ -287,7 +287,7 @@ def scaling(
     Examples
     --------
     >>> import largen as lg
-    >>> print(lg.scaling("-3/4", "1/2").table(lg.mlp(1, "relu")))
+    >>> print(lg.scaling.plane_scheme("-3/4", "1/2").table(lg.mlp(1, "relu")))
     scaling(-3/4, 1/2, 1/2), gradient descent
     weight    role    multiplier  init_std  lr    weight_decay  eps
     --------  ------  ----------  --------  ----  ------------  -----
@@ -318,11 +318,11 @@ def scaling_of(value: Any) -> Any:
         If the name is not known, or an exponent is not rational.
     """
     if isinstance(value, str):
-        return scaling(*NAMED[one_of("scaling", value, NAMED)], name=value)
+        return plane_scheme(*NAMED[one_of("scaling", value, NAMED)], name=value)
     if isinstance(value, (tuple, list)):
         if len(value) not in (2, 3, 4):
             raise InvalidInput(f"scaling: wanted (q_σ, q̃_a, q̃_w), got {value!r}.")
-        return scaling(*value)
+        return plane_scheme(*value)
     return value
 
 

@@ -14,7 +14,7 @@ from largen.programs import Weight
 
 @runtime_checkable
 class Scaling(Protocol):
-    """The fields of a :class:`largen.Parameterization` that determine the rules of weights."""
+    """Fields of a :class:`largen.scaling.Parameterization` that determine the rules of weights."""
 
     @property
     def input(self) -> Exponents:

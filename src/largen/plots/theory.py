@@ -67,7 +67,7 @@ def response_figure(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        The data set of :func:`largen.response_functions`.
+        The data set of :func:`largen.theories.response_functions`.
     """
     layers = min(data.sizes["layer"], MOST_LAYERS)
     with style():

@@ -37,7 +37,7 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
     >>> run = lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data, optimizer=lg.gd(lr=1.0), steps=5)
-    >>> limit = lg.solve(run, record=["features"], rtol=1e-2)
+    >>> limit = lg.solve(run, record=["feature_kernel"], rtol=1e-2)
     >>> len(lg.plots.trajectory_figure(limit.to_xarray()).axes) >= 4
     True
     """

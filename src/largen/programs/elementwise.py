@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
-from largen.expectations import ActivationFunction, activation
+from largen.expectations import ActivationFunction, as_activation
 from largen.expectations.composition import compose, product, weighted_sum
 from largen.programs.operations import (
     BRANCH,
@@ -26,7 +26,7 @@ from largen.programs.program import Program, Source
 from largen.programs.rewriting import Rewriter, inline
 from largen.programs.signals import Signal
 
-_LINEAR = activation("linear")
+_LINEAR = as_activation("linear")
 
 
 class Elementwise(NamedTuple):

@@ -129,7 +129,7 @@ def fit_cross_validation(
     noise
         Initial σ² > 0, the ridge of :func:`largen.posterior`; give either this or ``time``.
     time
-        Initial η₀t > 0, the time of :func:`largen.flow_posterior`.
+        Initial η₀t > 0, the time of :func:`largen.regression.flow_posterior`.
     kind
         The kernel: ``"ntk"`` or ``"nngp"``.
     shared
@@ -160,7 +160,7 @@ def fit_cross_validation(
     >>> import largen as lg, numpy as np
     >>> x = np.linspace(-2, 2, 24)[:, None]
     >>> y = np.sin(3 * x[:, 0]) + 0.1 * np.cos(40 * x[:, 0])
-    >>> fit = lg.fit_cross_validation(lg.mlp(1, "erf", bias_std=1.0), x, y, noise=1.0)
+    >>> fit = lg.regression.fit_cross_validation(lg.mlp(1, "erf", bias_std=1.0), x, y, noise=1.0)
     >>> bool(fit.error < 0.2 * fit.start), fit.time
     (True, None)
     """

@@ -71,7 +71,7 @@ def flow_posterior(
     time
         η₀t > 0, possibly infinite: one number, or (time,), which adds a leading axis of times to
         all moments. ``"auto"`` minimises the error of generalised cross-validation, as defined in
-        :func:`largen.fit_cross_validation`.
+        :func:`largen.regression.fit_cross_validation`.
     weights
         Weights w ≥ 0 of the samples in the loss (1/Σw) Σ ½w(f − y)², (sample,); equal if None.
     mask
@@ -99,10 +99,10 @@ def flow_posterior(
     --------
     >>> import largen as lg, numpy as np
     >>> x, y = np.eye(2), np.array([1.0, -1.0])
-    >>> given = lg.flow_posterior(lg.mlp(1, "erf"), x, y, time=1.0)
+    >>> given = lg.regression.flow_posterior(lg.mlp(1, "erf"), x, y, time=1.0)
     >>> given.predict(x).mean.round(3)
     array([ 0.296, -0.296])
-    >>> given = lg.flow_posterior(lg.mlp(1, "erf"), x, y, time=[1.0, 10.0, np.inf])
+    >>> given = lg.regression.flow_posterior(lg.mlp(1, "erf"), x, y, time=[1.0, 10.0, np.inf])
     >>> given.predict(x).mean.round(3)
     array([[ 0.296, -0.296],
            [ 0.97 , -0.97 ],

@@ -36,7 +36,7 @@ class LikelihoodFit:
         Number of evaluations of the likelihood and its gradient.
     status
         ``"ok"``; ``"at bound"`` if a constant reached its bound; ``"not converged"``;
-        ``"inaccurate"`` if the fitted kernel misses the accuracy of :func:`largen.nngp`.
+        ``"inaccurate"`` if the fitted kernel misses the accuracy of :func:`largen.nngp_kernel`.
     at_bound
         Names of the constants at their bounds.
     """
@@ -67,9 +67,9 @@ def fit_likelihood(
 ) -> LikelihoodFit:
     """Choose σ_w, σ_b and the noise by their marginal likelihood (type-II maximum).
 
-    Ascends :func:`largen.log_likelihood` (Bahri and Hanin, Les Houches lectures, eq. (33)) in
-    the logarithms of the constants by L-BFGS. It returns the local maximum reached from the
-    constants of ``net``. Biases of standard deviation 0 stay 0.
+    Ascends :func:`largen.regression.log_likelihood` (Bahri and Hanin, Les Houches lectures, eq.
+    (33)) in the logarithms of the constants by L-BFGS. It returns the local maximum reached from
+    the constants of ``net``. Biases of standard deviation 0 stay 0.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def fit_likelihood(
     InvalidInput
         For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
     NoTheory
-        For ``"ntk-gp"`` as in :func:`largen.log_likelihood`.
+        For ``"ntk-gp"`` as in :func:`largen.regression.log_likelihood`.
 
     Notes
     -----
@@ -117,7 +117,7 @@ def fit_likelihood(
     >>> import largen as lg, numpy as np
     >>> x = np.linspace(-2, 2, 20)[:, None]
     >>> net = lg.mlp(1, "erf", bias_std=1.0)
-    >>> fit = lg.fit_likelihood(net, x, 1 + np.cos(x[:, 0]), noise=0.01, fit_noise=False)
+    >>> fit = lg.regression.fit_likelihood(net, x, 1 + np.cos(x[:, 0]), noise=0.01, fit_noise=False)
     >>> round(fit.start, 2), round(fit.log_likelihood, 2), fit.status
     (7.65, 9.87, 'ok')
     >>> round(fit.net.layers[0].weight_std, 2), round(fit.net.layers[0].bias_std, 2)

@@ -16,7 +16,7 @@ from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
-from largen.kernels.nngp_ntk import kernel, nngp, ntk_kernel
+from largen.kernels.nngp_ntk import kernel, nngp_kernel, ntk_kernel
 from largen.kernels.padding import fill
 from largen.kernels.tiles import check_size
 from largen.parameterizations import Parameterization
@@ -181,7 +181,7 @@ class Posterior(Conditioned):
         return self._shaped(*moments)
 
     def sample(
-        self, x_test: ArrayLike, *, key: Any, draws: int = 1, mask: ArrayLike | None = None
+        self, x_test: ArrayLike, *, key: Any = 0, draws: int = 1, mask: ArrayLike | None = None
     ) -> Any:
         """Draw functions and evaluate them at the test samples.
 
@@ -237,7 +237,7 @@ class Posterior(Conditioned):
 
     def _prior(self, first: Masked, second: Masked | None = None):
         """Return the prior's covariance."""
-        of = ntk_kernel if self.kind == "ntk-gp" else nngp
+        of = ntk_kernel if self.kind == "ntk-gp" else nngp_kernel
         return kernel_of(of, self.net, first, second, param=self.param)
 
     def __repr__(self) -> str:
@@ -365,7 +365,7 @@ def matrices(
     check_lazy(param)
     # Kernels, the sum with the noise, its factor, and what the factorisation works with.
     check_size("x", len(given.x), len(given.x), 6 if kind == "ntk" else 4, np.float64)
-    of = {"nngp": nngp, "ntk": kernel, "ntk-gp": ntk_kernel}[kind]
+    of = {"nngp": nngp_kernel, "ntk": kernel, "ntk-gp": ntk_kernel}[kind]
     found = kernel_of(of, net, fill(given, np.float64), param=param)
     prior, matrix = found if kind == "ntk" else (None, found)
     seen = slice(len(given.x))

@@ -126,7 +126,7 @@ class KernelPosterior(Conditioned):
         return Prediction(self.targets.shaped(mean), variance, spread)
 
     def sample(
-        self, cross: Any, test: Any, *, key: Any, draws: int = 1, prior_cross: Any = None
+        self, cross: Any, test: Any, *, key: Any = 0, draws: int = 1, prior_cross: Any = None
     ) -> np.ndarray:
         """Draw functions without the noise of targets, evaluated at test samples.
 
@@ -207,8 +207,8 @@ def posterior_from_kernel(
     ----------
     kernel
         The kernel of the training samples, (sample, sample), or (sample, sample, output, output) as
-        :func:`largen.empirical_ntk` returns it for several outputs. Arrays on disk are read into
-        memory.
+        :func:`largen.networks.empirical_ntk` returns it for several outputs. Arrays on disk are
+        read into memory.
     y
         Targets, (sample,) or (sample, output).
     kind
@@ -234,8 +234,8 @@ def posterior_from_kernel(
     --------
     >>> import largen as lg, numpy as np
     >>> x, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
-    >>> K = lg.nngp(lg.mlp(1, "erf"), x)
-    >>> lg.posterior_from_kernel(K, y, noise=0.01).predict(K).mean.round(3)
+    >>> K = lg.nngp_kernel(lg.mlp(1, "erf"), x)
+    >>> lg.regression.posterior_from_kernel(K, y, noise=0.01).predict(K).mean.round(3)
     array([ 0.971, -0.971])
     """
     one_of("kind", kind, ("gp", "ntk"))
@@ -271,9 +271,9 @@ def flow_posterior_from_kernel(
 ) -> KernelPosterior:
     """Return networks after times of gradient flow with a tangent kernel given as a matrix.
 
-    As :func:`largen.flow_posterior` (Bahri and Hanin, Les Houches lectures, eqs. (87)-(90)).
-    Means are f(t) for outputs that start at 0: for a network with initial outputs f₀, condition on
-    y − f₀ and add f₀.
+    As :func:`largen.regression.flow_posterior` (Bahri and Hanin, Les Houches lectures, eqs.
+    (87)-(90)). Means are f(t) for outputs that start at 0: for a network with initial outputs f₀,
+    condition on y − f₀ and add f₀.
 
     Parameters
     ----------
@@ -282,7 +282,8 @@ def flow_posterior_from_kernel(
     y
         Targets, (sample,) or (sample, output).
     time, weights
-        As in :func:`largen.flow_posterior`: one or several times, also infinite, or ``"auto"``.
+        As in :func:`largen.regression.flow_posterior`: one or several times, also infinite, or
+        ``"auto"``.
     prior
         The NNGP kernel of the training samples; without it only means are returned.
     throw
@@ -300,7 +301,9 @@ def flow_posterior_from_kernel(
     --------
     >>> import largen as lg, numpy as np
     >>> K = np.array([[2.0, 1.0], [1.0, 2.0]])
-    >>> given = lg.flow_posterior_from_kernel(K, np.array([1.0, -1.0]), time=[1.0, np.inf])
+    >>> given = lg.regression.flow_posterior_from_kernel(
+    ...     K, np.array([1.0, -1.0]), time=[1.0, np.inf]
+    ... )
     >>> given.predict(K).mean.round(3)  # 1 − e^(−t/2), then all
     array([[ 0.393, -0.393],
            [ 1.   , -1.   ]])

@@ -205,7 +205,7 @@ def log_likelihood(
     ------
     NumericalFailure
         If the kernel plus noise is not positive definite in float64, or the expectations of an
-        activation miss the accuracy of :func:`largen.nngp`.
+        activation miss the accuracy of :func:`largen.nngp_kernel`.
     InvalidInput
         For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
     OutOfMemory
@@ -223,7 +223,7 @@ def log_likelihood(
     --------
     >>> import largen as lg, numpy as np
     >>> net = lg.mlp(1, "erf", bias_std=0.5)
-    >>> value, gradient = lg.log_likelihood(net, np.eye(3), np.ones(3), noise=0.1)
+    >>> value, gradient = lg.regression.log_likelihood(net, np.eye(3), np.ones(3), noise=0.1)
     >>> round(value, 4), sorted(gradient)
     (-2.7976, ['0.bias_std', '0.weight_std', '2.bias_std', '2.weight_std', 'noise'])
     """

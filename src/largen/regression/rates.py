@@ -18,7 +18,7 @@ from largen.scalars import real
 
 
 @cites("bahri2022les")
-class TimeScales(NamedTuple):
+class RelaxationTimes(NamedTuple):
     """The eigenmodes of a tangent kernel, fastest first.
 
     Attributes
@@ -52,7 +52,7 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     ----------
     ntk
         Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
-        :func:`largen.empirical_ntk` returns it for several outputs.
+        :func:`largen.networks.empirical_ntk` returns it for several outputs.
     momentum
         β of heavy-ball momentum, 0 ≤ β < 1.
 
@@ -67,15 +67,15 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     The kernel is taken as constant, as it is in the kernel limit. Where features move it is not the
     threshold of training, on either side: the kernel sharpens as it learns, so that training may
     diverge below it, and for small γ₀ it may shrink while the loss is large, so that training
-    survives above it (:func:`largen.catapult`). On the first 40 of scikit-learn's digits, one
-    hidden layer of tanh with γ₀ = 1 and infinite width trains for 25 steps of 1.3 P/λ_max and
+    survives above it (:func:`largen.training.catapult`). On the first 40 of scikit-learn's digits,
+    one hidden layer of tanh with γ₀ = 1 and infinite width trains for 25 steps of 1.3 P/λ_max and
     diverges at 1.4 P/λ_max, where this function says 2. :func:`largen.learning_rate_curve` measures
     the threshold of a run.
 
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> round(lg.critical_learning_rate(lg.ntk_kernel(lg.mlp(1, "relu"), np.eye(3))), 4)
+    >>> round(lg.regression.critical_learning_rate(lg.ntk_kernel(lg.mlp(1, "relu"), np.eye(3))), 4)
     13.6538
     """
     beta = real("momentum", momentum, at_least=0)
@@ -97,7 +97,7 @@ def optimal_learning_rate(ntk: Any) -> float:
     ----------
     ntk
         Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
-        :func:`largen.empirical_ntk` returns it for several outputs.
+        :func:`largen.networks.empirical_ntk` returns it for several outputs.
 
     Raises
     ------
@@ -108,14 +108,14 @@ def optimal_learning_rate(ntk: Any) -> float:
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> round(lg.optimal_learning_rate(np.diag([1.0, 3.0])), 4)
+    >>> round(lg.regression.optimal_learning_rate(np.diag([1.0, 3.0])), 4)
     1.0
     """
     count, smallest, largest = _eigenvalues(ntk)
     return critical_rate((max(smallest, 0.0) + largest) / count)
 
 
-def time_scales(ntk: Any) -> TimeScales:
+def relaxation_times(ntk: Any) -> RelaxationTimes:
     """Return the time that gradient flow takes for each eigenmode of the tangent kernel.
 
     The residual along a mode falls as exp(−λη₀t/P) (Bahri and Hanin, Les Houches lectures, eq.
@@ -126,7 +126,7 @@ def time_scales(ntk: Any) -> TimeScales:
     ----------
     ntk
         Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
-        :func:`largen.empirical_ntk` returns it for several outputs.
+        :func:`largen.networks.empirical_ntk` returns it for several outputs.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def time_scales(ntk: Any) -> TimeScales:
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> lg.time_scales(np.diag([1.0, 4.0])).times
+    >>> lg.regression.relaxation_times(np.diag([1.0, 4.0])).times
     array([0.5, 2. ])
     """
     matrix = square_kernel("ntk", ntk)
@@ -149,7 +149,7 @@ def time_scales(ntk: Any) -> TimeScales:
         rounding = len(values) * jnp.finfo(values.dtype).eps * values[0]
         learned = values > rounding
         times = jnp.where(learned, len(matrix) / jnp.where(learned, values, 1), jnp.inf)
-        return TimeScales(*like((times, vectors), ntk))
+        return RelaxationTimes(*like((times, vectors), ntk))
 
 
 def _eigenvalues(ntk: Any) -> tuple[int, float, float]:

@@ -78,7 +78,7 @@ def ridge_test_error(
     Examples
     --------
     >>> import largen as lg
-    >>> round(lg.ridge_test_error(3.0, 0.1, noise_std=0.5).total, 4)
+    >>> round(lg.regression.ridge_test_error(3.0, 0.1, noise_std=0.5).total, 4)
     0.5132
     """
     gamma = real("features_per_sample", features_per_sample, above=0.0)

@@ -2,7 +2,7 @@
 
 from largen.runs.dataset import Dataset
 from largen.runs.estimates import KernelEstimate
-from largen.runs.losses import Loss, loss
+from largen.runs.losses import Loss, as_loss
 from largen.runs.run import Run
 from largen.runs.saving import SavedResult, load, save
 from largen.runs.status import Status
@@ -19,7 +19,7 @@ __all__ = [
     "Status",
     "Theory",
     "Trajectory",
+    "as_loss",
     "load",
-    "loss",
     "save",
 ]

@@ -44,7 +44,10 @@ class Loss:
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> lg.loss("mse").linear_residual, float(lg.loss("mse").sample(np.array(0.5), np.array(1.5)))
+    >>> (
+    ...     lg.losses.as_loss("mse").linear_residual,
+    ...     float(lg.losses.as_loss("mse").sample(np.array(0.5), np.array(1.5))),
+    ... )
     (True, 0.5)
     """
 
@@ -65,7 +68,7 @@ class Loss:
         Examples
         --------
         >>> import largen as lg, numpy as np
-        >>> tokens = lg.loss("cross_entropy").over_positions()
+        >>> tokens = lg.losses.as_loss("cross_entropy").over_positions()
         >>> bool(np.isclose(tokens.mean(np.zeros((1, 5, 3)), np.zeros((1, 5), int)), np.log(3)))
         True
         """
@@ -171,7 +174,7 @@ LOSSES = {
 ALIASES = {"softmax": "cross_entropy"}
 
 
-def loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
+def as_loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     """Return a loss from its name or from a function.
 
     ==================  ==================================  ==========================
@@ -196,7 +199,9 @@ def loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     Examples
     --------
     >>> import largen as lg
-    >>> lg.loss("mse").residual(np.array([0.2]), np.array([1.0])).tolist()  # doctest: +ELLIPSIS
+    >>> lg.losses.as_loss("mse").residual(
+    ...     np.array([0.2]), np.array([1.0])
+    ... ).tolist()  # doctest: +ELLIPSIS
     [0.8...]
     """
     if isinstance(spec, Loss):

@@ -8,13 +8,14 @@ from largen.errors import InvalidInput, one_of
 from largen.scalars import integers, sequence
 from largen.text import shown
 
-RECORDS = ("features", "gradients", "ntk")
+RECORDS = ("feature_kernel", "gradient_kernel", "ntk")
 
 
 def record_names(record: Any) -> tuple[str, ...]:
     """Return the names of the kernels to record, given one name or a list.
 
-    ``"features"`` and ``"gradients"`` are the kernels Φ and G of each layer on training samples,
+    ``"feature_kernel"`` and ``"gradient_kernel"`` are the kernels Φ and G of each layer on training
+    samples,
     ``"ntk"`` the tangent kernel among training samples and between test and training samples.
 
     Raises

@@ -17,8 +17,7 @@ from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.parameterizations import GradientFlow, Optimizer, Parameterization, Stepped
 from largen.programs import Program, program_of
 from largen.runs.dataset import Dataset
-from largen.runs.losses import Loss, check_loss, check_targets
-from largen.runs.losses import loss as as_loss
+from largen.runs.losses import Loss, as_loss, check_loss, check_targets
 from largen.runs.records import pairs_of
 from largen.scalars import integer, integers
 from largen.text import shown
@@ -43,8 +42,9 @@ class Run:
         networks with an output at each position (those that end in a ``Dense()`` without pooling)
         it is the loss of a position, and that of a sample is the mean over its positions.
     optimizer
-        :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.langevin`, :func:`largen.adam`,
-        :func:`largen.rmsprop`, or :func:`largen.gradient_flow`.
+        :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.optimizers.langevin`,
+        :func:`largen.adam`,
+        :func:`largen.optimizers.rmsprop`, or :func:`largen.gradient_flow`.
     steps
         Number of steps, for optimizers other than gradient flow. Step 0 is the initialisation, so
         that a trajectory has ``steps + 1`` time indices.

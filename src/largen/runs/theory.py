@@ -76,13 +76,13 @@ class Theory(ABC):
     >>> from dataclasses import dataclass
     >>> from typing import ClassVar
     >>> @dataclass(frozen=True, kw_only=True)
-    ... class Untrained(lg.Theory):
+    ... class Untrained(lg.theories.Theory):
     ...     name: ClassVar[str] = "untrained"
     ...     @classmethod
     ...     def pose(cls, run):
     ...         if run.optimizer.lr > 1e-9:
     ...             raise lg.errors.NoTheory("weights move.")
-    ...         return lg.runs.Posed(run, "weights stand still", None)
+    ...         return lg.theories.Posed(run, "weights stand still", None)
     ...     def solve(self, posed, *, throw=True):
     ...         f = np.zeros((2, len(posed.run.times), 2))
     ...         return lg.Trajectory.of(

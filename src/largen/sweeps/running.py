@@ -34,7 +34,7 @@ def sweep(
     optimizer: str = "sgd",
     schedule: Callable[[int], float] | None = None,
     names: tuple[str, str] = ("width", "depth"),
-    folder: Any = None,
+    checkpoint: Any = None,
     jobs: int = 1,
     device: Any = None,
     apply: Callable[[Any, Any], Any] | None = None,
@@ -72,8 +72,8 @@ def sweep(
         As in :func:`largen.transfer.torch.scale`; s(t), see ``warmup_cosine``.
     names
         The builder's names for width and depth.
-    folder
-        The folder in which every finished cell is stored. The same call with the same folder
+    checkpoint
+        A folder in which every finished cell is stored. The same call with the same folder
         resumes without training stored cells again. Cells are identified by all that they depend
         on: the code of the model and ``apply`` with their closures and globals, options, data and
         the schedule. Objects that cannot be identified, such as an open file, are refused.
@@ -125,12 +125,12 @@ def sweep(
     cells = cells_of(protocol, lrs, widths, depths, schemes, seeds, weight_decays, momenta)
     jobs = number_of_jobs(jobs)
     goes_on = (
-        "Nothing was saved; with folder=… the same call would resume here."
-        if folder is None
-        else f"Finished cells are in {folder}: the same call resumes from them."
+        "Nothing was saved; with checkpoint=… the same call would resume here."
+        if checkpoint is None
+        else f"Finished cells are in {checkpoint}: the same call resumes from them."
     )
     with go_on_with(goes_on), reporter(progress, "sweep") as report:
-        found = dict(_run(protocol, cells, Store.at(folder), jobs, report))
+        found = dict(_run(protocol, cells, Store.at(checkpoint), jobs, report))
     attributes = {
         "optimizer": protocol.optimizer,
         "base_width": protocol.base[0],

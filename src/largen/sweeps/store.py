@@ -35,7 +35,7 @@ class Store:
         InvalidInput
             If it cannot be created.
         """
-        return cls(None if folder is None else make_folder("folder", folder))
+        return cls(None if folder is None else make_folder("checkpoint", folder))
 
     def load(self, settings: dict[str, Any]) -> dict[str, np.ndarray] | None:
         """Return a finished cell's arrays, or None if it is not stored."""

@@ -11,12 +11,18 @@
 =================  ===============================================================
 """
 
+from largen.runs import Posed, Theory
 from largen.theories.kernel_limit import FiniteWidth, KernelLimit
 from largen.theories.mean_field import (
     AttentionMeanField,
     DeepMeanField,
     InfiniteDepth,
     MeanField,
+    infinite_depth_one_step,
+    kernel_after_one_step,
+    response_functions,
+    solve_deep_linear,
+    whitened_linear_flow,
 )
 from largen.theories.registry import by_name, register, registered, unregister
 from largen.theories.select import choose, solve
@@ -28,10 +34,17 @@ __all__ = [
     "InfiniteDepth",
     "KernelLimit",
     "MeanField",
+    "Posed",
+    "Theory",
     "by_name",
     "choose",
+    "infinite_depth_one_step",
+    "kernel_after_one_step",
     "register",
     "registered",
+    "response_functions",
     "solve",
+    "solve_deep_linear",
     "unregister",
+    "whitened_linear_flow",
 ]

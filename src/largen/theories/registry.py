@@ -59,7 +59,8 @@ def register(theory: Kind) -> Kind:
     Parameters
     ----------
     theory
-        A subclass of :class:`largen.Theory`, a frozen dataclass whose fields all have defaults.
+        A subclass of :class:`largen.theories.Theory`, a frozen dataclass whose fields all have
+        defaults.
 
     Returns
     -------
@@ -73,7 +74,7 @@ def register(theory: Kind) -> Kind:
 
     Examples
     --------
-    See :class:`largen.Theory` for a theory of one's own.
+    See :class:`largen.theories.Theory` for a theory of one's own.
 
     >>> import largen as lg
     >>> lg.theories.unregister(lg.theories.AttentionMeanField)
@@ -121,7 +122,7 @@ def check_theory(name: str, theory: Any) -> None:
         If it is none; the message names what is missing.
     """
     if not isinstance(theory, type) or not issubclass(theory, Theory):
-        raise InvalidInput(f"{name}: wanted a subclass of lg.Theory, got {shown(theory)}.")
+        raise InvalidInput(f"{name}: wanted a subclass of lg.theories.Theory, got {shown(theory)}.")
     if isabstract(theory):
         missing = ", ".join(sorted(theory.__abstractmethods__))
         raise InvalidInput(f"{name}: {theory.__name__} lacks {missing}.")

@@ -1,8 +1,8 @@
 """The transfer rule table: scheme × optimizer × role, in powers of the ratios n and l.
 
-Every entry is that of the :class:`largen.Parameterization`: its rule table for a small network
-that has each kind of weight once, with N → n = N/N₀ and L → l = L/L₀, so that every entry is 1 at
-the base shape. This module adds the following, each with its derivation:
+Every entry is that of the :class:`largen.scaling.Parameterization`: its rule table for a small
+network that has each kind of weight once, with N → n = N/N₀ and L → l = L/L₀, so that every entry
+is 1 at the base shape. This module adds the following, each with its derivation:
 
 * **One form.** A multiplier m in front of θ is folded into it by the abc-symmetry, θ' = mθ, so
   that the user's model computes what it computed before: see :func:`fold`. Only the read-out's
@@ -106,7 +106,8 @@ def fold(own: Rule[Power], factor: Power, optimizer: Update) -> Rule[Power]:
 
     With m' = m·c and θ' = θ/c the function is the same, and the gradient of θ' is c times that of
     θ. Training is the same at the rate η/c² for a proportional update, η/c with ε·c for a
-    normalised one (:meth:`largen.Parameterization.shift`), and η/c for an orthogonalised one.
+    normalised one (:meth:`largen.scaling.Parameterization.shift`), and η/c for an orthogonalised
+    one.
     """
     power = 2 if optimizer.kind == "proportional" else 1
     return Rule(

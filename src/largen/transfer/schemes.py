@@ -37,7 +37,7 @@ def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
     ----------
     scheme
         ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"``, ``"complete_p"``,
-        or a :class:`largen.Parameterization`.
+        or a :class:`largen.scaling.Parameterization`.
     alpha
         α, exact as in :func:`largen.abc`.
 

@@ -34,10 +34,10 @@ LINEAR = lg.serial(lg.Dense(bias_std=1.0), lg.Dense())
 ALL = (
     lg.NNGPRegressor,
     lg.NTKRegressor,
-    lg.KernelFlowRegressor,
+    lg.regression.KernelFlowRegressor,
     lg.NNGPClassifier,
     lg.NTKClassifier,
-    lg.KernelFlowClassifier,
+    lg.regression.KernelFlowClassifier,
 )
 
 
@@ -128,7 +128,7 @@ def test_a_weight_counts_as_so_many_equal_samples(kind):
         if kind == "nngp":
             return lg.NNGPRegressor(NET, noise=0.1)
         if kind == "flow":
-            return lg.KernelFlowRegressor(NET, time=20.0)
+            return lg.regression.KernelFlowRegressor(NET, time=20.0)
         return lg.NTKRegressor(NET, noise=0.1, kind=kind)
 
     weight = np.tile([0, 1, 2], 10)
@@ -188,14 +188,14 @@ def test_flow_is_the_kernel_limit_at_its_time():
     data = lg.Dataset(X, Y, X_TEST, Y)
     run = lg.Run(NET, lg.ntk(), data, optimizer=lg.gradient_flow(1.0), times=np.array([0.0, 7.0]))
     limit = lg.solve(run)
-    model = lg.KernelFlowRegressor(NET, time=7.0, normalize_y=False).fit(X, Y)
+    model = lg.regression.KernelFlowRegressor(NET, time=7.0, normalize_y=False).fit(X, Y)
     mean, std = model.predict(X_TEST, return_std=True)
     np.testing.assert_allclose(mean, limit.f_test[-1], atol=1e-10)
     np.testing.assert_allclose(std, limit.f_test_std[-1], atol=1e-10)
-    late = lg.KernelFlowRegressor(NET, time=1e12).fit(X, Y).predict(X_TEST)
+    late = lg.regression.KernelFlowRegressor(NET, time=1e12).fit(X, Y).predict(X_TEST)
     exact = lg.NTKRegressor(NET, noise=0.0).fit(X, Y).predict(X_TEST)
     np.testing.assert_allclose(late, exact, rtol=1e-6, atol=1e-6)
-    twice = lg.flow_posterior(NET, X[[0, 0, 1]], Y[[0, 0, 1]], time=5.0)
+    twice = lg.regression.flow_posterior(NET, X[[0, 0, 1]], Y[[0, 0, 1]], time=5.0)
     assert twice.status == "ok"
     assert np.isfinite(twice.predict(X_TEST).mean).all()
 
@@ -266,7 +266,7 @@ def test_bad_parameters_are_named_when_fitted(change, message):
 )
 def test_bad_times_and_weights(options, message):
     with pytest.raises(InvalidInput, match=message):
-        lg.flow_posterior(NET, X, Y, **options)
+        lg.regression.flow_posterior(NET, X, Y, **options)
 
 
 def test_rows_as_images():

@@ -20,7 +20,9 @@ NET = lg.mlp(1, "erf", bias_std=0.5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", [lg.NNGPRegressor, lg.NTKRegressor, lg.KernelFlowRegressor])
+@pytest.mark.parametrize(
+    "estimator", [lg.NNGPRegressor, lg.NTKRegressor, lg.regression.KernelFlowRegressor]
+)
 def test_noisy_targets_are_not_interpolated(estimator):
     """Of diabetes half the variance can be explained; less by what nearly interpolates."""
     x, y = load_diabetes(return_X_y=True)
@@ -28,7 +30,7 @@ def test_noisy_targets_are_not_interpolated(estimator):
     model, new = estimator(), (x[300:], y[300:])
     found = model.fit(x[:300], y[:300]).score(*new)
     assert found > 0.42
-    tight = {"time": 1e6} if estimator is lg.KernelFlowRegressor else {"noise": 1e-2}
+    tight = {"time": 1e6} if estimator is lg.regression.KernelFlowRegressor else {"noise": 1e-2}
     assert found > clone(model).set_params(**tight).fit(x[:300], y[:300]).score(*new)
 
 
@@ -46,7 +48,7 @@ def test_tables_need_no_parameters(table):
     x, y = TABLES[table]()
     order = np.random.default_rng(0).permutation(len(y))
     seen, new = order[:130], order[130:]
-    for estimator in (lg.NNGPRegressor, lg.NTKRegressor, lg.KernelFlowRegressor):
+    for estimator in (lg.NNGPRegressor, lg.NTKRegressor, lg.regression.KernelFlowRegressor):
         model = make_pipeline(StandardScaler(), estimator()).fit(x[seen], y[seen])
         assert model.score(x[new], y[new]) > ROOM[table] - 0.1, estimator
         moved = make_pipeline(StandardScaler(), estimator()).fit(x[seen], 1e4 * y[seen] - 1e6)
@@ -101,10 +103,10 @@ CASES = [
     (lg.NNGPRegressor, {"noise": 0.1}, "nngp"),
     (lg.NTKRegressor, {"noise": "auto"}, "ntk"),
     (lg.NTKRegressor, {"noise": 0.1, "kind": "ntk-gp"}, "ntk"),
-    (lg.KernelFlowRegressor, {"time": 9.0}, "ntk"),
+    (lg.regression.KernelFlowRegressor, {"time": 9.0}, "ntk"),
     (lg.NNGPClassifier, {"noise": 0.1}, "nngp"),
     (lg.NTKClassifier, {}, "ntk"),
-    (lg.KernelFlowClassifier, {"time": "auto"}, "ntk"),
+    (lg.regression.KernelFlowClassifier, {"time": "auto"}, "ntk"),
 ]
 
 
@@ -113,7 +115,7 @@ CASES = [
 def test_kernels_that_are_computed_before(estimator, options, kernel):
     """Predictions, weights of samples and folds are those of the network's own kernel."""
     y = LABELS if estimator.__name__.endswith("Classifier") else Y
-    of = {"nngp": lg.nngp, "ntk": lg.ntk_kernel}[kernel]
+    of = {"nngp": lg.nngp_kernel, "ntk": lg.ntk_kernel}[kernel]
     matrix, cross = of(NET, X), of(NET, X_TEST, X)
     weight = np.tile([0, 1, 2], 10)
     one = estimator(NET, **options).fit(X, y, sample_weight=weight)

@@ -70,7 +70,9 @@ def products(folder):
     for case, dtype, block, count in NEVER_STORED:
         net, x, masks, y = system(case, dtype)
         devices = None if count is None else jax.local_devices()[:count]
-        operator = lg.kernel_operator(net, x, **masks, block=block, devices=devices)
+        operator = lg.regression.large.kernel_operator(
+            net, x, **masks, block=block, devices=devices
+        )
         found[name_of((case, dtype, block, count))] = operator.times(y, shared=True)
     return found
 
@@ -81,8 +83,10 @@ def solutions(folder):
     stored = zarr.open_array(folder / "vectors-float64-5", mode="r")
     given = {"noise": NOISE, "shared": True}
     return {
-        "stored": lg.solve_kernel(stored, y, rank=0, rtol=1e-12, **given).weights,
-        "never": lg.solve_kernel(lg.kernel_operator(net, x, block=11), y, rank=5, **given).weights,
+        "stored": lg.regression.large.solve_kernel(stored, y, rank=0, rtol=1e-12, **given).weights,
+        "never": lg.regression.large.solve_kernel(
+            lg.regression.large.kernel_operator(net, x, block=11), y, rank=5, **given
+        ).weights,
     }
 
 
@@ -95,8 +99,10 @@ def said_of_wrong_calls(me):
     """Print what is answered to other targets in each process, and to devices of all processes."""
     net, x, _, y = system("vectors", "float64")
     calls = (
-        lambda: lg.solve_kernel(lg.kernel_operator(net, x), y + me, noise=NOISE, shared=True),
-        lambda: lg.kernel_operator(net, x, devices=jax.devices()),
+        lambda: lg.regression.large.solve_kernel(
+            lg.regression.large.kernel_operator(net, x), y + me, noise=NOISE, shared=True
+        ),
+        lambda: lg.regression.large.kernel_operator(net, x, devices=jax.devices()),
     )
     for call in calls:
         try:

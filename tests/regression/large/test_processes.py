@@ -104,8 +104,9 @@ def test_one_process_has_all_parts():
     assert (any_of_processes(True), any_of_processes(False)) == (True, False)
     check_agreement("shared", "system", part)
     x = np.linspace(-1, 1, 20)[:, None]
-    kernel = lg.nngp(lg.mlp(1, "erf", bias_std=1.0), x)
+    kernel = lg.nngp_kernel(lg.mlp(1, "erf", bias_std=1.0), x)
     alone, shared = (
-        lg.solve_kernel(kernel, x[:, 0], noise=1e-2, rank=3, shared=flag) for flag in (False, True)
+        lg.regression.large.solve_kernel(kernel, x[:, 0], noise=1e-2, rank=3, shared=flag)
+        for flag in (False, True)
     )
     np.testing.assert_array_equal(alone.weights, shared.weights)

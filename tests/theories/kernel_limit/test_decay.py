@@ -65,7 +65,7 @@ def test_frozen_weights_do_not_decay():
     """With one trained map, degree 1, decay is that of ridge regression on fixed features."""
     param = lg.ntk().with_rates({"input": 0, "hidden": 0})
     limit = lg.solve(run(lg.gd(0.5, weight_decay=0.2), steps=600, param=param))
-    kernel = lg.nngp(RELU, X)
+    kernel = lg.nngp_kernel(RELU, X)
     want = kernel @ np.linalg.solve(kernel + 4 * 0.2 * np.eye(4), Y)
     np.testing.assert_allclose(limit.f_train[-1], want, rtol=1e-9)
     np.testing.assert_allclose(limit.f_train_std[-1], 0, atol=1e-6)
@@ -96,7 +96,11 @@ def test_others_are_refused(net, words):
 
 def test_sums_and_orders_of_axes_are_linear():
     net = lg.serial(
-        lg.Axes("CT"), lg.Conv((2,)), lg.Activation("relu"), lg.GlobalSumPool(), lg.Dense()
+        lg.layers.Axes("CT"),
+        lg.Conv((2,)),
+        lg.Activation("relu"),
+        lg.layers.GlobalSumPool(),
+        lg.Dense(),
     )
     form = canonical_form(lg.ntk(), net, lg.gd(0.1), (2, 5))
     assert degree(program_of(net, (2, 5)), form) == 2
@@ -109,9 +113,9 @@ RELU_DENSE = lg.serial(lg.Activation("relu"), lg.Dense())
     ("middle", "want"),
     [
         (lg.Residual(RELU_DENSE, shortcut=lg.Dense()), 3),
-        (lg.Concatenate(lg.Dense(), RELU_DENSE), 3),
-        (lg.Product(lg.Dense(), RELU_DENSE), 5),
-        (lg.Product(lg.Activation("relu"), lg.serial(RELU_DENSE, RELU_DENSE)), 5),
+        (lg.layers.Concatenate(lg.Dense(), RELU_DENSE), 3),
+        (lg.layers.Product(lg.Dense(), RELU_DENSE), 5),
+        (lg.layers.Product(lg.Activation("relu"), lg.serial(RELU_DENSE, RELU_DENSE)), 5),
         (lg.repeat(RELU_DENSE, 3), 5),
     ],
     ids=lambda value: type(value).__name__,
@@ -121,7 +125,7 @@ def test_degrees_of_networks_with_branches_are_those_of_networks(middle, want):
     net = lg.serial(lg.Dense(), middle, lg.Dense())
     form = canonical_form(lg.ntk(), net, lg.gd(0.1), 3)
     assert degree(program_of(net, 3), form) == want
-    network = lg.finite_network(net, lg.ntk(), width=8, inputs=3)
+    network = lg.networks.finite_network(net, lg.ntk(), width=8, inputs=3)
     params = network.init(0, np.float64)
     with jax.enable_x64(True):
         once, twice = (

@@ -24,7 +24,7 @@ def run_of(*layers, param=None):
     [
         (TANH, RELU, DENSE, TANH),
         (lg.Residual(TANH), DENSE, RELU),
-        (lg.Product(RELU, TANH), DENSE, lg.Residual(lg.serial(TANH, DENSE)), TANH),
+        (lg.layers.Product(RELU, TANH), DENSE, lg.Residual(lg.serial(TANH, DENSE)), TANH),
     ],
     ids=["function of a function", "residual of a function", "product of functions"],
 )

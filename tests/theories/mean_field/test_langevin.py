@@ -19,7 +19,7 @@ T, DECAY, LR, GAMMA = 0.2, 0.3, 0.4, 1.5
 
 def run_of(net, *, y=Y, steps=8, temperature=T, batch=None):
     data = lg.Dataset(X, y, XT, np.ones(2))
-    how = lg.langevin(LR, temperature, weight_decay=DECAY, batch_size=batch)
+    how = lg.optimizers.langevin(LR, temperature, weight_decay=DECAY, batch_size=batch)
     return lg.Run(net, lg.mean_field(GAMMA), data, optimizer=how, steps=steps)
 
 
@@ -86,7 +86,9 @@ def test_ensembles_of_networks():
     run = run_of(lg.mlp(2, "tanh", bias_std=0.4), batch=3)
     limit = lg.solve(run, particles=512, replicates=8, key=1)
     assert "dense networks" in limit.notes[0]
-    nets = lg.train(run, width=512, seeds=48, key=2, record=("features", "gradients", "ntk"))
+    nets = lg.train(
+        run, width=512, seeds=48, key=2, record=("feature_kernel", "gradient_kernel", "ntk")
+    )
     for what in ("f_train", "f_test", *KERNELS):
         assert_chance(getattr(limit, what), getattr(limit, f"{what}_error"), getattr(nets, what))
 
@@ -117,4 +119,4 @@ def test_refusals(layers, options, words):
 
 def test_responses_are_refused():
     with pytest.raises(NoTheory, match="plain gradient descent"):
-        lg.response_functions(run_of(lg.mlp(2, "tanh")))
+        lg.theories.response_functions(run_of(lg.mlp(2, "tanh")))

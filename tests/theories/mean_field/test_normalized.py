@@ -8,7 +8,7 @@ from tests.theories.mean_field.deep.test_against_networks import KERNELS, assert
 
 import largen as lg
 from largen.errors import NoRule, NoTheory
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.programs import program_of
 from largen.theories.chains.chain import affine_chain
 from largen.theories.chains.normalized import NormalizedActivation, pull_back, slopes
@@ -23,7 +23,7 @@ RELU, TANH = lg.Activation("relu"), lg.Activation("tanh")
 @pytest.mark.parametrize("norm", [lg.LayerNorm(eps=0.4), lg.RMSNorm(eps=0.4)])
 def test_gradient_through_a_normalisation(norm):
     """[v − ⟨v⟩ − h̃⟨h̃v⟩]/σ is what autodiff gives for any number of neurons, ε included."""
-    phi = NormalizedActivation(activation("tanh"), isinstance(norm, lg.LayerNorm), norm.eps)
+    phi = NormalizedActivation(as_activation("tanh"), isinstance(norm, lg.LayerNorm), norm.eps)
     with jax.enable_x64(True):
         h, z = (jnp.asarray(RNG.standard_normal((3, 7)) + 0.5) for _ in range(2))
 
@@ -74,7 +74,7 @@ REFUSED = {
         NoTheory,
         "one width for all hidden layers",
     ),
-    "batch": ((DENSE, lg.BatchNorm(), RELU), (6,), NoRule, "BatchNorm"),
+    "batch": ((DENSE, lg.layers.BatchNorm(), RELU), (6,), NoRule, "BatchNorm"),
 }
 
 
@@ -88,7 +88,7 @@ def test_refusals(name):
 def test_response_functions_are_refused():
     run = lg.Run(serial(DENSE, NORM, TANH), lg.mean_field(), DATA, optimizer=lg.gd(0.1), steps=1)
     with pytest.raises(NoTheory, match="normalised layers"):
-        lg.response_functions(run)
+        lg.theories.response_functions(run)
 
 
 def residual(norm, phi):
@@ -104,7 +104,7 @@ def test_ensembles_of_wide_networks(norm, phi):
     run = lg.Run(net, lg.depth_mup(), DATA, optimizer=lg.gd(0.3), steps=10)
     limit = lg.solve(run, replicates=4)
     np.testing.assert_allclose(limit.ntk[0], lg.ntk_kernel(net, X, param=lg.depth_mup()), atol=1e-5)
-    records = ("features", "gradients", "ntk")
+    records = ("feature_kernel", "gradient_kernel", "ntk")
     nets = lg.train(run, width=256, seeds=128, key=2, record=records, progress=False)
     assert np.abs(limit.f_train[-1]).max() > 0.2
     for what in ("f_train", "f_test", *KERNELS):

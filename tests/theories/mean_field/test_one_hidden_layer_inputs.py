@@ -44,7 +44,10 @@ def test_activations_after_one_another_are_one_function():
         (run_of(param=lg.ntk()), "kernel limit"),
         (run_of(param=lg.standard()), "no infinite-width limit"),
         (run_of(param=lg.ntk(), optimizer=lg.adam(0.1)), "Adam has no implemented limit"),
-        (run_of(param=lg.scaling(-1, 1, 0), optimizer=lg.rmsprop(0.1)), "update over its initial"),
+        (
+            run_of(param=lg.scaling.plane_scheme(-1, 1, 0), optimizer=lg.optimizers.rmsprop(0.1)),
+            "update over its initial",
+        ),
     ],
 )
 def test_what_is_not_covered_is_said(run, missing):

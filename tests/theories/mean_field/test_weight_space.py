@@ -97,16 +97,22 @@ def test_distributions_of_single_weights(distribution):
 
 
 ADAPTIVE = {
-    "rmsprop": (lg.rmsprop(0.03, beta=0.9, eps=0.05), lg.mean_field(2.0), lg.mlp(1, "tanh")),
+    "rmsprop": (
+        lg.optimizers.rmsprop(0.03, beta=0.9, eps=0.05),
+        lg.mean_field(2.0),
+        lg.mlp(1, "tanh"),
+    ),
     "rmsprop, μP, uniform, biases, decay": (
-        lg.rmsprop(0.03, beta=0.8, eps=0.05, weight_decay=0.5, batch_size=3),
+        lg.optimizers.rmsprop(0.03, beta=0.8, eps=0.05, weight_decay=0.5, batch_size=3),
         lg.mup(1.5).with_distribution("uniform"),
         lg.mlp(1, "relu", bias_std=0.4),
     ),
     "adam": (lg.adam(0.05, beta1=0.7, beta2=0.9), lg.mean_field(), lg.mlp(1, "tanh")),
     "rmsprop from a reference": (
-        lg.rmsprop(0.001),  # much more, and networks diverge from each other step by step
-        lg.from_reference(
+        lg.optimizers.rmsprop(
+            0.001
+        ),  # much more, and networks diverge from each other step by step
+        lg.scaling.from_reference(
             width=64,
             scaling="mean field",
             distribution="uniform",
@@ -139,7 +145,9 @@ def test_adaptive_optimizers(case):
 
 def test_first_step_of_rmsprop_is_a_sign():
     """θ̂ moves by η₀/√(1 − β) against the sign of its gradient; with f = 0 by hand, on a grid."""
-    run = run_of(lg.mean_field(1.0), lg.rmsprop(0.1, beta=0.75, eps=0.0), net=lg.mlp(1, "linear"))
+    run = run_of(
+        lg.mean_field(1.0), lg.optimizers.rmsprop(0.1, beta=0.75, eps=0.0), net=lg.mlp(1, "linear")
+    )
     z = (np.arange(400) + 0.5) / 400
     from scipy.special import ndtri
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import largen as lg
 from largen.errors import InvalidInput
-from largen.transfer.torch import tangent_factors, tangent_kernel
+from largen.transfer.torch import ntk_of_module, tangent_factors
 
 
 def images(*shape):
@@ -136,14 +136,14 @@ def by_gradients(model, x1, x2):
 @pytest.mark.parametrize("name", CASES)
 def test_equal_to_the_product_of_gradients(name):
     model, x = made(name)
-    found = tangent_kernel(model, x)
+    found = ntk_of_module(model, x)
     assert model.training
     torch.testing.assert_close(found, by_gradients(model, x, x), rtol=1e-10, atol=1e-12)
     assert torch.equal(
         found, found.transpose(0, 1).transpose(-1, -2) if found.ndim == 4 else found.T
     )
     other = x.flip(-1)[:2]
-    found = tangent_kernel(model, x, other)
+    found = ntk_of_module(model, x, other)
     torch.testing.assert_close(found, by_gradients(model, x, other), rtol=1e-10, atol=1e-12)
 
 
@@ -172,7 +172,7 @@ def test_what_takes_a_pass_for_each_sample(name, rest, monkeypatch):
 
     rows_of = tangent_factors._rows
     monkeypatch.setattr(tangent_factors, "_rows", rows)
-    tangent_kernel(model, x)
+    ntk_of_module(model, x)
     assert found[-1] == rest
 
 
@@ -181,24 +181,24 @@ def test_blocks_of_samples(name, monkeypatch):
     model, x = made(name)
     want = by_gradients(model, x, x)
     monkeypatch.setattr("largen.transfer.torch.tangents.NUMBERS_AT_ONCE", 1)
-    torch.testing.assert_close(tangent_kernel(model, x), want, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(ntk_of_module(model, x), want, rtol=1e-10, atol=1e-12)
 
 
 def test_rates_and_frozen_parameters():
     model, x = made("mlp")
     model[0].weight.requires_grad_(False)
-    want = tangent_kernel(model, x)
+    want = ntk_of_module(model, x)
     model[0].weight.requires_grad_(True)
-    found = tangent_kernel(model, x, rates={"0.weight": 0.0})
+    found = ntk_of_module(model, x, rates={"0.weight": 0.0})
     torch.testing.assert_close(found, want)
     with pytest.raises(InvalidInput, match="rates: 'weight' is no parameter"):
-        tangent_kernel(model, x, rates={"weight": 1.0})
+        ntk_of_module(model, x, rates={"weight": 1.0})
 
 
 def test_precision_is_that_of_the_parameters():
     model, x = made("mlp")
-    want = tangent_kernel(model, x)
-    found = tangent_kernel(model.float(), x.numpy())
+    want = ntk_of_module(model, x)
+    found = ntk_of_module(model.float(), x.numpy())
     assert isinstance(found, np.ndarray)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
@@ -216,17 +216,19 @@ def test_the_same_as_in_jax():
         return lg.Activation("tanh").function(h) @ p["3.weight"].T + p["3.bias"]
 
     np.testing.assert_allclose(
-        tangent_kernel(model, x.numpy()), lg.tangent_kernel(f, params, x.numpy()), rtol=1e-10
+        ntk_of_module(model, x.numpy()),
+        lg.networks.ntk_of_function(f, params, x.numpy()),
+        rtol=1e-10,
     )
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda m, x: tangent_kernel(m, x[:, :3]), "model: fails on x1"),
-        (lambda m, x: tangent_kernel(m, x * np.nan), "x1: holds NaN"),
-        (lambda m, x: tangent_kernel(nn.Flatten(0), x), "model: wanted parameters"),
-        (lambda m, x: tangent_kernel(nn.Sequential(m, nn.Flatten(0)), x), "model: wanted outputs"),
+        (lambda m, x: ntk_of_module(m, x[:, :3]), "model: fails on x1"),
+        (lambda m, x: ntk_of_module(m, x * np.nan), "x1: holds NaN"),
+        (lambda m, x: ntk_of_module(nn.Flatten(0), x), "model: wanted parameters"),
+        (lambda m, x: ntk_of_module(nn.Sequential(m, nn.Flatten(0)), x), "model: wanted outputs"),
     ],
 )
 def test_wrong_input(call, words):

@@ -16,7 +16,7 @@ from largen.experiments.exponents.predicted import predicted
 from largen.experiments.exponents.quantities import GROUPS, SIGNED, TERMS, has_terms, quantities
 from largen.experiments.exponents.report import MeasuredExponent, MeasuredExponents
 from largen.memory import MEMORY_BUDGET
-from largen.networks import observe
+from largen.networks import train_and_measure
 from largen.networks.ensembles import MOST_SEEDS
 from largen.parameterizations import classify
 from largen.runs import Run
@@ -31,7 +31,7 @@ def measure_exponents(
     widths: Sequence[int],
     *,
     seeds: int = 16,
-    key: Any,
+    key: Any = 0,
     on: str | None = None,
     memory_budget: float = MEMORY_BUDGET,
     progress: Any = None,
@@ -48,9 +48,9 @@ def measure_exponents(
       the outputs: Golikov, *Towards a general theory of infinite-width limits of neural
       classifiers*, (11).
 
-    Predictions are those of :func:`largen.classify`, and for the terms of
-    :func:`largen.scaling_class` at the step where training ends; under adaptive optimizers by the
-    same recursion, with gradients in units of their size.
+    Predictions are those of :func:`largen.scaling.classify`, and for the terms of
+    :func:`largen.scaling.plane_class` at the step where training ends; under adaptive optimizers by
+    the same recursion, with gradients in units of their size.
 
     Parameters
     ----------
@@ -98,14 +98,14 @@ def measure_exponents(
     >>> x = np.random.default_rng(0).normal(size=(4, 3))
     >>> data = lg.Dataset(x, np.sign(x[:, 0]))
     >>> run = lg.Run(lg.mlp(1, "relu"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=2)
-    >>> report = lg.measure_exponents(run, [32, 128, 512], seeds=8, key=0)
+    >>> report = lg.scaling.measure_exponents(run, [32, 128, 512], seeds=8, key=0)
     >>> report["relative", "0.weight"].predicted
     Fraction(-1, 2)
     >>> abs(report["relative", "0.weight"].estimate.value + 0.5) < 0.1
     True
     """
     instance_of("run", run, Run, "an lg.Run")
-    run.check_one_output("lg.measure_exponents")
+    run.check_one_output("lg.scaling.measure_exponents")
     checked = _widths(widths)
     seeds = integer("seeds", seeds, at_least=2, at_most=MOST_SEEDS)
     key = random_key(key)
@@ -118,7 +118,15 @@ def measure_exponents(
     samples = slice(seen, None) if on == "test" else slice(seen)
     measure = partial(quantities, samples=samples, terms=has_terms(run.net))
     found = [
-        observe(run, width, seeds, key, measure, memory_budget=memory_budget, progress=progress)
+        train_and_measure(
+            run,
+            width,
+            measure,
+            seeds=seeds,
+            key=key,
+            memory_budget=memory_budget,
+            progress=progress,
+        )
         for width in checked
     ]
     sizes = np.array(checked)

@@ -41,7 +41,7 @@ def quantities(
     Parameters
     ----------
     network, start, end, x
-        As :func:`largen.observe` gives them.
+        As :func:`largen.networks.train_and_measure` gives them.
     samples
         The inputs on which features and outputs are measured.
     terms

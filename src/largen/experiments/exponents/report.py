@@ -69,7 +69,7 @@ class MeasuredExponent:
 
 @cites("golikov2020towards")
 class MeasuredExponents(Result):
-    """Exponents of N, measured and predicted; made by :func:`largen.measure_exponents`.
+    """Exponents of N, measured and predicted; made by :func:`largen.scaling.measure_exponents`.
 
     Attributes
     ----------

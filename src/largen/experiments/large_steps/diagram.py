@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-WHAT = "lg.catapult_diagram"
+WHAT = "lg.training.catapult_diagram"
 MOST_SEEDS = 10**4
 
 
@@ -163,7 +163,7 @@ def catapult_diagram(
         Fraction of the initial loss below which training counts as finished.
     quadratic
         Whether to train, beside each network, its expansion to second order in the parameters
-        (:func:`largen.taylor_expand`), from the same start and at the same rates. It has
+        (:func:`largen.networks.taylor_expand`), from the same start and at the same rates. It has
         catapults too, and diverges earlier.
     memory_budget
         Bytes; it limits the number of rates that are trained together.
@@ -191,7 +191,7 @@ def catapult_diagram(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(1, "linear"), lg.ntk(), data, optimizer=lg.gd(1.0), steps=60)
-    >>> found = lg.catapult_diagram(run, [256], [1.0, 3.0, 8.0], seeds=2, quadratic=False)
+    >>> found = lg.training.catapult_diagram(run, [256], [1.0, 3.0, 8.0], seeds=2, quadratic=False)
     >>> found.survival.values.tolist()
     [[[1.0, 1.0, 0.0]]]
     """
@@ -199,7 +199,7 @@ def catapult_diagram(
     import xarray
 
     instance_of("run", run, Run, "an lg.Run")
-    run.check_one_output("lg.catapult_diagram")
+    run.check_one_output("lg.training.catapult_diagram")
     _check(run)
     width = sorted(set(integers("widths", widths, at_least=1)))
     given = sequence("rates", rates, "a list of positive numbers")

@@ -149,8 +149,8 @@ def catapult(
         ``lg.mlp(1, "linear")`` or two :class:`largen.Dense`, any parameterization and loss of one
         output, one training sample, gradient descent with any schedule of rates.
     params
-        Initial parameters of a finite network, from :func:`largen.init`. The computation is in
-        float64, whatever their precision.
+        Initial parameters of a finite network, from :func:`largen.networks.init`. The computation
+        is in float64, whatever their precision.
     width
         N without ``params``; the limit of infinite width by default.
     start
@@ -177,13 +177,13 @@ def catapult(
     >>> data = lg.Dataset(np.ones((1, 1)), np.ones(1))
     >>> net = lg.mlp(1, "linear")
     >>> run = lg.Run(net, lg.mean_field(gamma=0.1), data, optimizer=lg.gd(1.25), steps=60)
-    >>> print(lg.catapult(run))  # at infinite width
+    >>> print(lg.training.catapult(run))  # at infinite width
     Catapult: a network of infinite width, 60 steps, c = 0.01
       ηλ    2.5 → 1.21601
       loss  largest loss 6.719 at time index 4; loss 0.5 → ...
     """
     instance_of("run", run, Run, "an lg.Run")
-    run.check_one_output("lg.catapult")
+    run.check_one_output("lg.training.catapult")
     check(run)
     check_fits(40.0 * len(run.times), f"run: {run.steps} steps", "Take fewer steps.")
     if params is not None:

@@ -92,8 +92,8 @@ def check(run: Run, what: str) -> None:
         case _:
             raise NoTheory(
                 f'{what}: wanted one hidden layer, such as lg.mlp(1, "tanh"), whose neurons are '
-                f"independent, got {run.net!r}. For deeper networks average lg.predict_training "
-                "over initialisations."
+                f"independent, got {run.net!r}. For deeper networks average "
+                "lg.training.predict_training over initialisations."
             )
     one, four = (run.param.table(run.net, width=n, inputs=run.data.inputs) for n in (1, 4))
     for row in one.rows:

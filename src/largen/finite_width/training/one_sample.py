@@ -16,7 +16,7 @@ from largen.programs import Affine, Function, Operation, program_of
 from largen.programs.rewriting import unrolled
 from largen.runs import Loss, Run
 
-WHAT = "lg.catapult"
+WHAT = "lg.training.catapult"
 LOST = 1e6  # bound of η²cΔ², beyond which f grows faster than any exponential
 LARGEST = 1e140  # bound of f, whose square is finite in float64
 
@@ -68,8 +68,8 @@ def check(run: Run) -> None:
     if len(operations) != 2 or not all(isinstance(o, Affine) and o.dense for o in operations):
         raise NoTheory(
             f'{WHAT}: wanted a linear network with one hidden layer, lg.mlp(1, "linear"), got '
-            f"{run.net!r}: no other has closed equations for f and λ. lg.catapult_diagram trains "
-            "networks."
+            f"{run.net!r}: no other has closed equations for f and λ. lg.training.catapult_diagram "
+            "trains networks."
         )
     if any(weight.bias_std for weight in program.weights):
         raise NoTheory(f"{WHAT}: biases have an order parameter of their own; take bias_std=0.")
@@ -84,7 +84,7 @@ def check(run: Run) -> None:
     if len(run.data.x_train) != 1:
         raise InvalidInput(
             f"run: {WHAT} is exact for one training sample, got {len(run.data.x_train)}; "
-            "lg.catapult_diagram trains networks on any number."
+            "lg.training.catapult_diagram trains networks on any number."
         )
 
 

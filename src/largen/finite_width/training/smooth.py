@@ -28,5 +28,5 @@ def check_smooth(net: Layer, what: str) -> None:
             f"{what}: {layer} is not smooth {where}. About √n neurons pass such a place during "
             "training, which derivatives do not see: the mass δ(h) that φ'' has there is missing "
             "from them, and the prediction is worse than that of the constant kernel. "
-            "lg.linearize has the latter; lg.train trains the network."
+            "lg.networks.linearize has the latter; lg.train trains the network."
         )

@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from largen.errors import NoTheory
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.expectations.watching import add_requests, current_watch, separate_watch
 from largen.kernels.rules.biased_depth import BiasedDepth, with_biases
 from largen.kernels.rules.depth_steps import StreamConstants, integrate, usual_steps
@@ -248,5 +248,5 @@ def _(operation: InfiniteDepth, reads: tuple[Nature, ...], source: Source) -> Na
 @nature_behind.register(HomogeneousDepth)
 @nature_behind.register(BiasedDepth)
 def _(operation: Operation, reads: tuple[Nature, ...], source: Source) -> Nature:
-    nature_behind(Function((0,), activation("relu")), reads, source)  # may raise
+    nature_behind(Function((0,), as_activation("relu")), reads, source)  # may raise
     return reads[0]._replace(roots=reads[0].roots | {operation})

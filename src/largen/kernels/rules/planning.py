@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from largen.expectations import ActivationFunction, activation
+from largen.expectations import ActivationFunction, as_activation
 from largen.kernels.rules.dispatch import wanted
 from largen.kernels.rules.distributions import ENTRY, Nature, OnlyByNetworks, natures
 from largen.kernels.state import Wanted
@@ -31,7 +31,7 @@ from largen.programs import (
 )
 
 Pair = tuple[int, int]
-_IDENTITY = activation("linear")
+_IDENTITY = as_activation("linear")
 # What the data of a program are in general, so that it may be the body of a repetition.
 _ANY = Nature("gaussian", centred=False, alike=True, roots=frozenset({ENTRY}))
 

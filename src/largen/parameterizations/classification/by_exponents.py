@@ -38,7 +38,7 @@ _OPTIMIZERS = {
 
 
 @cites("golikov2020towards")
-def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass:
+def plane_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass:
     """Return the infinite-width limit of a scaling of one hidden layer, by exact arithmetic.
 
     A network f = σ Σ_r â_r φ(ŵ_r·x) of width N with leaky relu φ and standard Gaussian â, ŵ is
@@ -69,7 +69,7 @@ def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass
     Examples
     --------
     >>> import largen as lg
-    >>> print(lg.scaling_class("-3/4", "1/2"))
+    >>> print(lg.scaling.plane_class("-3/4", "1/2"))
     q_σ = -3/4, q̃_a = 1/2, q̃_w = 1/2: intermediate (§3.1)
     limit: a constant kernel, from zero
           k = 1  k ≥ 2
@@ -79,7 +79,7 @@ def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass
     f_a   1      1
     f_w   1      1
     f_aw  N⁻¹ᐟ²  N⁻¹ᐟ²
-    >>> lg.scaling_class("-1/2", 1, 0).violated
+    >>> lg.scaling.plane_class("-1/2", 1, 0).violated
     '(13): q_f,a = 1 > 0'
     """
     first = exact("rate_a", rate_a)
@@ -123,7 +123,7 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     Examples
     --------
     >>> import largen as lg
-    >>> print(lg.classify(lg.mup(), 2, "adam"))
+    >>> print(lg.scaling.classify(lg.mup(), 2, "adam"))
     mup(gamma=1), 2 hidden layers, adam: maximal
     every layer's update moves its features, and the outputs, at order one
     layer  role    h at start  δh  δh by itself  δf by itself  δW/W
@@ -132,7 +132,7 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     2      hidden  1           1   1             1             N⁻¹ᐟ²
     4      output  N⁻¹ᐟ²       1   1             1             1
     outputs N⁻¹ᐟ² at start, their change 1
-    >>> lg.classify(lg.standard(), 2).stable_rate
+    >>> lg.scaling.classify(lg.standard(), 2).stable_rate
     Fraction(1, 1)
     """
     instance_of("param", param, Parameterization, "a parameterization such as lg.mup()")
@@ -180,6 +180,6 @@ def _optimizer(optimizer: Any) -> tuple[str, bool, bool]:
             one_of("optimizer", optimizer, _OPTIMIZERS)
             return optimizer, _OPTIMIZERS[optimizer], False
     raise InvalidInput(
-        "optimizer: wanted lg.gd, lg.sgd, lg.gradient_flow, lg.adam or lg.rmsprop, or one of "
-        f"{', '.join(sorted(_OPTIMIZERS))}, got {optimizer!r}."
+        "optimizer: wanted lg.gd, lg.sgd, lg.gradient_flow, lg.adam or lg.optimizers.rmsprop, or "
+        f"one of {', '.join(sorted(_OPTIMIZERS))}, got {optimizer!r}."
     )

@@ -67,7 +67,7 @@ _LIMITS = {
 @cites("golikov2020towards")
 @dataclass(frozen=True)
 class ScalingClass:
-    """The limit of a scaling of one hidden layer; returned by :func:`largen.scaling_class`.
+    """The limit of a scaling of one hidden layer; returned by :func:`largen.scaling.plane_class`.
 
     Attributes
     ----------

@@ -79,7 +79,8 @@ class LayerScaling:
 @cites("golikov2020towards", "pehlevan2023lecture")
 @dataclass(frozen=True)
 class Classification(Result):
-    """The limit that a parameterization gives a network; returned by :func:`largen.classify`.
+    """The limit that a parameterization gives a network; returned by
+    :func:`largen.scaling.classify`.
 
     Exponents are those of late steps, at which they are constant; for an unstable scaling, those of
     the step at which a quantity first grows with N.

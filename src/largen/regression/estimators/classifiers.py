@@ -34,8 +34,8 @@ class NTKClassifier(KernelClassifier, Trained):
     kind
         ``"ntk"``, or ``"nngp"`` for the Bayesian mean with the network as prior.
     optimize
-        Whether to fit σ_w, σ_b and the ridge by :func:`largen.fit_cross_validation` first, from
-        those of ``net`` and ``noise``; this fit ignores the weights of samples.
+        Whether to fit σ_w, σ_b and the ridge by :func:`largen.regression.fit_cross_validation`
+        first, from those of ``net`` and ``noise``; this fit ignores the weights of samples.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -95,7 +95,7 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         The parameterization; None for :func:`largen.ntk`.
     optimize
         Whether to fit σ_w, σ_b and the noise to the ±1 targets by
-        :func:`largen.fit_likelihood` first.
+        :func:`largen.regression.fit_likelihood` first.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -220,13 +220,13 @@ class KernelFlowClassifier(KernelClassifier, Flow):
         ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
     time
         η₀t > 0, the time of gradient flow on the loss (1/P) Σ ½(f − y)²: outputs approach the
-        targets with time. :func:`largen.time_scales` returns the time at which each mode is
-        learned. ``"auto"`` minimises the error of generalised cross-validation.
+        targets with time. :func:`largen.regression.relaxation_times` returns the time at which each
+        mode is learned. ``"auto"`` minimises the error of generalised cross-validation.
     param
         The parameterization; None for :func:`largen.ntk`.
     optimize
-        Whether to fit σ_w, σ_b and the time by :func:`largen.fit_cross_validation` first, from
-        those of ``net`` and ``time``; this fit ignores the weights of samples.
+        Whether to fit σ_w, σ_b and the time by :func:`largen.regression.fit_cross_validation`
+        first, from those of ``net`` and ``time``; this fit ignores the weights of samples.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -251,7 +251,9 @@ class KernelFlowClassifier(KernelClassifier, Flow):
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
-    >>> model = lg.KernelFlowClassifier(lg.mlp(1, "relu")).fit(x, ["right", "up", "left"])
+    >>> model = lg.regression.KernelFlowClassifier(lg.mlp(1, "relu")).fit(
+    ...     x, ["right", "up", "left"]
+    ... )
     >>> model.predict([[0.9, 0.1]]).tolist()
     ['right']
     """

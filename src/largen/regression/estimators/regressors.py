@@ -32,8 +32,8 @@ class NNGPRegressor(KernelRegressor, Bayesian):
     param
         The parameterization; None for :func:`largen.ntk`.
     optimize
-        Whether to fit σ_w, σ_b and the noise by :func:`largen.fit_likelihood` first, from those
-        of ``net`` and ``noise``; this fit ignores the weights of samples.
+        Whether to fit σ_w, σ_b and the noise by :func:`largen.regression.fit_likelihood` first,
+        from those of ``net`` and ``noise``; this fit ignores the weights of samples.
     normalize_y
         Whether targets are centred and scaled to variance 1 for the fit, the default. Predictions
         are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
@@ -101,8 +101,8 @@ class NTKRegressor(KernelRegressor, Trained):
         the same mean, and standard deviations of new targets, noise included.
     optimize
         Whether to fit σ_w, σ_b and the ridge first, from those of ``net`` and ``noise``: by
-        :func:`largen.fit_cross_validation`, or for ``"ntk-gp"`` by :func:`largen.fit_likelihood`;
-        this fit ignores the weights of samples.
+        :func:`largen.regression.fit_cross_validation`, or for ``"ntk-gp"`` by
+        :func:`largen.regression.fit_likelihood`; this fit ignores the weights of samples.
     normalize_y
         Whether targets are centred and scaled to variance 1 for the fit, the default. Predictions
         are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
@@ -144,9 +144,9 @@ class KernelFlowRegressor(KernelRegressor, Flow):
     """Infinitely wide networks after a finite time of gradient flow, in the kernel limit.
 
     Bahri and Hanin, Les Houches lectures, eqs. (87)-(90), at a finite time: early stopping
-    replaces the ridge. See :func:`largen.flow_posterior`. Standard deviations are those of
-    single networks over initialisations, not of targets. Networks are trained on targets that are
-    centred and scaled to variance 1, unless ``normalize_y=False``; inputs are used as they are.
+    replaces the ridge. See :func:`largen.regression.flow_posterior`. Standard deviations are those
+    of single networks over initialisations, not of targets. Networks are trained on targets that
+    are centred and scaled to variance 1, unless ``normalize_y=False``; inputs are used as they are.
 
     Parameters
     ----------
@@ -159,13 +159,13 @@ class KernelFlowRegressor(KernelRegressor, Flow):
         ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
     time
         η₀t > 0, the time of gradient flow on the loss (1/P) Σ ½(f − y)²: outputs approach the
-        targets with time. :func:`largen.time_scales` returns the time at which each mode is
-        learned. ``"auto"`` minimises the error of generalised cross-validation.
+        targets with time. :func:`largen.regression.relaxation_times` returns the time at which each
+        mode is learned. ``"auto"`` minimises the error of generalised cross-validation.
     param
         The parameterization; None for :func:`largen.ntk`.
     optimize
-        Whether to fit σ_w, σ_b and the time by :func:`largen.fit_cross_validation` first, from
-        those of ``net`` and ``time``; this fit ignores the weights of samples.
+        Whether to fit σ_w, σ_b and the time by :func:`largen.regression.fit_cross_validation`
+        first, from those of ``net`` and ``time``; this fit ignores the weights of samples.
     normalize_y
         Whether targets are centred and scaled to variance 1 for the fit, the default. Predictions
         are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
@@ -194,7 +194,7 @@ class KernelFlowRegressor(KernelRegressor, Flow):
     >>> x = np.linspace(-2, 2, 30)[:, None]
     >>> net = lg.mlp(1, "erf", bias_std=1.0)
     >>> y = np.sin(x[:, 0])
-    >>> early, late = (lg.KernelFlowRegressor(net, time=t).fit(x, y) for t in (3.0, 1e4))
+    >>> early, late = (lg.regression.KernelFlowRegressor(net, time=t).fit(x, y) for t in (3.0, 1e4))
     >>> early.score(x, y) < late.score(x, y)
     True
     """

@@ -11,7 +11,7 @@ import numpy as np
 from largen.architectures import Layer, mlp
 from largen.arrays import numbers
 from largen.errors import InvalidInput
-from largen.expectations import activation, second_moment
+from largen.expectations import as_activation, second_moment
 from largen.scalars import integer, real
 from largen.text import shown
 
@@ -22,7 +22,7 @@ def default_network(depth: Any = None, function: Any = None) -> Layer:
     Two hidden layers of relu by default, σ_b = 0.5, and σ_w² = 1/E[φ(z)²], which preserves a
     mean square of 1.
     """
-    phi = activation("relu" if function is None else function)
+    phi = as_activation("relu" if function is None else function)
     layers = 2 if depth is None else integer("depth", depth, at_least=1)
     with jax.enable_x64(True):
         size = float(second_moment(phi, 1.0))
@@ -47,7 +47,8 @@ def check_time(time: Any) -> None:
     """Refuse several times; the value is checked where it is used."""
     if isinstance(time, (Sequence, np.ndarray, jax.Array)) and not isinstance(time, str):
         raise InvalidInput(
-            f"time: wanted one time, or 'auto', got {shown(time)}; lg.flow_posterior takes many."
+            f"time: wanted one time, or 'auto', got {shown(time)}; lg.regression.flow_posterior "
+            f"takes many."
         )
 
 

@@ -78,8 +78,8 @@ def solve_kernel(
     no array of its size is held in memory. The preconditioner is LLᵀ + σ_n², with L a pivoted
     partial Cholesky factor of K. For an operator LLᵀ is the Nyström approximation by samples drawn
     at random, so that the steps begin from a solution like that of
-    :func:`largen.low_rank_posterior`. The preconditioner removes the largest ``rank`` directions,
-    and the number of steps depends on the rest of the spectrum.
+    :func:`largen.regression.large.low_rank_posterior`. The preconditioner removes the largest
+    ``rank`` directions, and the number of steps depends on the rest of the spectrum.
 
     Parameters
     ----------
@@ -123,8 +123,8 @@ def solve_kernel(
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.linspace(-1, 1, 40)[:, None]
-    >>> K = lg.nngp(lg.mlp(1, "erf", bias_std=1.0), x)
-    >>> found = lg.solve_kernel(K, np.sin(x[:, 0]), noise=1e-3, rank=10)
+    >>> K = lg.nngp_kernel(lg.mlp(1, "erf", bias_std=1.0), x)
+    >>> found = lg.regression.large.solve_kernel(K, np.sin(x[:, 0]), noise=1e-3, rank=10)
     >>> bool(np.allclose((K + 1e-3 * np.eye(40)) @ found.weights, np.sin(x[:, 0])))
     True
     """

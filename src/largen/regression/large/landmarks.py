@@ -17,7 +17,7 @@ from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
-from largen.kernels.nngp_ntk import nngp, ntk_kernel
+from largen.kernels.nngp_ntk import nngp_kernel, ntk_kernel
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
 from largen.regression import Prediction
@@ -27,7 +27,7 @@ from largen.regression.large.inverse_roots import inverse_root
 from largen.scalars import integer, random_key, real
 from largen.text import shown
 
-KINDS = {"nngp": nngp, "ntk-gp": ntk_kernel}
+KINDS = {"nngp": nngp_kernel, "ntk-gp": ntk_kernel}
 _ROWS = 4096
 
 
@@ -80,7 +80,7 @@ class LowRankPosterior:
         Raises
         ------
         InvalidInput
-            As :func:`largen.nngp`.
+            As :func:`largen.nngp_kernel`.
         """
         rows = training_inputs(x_test, "x_test").astype(np.float64)
         new = masked("mask", mask, rows)
@@ -165,7 +165,9 @@ def low_rank_posterior(
     >>> import largen as lg, numpy as np
     >>> x = np.linspace(-2, 2, 300)[:, None]
     >>> net = lg.mlp(1, "erf", bias_std=1.0)
-    >>> given = lg.low_rank_posterior(net, x, np.sin(x[:, 0]), noise=1e-4, landmarks=20)
+    >>> given = lg.regression.large.low_rank_posterior(
+    ...     net, x, np.sin(x[:, 0]), noise=1e-4, landmarks=20
+    ... )
     >>> bool(np.abs(given.predict(x).mean - np.sin(x[:, 0])).max() < 0.02)
     True
     """

@@ -76,7 +76,8 @@ def stored_kernel(
         If the disk is full, or writing is not permitted.
     InvalidInput
         If the folder holds the kernel of another network, or of other samples or blocks; for
-        :class:`largen.MultiHeadAttention` with softmax; otherwise as for :func:`largen.kernel`.
+        :class:`largen.layers.MultiHeadAttention` with softmax; otherwise as for
+        :func:`largen.kernel`.
     OutOfMemory
         If the blocks that are computed at once do not fit into memory.
     NumericalFailure
@@ -89,7 +90,7 @@ def stored_kernel(
     >>> import largen as lg, numpy as np, tempfile
     >>> x = np.random.default_rng(0).normal(size=(10, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     stored = lg.stored_kernel(folder, lg.mlp(1, "relu"), x, block=4)
+    ...     stored = lg.regression.large.stored_kernel(folder, lg.mlp(1, "relu"), x, block=4)
     ...     bool(np.allclose(stored["ntk"][:], lg.ntk_kernel(lg.mlp(1, "relu"), x)))
     True
     """

@@ -16,7 +16,7 @@ from largen.arrays import floating
 from largen.errors import InvalidInput, one_of
 from largen.interrupts import check, interruptible
 from largen.kernels.masked import Masked, kernel_of
-from largen.kernels.nngp_ntk import nngp, ntk_kernel
+from largen.kernels.nngp_ntk import nngp_kernel, ntk_kernel
 from largen.kernels.spread import checked
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
@@ -24,7 +24,7 @@ from largen.regression.large.inputs import inputs_of_blocks
 from largen.regression.large.processes import own_parts, sum_over_processes
 from largen.scalars import integer
 
-KINDS = {"nngp": nngp, "ntk": ntk_kernel}
+KINDS = {"nngp": nngp_kernel, "ntk": ntk_kernel}
 
 
 class KernelOperator:
@@ -145,8 +145,9 @@ def kernel_operator(
     """Return a kernel matrix that is never stored, for products with vectors.
 
     Each product computes all entries anew, block by block, and of a symmetric kernel one triangle:
-    the memory is that of the samples and of one block. With :func:`largen.solve_kernel` it gives
-    predictions from more samples than a kernel fits into memory or on disk,
+    the memory is that of the samples and of one block. With
+    :func:`largen.regression.large.solve_kernel` it gives predictions from more samples than a
+    kernel fits into memory or on disk,
 
         α = (K + σ_n²)⁻¹y,   means  kernel_operator(net, x_test, x) @ α.
 
@@ -165,8 +166,8 @@ def kernel_operator(
     ------
     InvalidInput
         For wrong samples, masks, vectors or devices, and for
-        :class:`largen.MultiHeadAttention` with softmax, whose heads are drawn for all samples
-        together.
+        :class:`largen.layers.MultiHeadAttention` with softmax, whose heads are drawn for all
+        samples together.
     OutOfMemory
         If a block does not fit into memory.
     NumericalFailure
@@ -177,7 +178,11 @@ def kernel_operator(
     >>> import largen as lg, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(10, 3))
     >>> net, v = lg.mlp(1, "relu"), np.ones(10)
-    >>> bool(np.allclose(lg.kernel_operator(net, x, block=4) @ v, lg.ntk_kernel(net, x) @ v))
+    >>> bool(
+    ...     np.allclose(
+    ...         lg.regression.large.kernel_operator(net, x, block=4) @ v, lg.ntk_kernel(net, x) @ v
+    ...     )
+    ... )
     True
     """
     one_of("kind", kind, KINDS)

@@ -212,7 +212,9 @@ def learning_curve(
     >>> import largen as lg, numpy as np
     >>> x = np.random.default_rng(0).standard_normal((200, 3))
     >>> y = np.sin(x[:, 0]) + x[:, 1] * x[:, 2]
-    >>> found = lg.learning_curve(lg.mlp(1, "relu", bias_std=0.5), x, y, sizes=[20, 80, 400])
+    >>> found = lg.regression.learning_curve(
+    ...     lg.mlp(1, "relu", bias_std=0.5), x, y, sizes=[20, 80, 400]
+    ... )
     >>> bool(np.all(np.diff(found.mse_test) < 0)), found.extrapolated_from
     (True, 200)
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from largen.errors import NoTheory
-from largen.expectations import ActivationFunction, activation
+from largen.expectations import ActivationFunction, as_activation
 from largen.programs import (
     Affine,
     Flatten,
@@ -36,7 +36,7 @@ from largen.theories.chains.normalized import LayerActivation, NormalizedActivat
 from largen.theories.chains.receptive_fields import Reading, View
 
 READING = "the mean-field limit"
-LINEAR = activation("linear")
+LINEAR = as_activation("linear")
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 A normalisation over the neurons of a layer, h̃ = (h − ⟨h⟩)/σ with σ² = ⟨(h − ⟨h⟩)²⟩ + ε, depends on
 averages over neurons only. At infinite width ⟨h⟩ and σ are not random: they are numbers of a sample
-and a time, and with several positions of a position. What reads φ(h̃) and pulls z back from it gives
-h the gradient
+and a time, and with several positions of a position. What reads φ(h̃) and pulls z back from it
+gives h the gradient
 
     g = [v − ⟨v⟩ − h̃⟨h̃v⟩]/σ,   v = φ'(h̃)z,
 

@@ -22,7 +22,7 @@ from largen.scalars import integer, random_key, real
 from largen.theories.kernel_limit.limit import KernelLimit, Reduced
 
 WHAT = "the mean at order 1/width"
-MOST_SITES = 2**20
+MOST_PARTICLES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class FiniteWidth(Theory):
     width
         n; None for the limit of infinite width, where all shifts are 0. Shifts are exactly
         proportional to 1/n: with ``width=1`` they are c itself.
-    sites
+    particles
         The number of sample neurons of each average, rounded up to a power of two.
     replicates
         The number of independent averages, at least 2.
@@ -86,7 +86,7 @@ class FiniteWidth(Theory):
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> flow = {"optimizer": lg.gradient_flow(2.0), "times": [1.0, 2.0]}
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, **flow)
-    >>> mean = lg.solve(run, theory=lg.theories.FiniteWidth(width=100, sites=256))
+    >>> mean = lg.solve(run, theory=lg.theories.FiniteWidth(width=100, particles=256))
     >>> bool(np.allclose(mean.f_train, lg.solve(run).f_train + mean.f_train_shift))
     True
     """
@@ -96,18 +96,18 @@ class FiniteWidth(Theory):
     random_outputs: ClassVar[bool] = True
 
     width: int | None = None
-    sites: int = 2**12
+    particles: int = 2**12
     replicates: int = 8
     key: Any = 0
     memory_budget: float = MEMORY_BUDGET
     progress: bool | Report | None = None
 
     def __post_init__(self):
-        sites = integer("sites", self.sites, at_least=2, at_most=MOST_SITES)
+        particles = integer("particles", self.particles, at_least=2, at_most=MOST_PARTICLES)
         set_fields(
             self,
             width=None if self.width is None else integer("width", self.width, at_least=1),
-            sites=1 << (sites - 1).bit_length(),
+            particles=1 << (particles - 1).bit_length(),
             replicates=integer("replicates", self.replicates, at_least=2),
             memory_budget=real("memory_budget", self.memory_budget, above=0),
         )
@@ -176,7 +176,7 @@ class FiniteWidth(Theory):
         rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
         tiny = np.finfo(np.float64).eps
         for _ in range(self.replicates):
-            uniform = qmc.Sobol(dimensions, scramble=True, rng=rng).random(self.sites)
+            uniform = qmc.Sobol(dimensions, scramble=True, rng=rng).random(self.particles)
             yield ndtri(np.clip(uniform, tiny, 1 - tiny))
 
     def _trajectory(self, posed: Posed[Reduced], limit: Trajectory, drawn: list) -> Trajectory:

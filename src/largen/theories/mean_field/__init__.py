@@ -4,8 +4,8 @@ from largen.theories.mean_field.deep import DeepMeanField, ResponseFunctions, re
 from largen.theories.mean_field.infinite_depth import InfiniteDepth, infinite_depth_one_step
 from largen.theories.mean_field.one_hidden_layer import MeanField
 from largen.theories.mean_field.solvable import (
-    deep_linear,
     kernel_after_one_step,
+    solve_deep_linear,
     whitened_linear_flow,
 )
 from largen.theories.mean_field.transformer import AttentionMeanField
@@ -16,9 +16,9 @@ __all__ = [
     "InfiniteDepth",
     "MeanField",
     "ResponseFunctions",
-    "deep_linear",
     "infinite_depth_one_step",
     "kernel_after_one_step",
     "response_functions",
+    "solve_deep_linear",
     "whitened_linear_flow",
 ]

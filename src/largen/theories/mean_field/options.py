@@ -10,7 +10,7 @@ import numpy as np
 from largen.errors import one_of
 from largen.progress import check_progress
 from largen.runs import Run
-from largen.runs.records import pairs_of, record_names
+from largen.runs.records import RECORDS, pairs_of, record_names
 from largen.runs.theory import set_fields
 from largen.scalars import flag, integer, integers, random_key, real
 from largen.theories.mean_field.record_times import NOTHING, Recorded
@@ -74,9 +74,8 @@ class WantedKernels(NamedTuple):
 
     def has(self, variable: str) -> bool:
         """Whether a variable of the trajectory is recorded."""
-        kinds = {"feature_kernel": "features", "gradient_kernel": "gradients", "ntk": "ntk"}
         plain = variable.removesuffix("_error").removesuffix("_pair").removesuffix("_test")
-        return plain not in kinds or kinds[plain] in self.names
+        return plain not in RECORDS or plain in self.names
 
 
 NO_KERNELS = WantedKernels(NOTHING, (), False)
@@ -104,7 +103,7 @@ def wanted_kernels(
     """
     alone = np.array(run.time_indices("record_at", record_at), dtype=int)
     pairs = run.pairs("record_pairs", record_pairs)
-    names = ("features", "gradients", "ntk") if record is None else record_names(record)
+    names = ("feature_kernel", "gradient_kernel", "ntk") if record is None else record_names(record)
     if not names:
         alone, pairs = alone[:0], pairs[:0]
     test = record is not None and "ntk" in names and len(run.data.x_test) > 0

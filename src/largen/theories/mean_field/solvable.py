@@ -123,7 +123,7 @@ def whitened_linear_flow(
 
 
 @cites("bordelon2022self", "pehlevan2023lecture")
-def deep_linear(
+def solve_deep_linear(
     kernel: ArrayLike,
     y: ArrayLike,
     *,
@@ -172,7 +172,7 @@ def deep_linear(
     Examples
     --------
     >>> import numpy as np
-    >>> limit = deep_linear(np.eye(2), np.array([1.0, -1.0]), hidden_layers=2, lr=0.4)
+    >>> limit = solve_deep_linear(np.eye(2), np.array([1.0, -1.0]), hidden_layers=2, lr=0.4)
     >>> limit.f_train[-1].round(4).tolist()
     [1.0, -1.0]
     """

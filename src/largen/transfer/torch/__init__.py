@@ -35,7 +35,7 @@ from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.residual import Residual
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.schedules import check_rates, check_scheduler
-from largen.transfer.torch.tangents import tangent_kernel
+from largen.transfer.torch.tangents import ntk_of_module
 
 __all__ = [
     "Residual",
@@ -46,7 +46,7 @@ __all__ = [
     "constant",
     "coordinate_check",
     "diagnose",
+    "ntk_of_module",
     "scale",
-    "tangent_kernel",
     "warmup_cosine",
 ]

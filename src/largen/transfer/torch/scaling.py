@@ -64,7 +64,7 @@ def scale(
         The shape that was tuned and the one to be trained, with the same keys.
     scheme
         ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"`` (branches l^(−½)),
-        ``"complete_p"`` (branches 1/l), or a :class:`largen.Parameterization`.
+        ``"complete_p"`` (branches 1/l), or a :class:`largen.scaling.Parameterization`.
     optimizer
         ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"adamax"``, ``"nadam"``,
         ``"adagrad"``, ``"rmsprop"``, ``"signsgd"``, ``"lion"``, ``"muon"`` or ``"shampoo"``;

@@ -22,7 +22,7 @@ from largen.transfer.torch.tangent_factors import factors, product
 NUMBERS_AT_ONCE = 2**26  # held at a time, 256 MB in single precision
 
 
-def tangent_kernel(
+def ntk_of_module(
     model: nn.Module,
     x1: Any,
     x2: Any = None,
@@ -31,7 +31,7 @@ def tangent_kernel(
 ) -> Any:
     """Return the neural tangent kernel of a module, K(x, x') = Σ_θ ρ_θ ∂f(x)/∂θ ∂f(x')/∂θ.
 
-    As :func:`largen.tangent_kernel` does for JAX functions: for weights of linear maps,
+    As :func:`largen.networks.ntk_of_function` does for JAX functions: for weights of linear maps,
     convolutions and embeddings it is computed from products of their inputs and of the gradients
     by their outputs, a·a' g·g', without ∂f/∂θ. One forward pass and a backward pass for each output
     give these of all samples. Parameters that are used in any other way cost a backward pass for
@@ -68,8 +68,8 @@ def tangent_kernel(
     Examples
     --------
     >>> import torch
-    >>> from largen.transfer.torch import tangent_kernel
-    >>> tangent_kernel(torch.nn.Linear(2, 1, bias=False), torch.eye(2))[..., 0, 0]
+    >>> from largen.transfer.torch import ntk_of_module
+    >>> ntk_of_module(torch.nn.Linear(2, 1, bias=False), torch.eye(2))[..., 0, 0]
     tensor([[1., 0.],
             [0., 1.]])
     """
@@ -89,7 +89,7 @@ def tangent_kernel(
     if other is None:
         kernel = (kernel + kernel.permute(2, 3, 0, 1)) / 2
     kernel = kernel.transpose(1, 2) if outputs else kernel[:, 0, :, 0]
-    finite_result("tangent_kernel", kernel.cpu().numpy())
+    finite_result("ntk_of_module", kernel.cpu().numpy())
     return kernel if isinstance(x1, Tensor) else kernel.cpu().numpy()
 
 

@@ -56,7 +56,12 @@ def test_ensembles_of_wide_networks(name):
     run = CASES[name]
     limit = solve(run, replicates=16, particles=1024, key=1)
     nets = lg.train(
-        run, width=768, seeds=24, key=2, record=("features", "gradients", "ntk"), progress=False
+        run,
+        width=768,
+        seeds=24,
+        key=2,
+        record=("feature_kernel", "gradient_kernel", "ntk"),
+        progress=False,
     )
     assert np.abs(limit.f_train[-1]).max() > 0.2
     for what in ("f_train", "f_test"):
@@ -112,7 +117,7 @@ MEASURED = {
 
 
 def trained(run, width, seeds):
-    record = ("features", "gradients", "ntk")
+    record = ("feature_kernel", "gradient_kernel", "ntk")
     return lg.train(run, width=width, seeds=seeds, key=width, record=record, progress=False)
 
 
@@ -152,7 +157,9 @@ def test_ten_classes():
 def test_deep_linear_networks_approach_the_limit_as_one_over_width():
     """N·(mean − limit) is resolved and the same at N and 2N: 2 m(2N) − m(N) is the limit."""
     run = run_of(lg.mlp(3, "linear"), lg.gd(0.25), param=lg.mean_field(GAMMA), steps=10)
-    limit = lg.deep_linear(X @ X.T / 9, Y, hidden_layers=3, gamma=GAMMA, lr=0.25, steps=10)
+    limit = lg.theories.solve_deep_linear(
+        X @ X.T / 9, Y, hidden_layers=3, gamma=GAMMA, lr=0.25, steps=10
+    )
     nets = {width: trained(run, width, 2000) for width in (32, 64, 128)}
     for what in ("f_train", *KERNELS):
         ours = getattr(limit, what)
@@ -195,7 +202,7 @@ def test_response_at_equal_times_is_kept(monkeypatch):
     jax.clear_caches()
     printed = solve(run, **options)
     jax.clear_caches()
-    nets = lg.train(run, width=1024, seeds=8, key=0, record="gradients", record_at=[60])
+    nets = lg.train(run, width=1024, seeds=8, key=0, record="gradient_kernel", record_at=[60])
     truth = nets.gradient_kernel[:, 0, 0].mean(0)
 
     def off(found):

@@ -60,7 +60,7 @@ CASES = {
             "particles": 256,
             "record_at": [0, 2],
             "record_pairs": [(2, 0)],
-            "record": ["features", "gradients", "ntk"],
+            "record": ["feature_kernel", "gradient_kernel", "ntk"],
         },
     ),
     "dense": ({"activation": "relu"}, {"method": "dense", "particles": 64}),

@@ -58,7 +58,7 @@ STRIDED = lg.serial(
 POOLED = lg.serial(
     lg.Conv((2, 2), padding="CIRCULAR"),
     TANH,
-    lg.AvgPool((2, 1)),
+    lg.layers.AvgPool((2, 1)),
     lg.Conv((1, 2), dilation=(1, 2), padding="CIRCULAR", bias_std=0.5),
     TANH,
     lg.GlobalAvgPool(),
@@ -68,7 +68,7 @@ STREAM = lg.serial(
     lg.Conv((2,)),
     lg.repeat(lg.Residual(lg.serial(TANH, lg.Conv((3,), bias_std=0.3))), 2),
     TANH,
-    lg.AvgPool((2,), padding="SAME"),
+    lg.layers.AvgPool((2,), padding="SAME"),
     lg.Flatten(),
     lg.Dense(),
 )
@@ -189,7 +189,7 @@ def test_training_of_the_rebuilt_network(name, mode, dense):
     """The matrices are the weights of a network of finite width, which knows convolutions."""
     run = CASES[name]
     outputs = run.output_shape[0] if run.output_shape else None
-    network = lg.finite_network(
+    network = lg.networks.finite_network(
         run.net, run.param, width=NEURONS, inputs=run.data.inputs, outputs=outputs
     )
     posed, start, f, found, weights = swept(run, mode, dense)
@@ -213,19 +213,19 @@ NETS = {
         lg.Conv((3,)), RELU, lg.Conv((3,), strides=2), RELU, lg.GlobalAvgPool(), lg.Dense()
     ),
     "every layer": lg.serial(
-        lg.Axes("CW"),
-        lg.ConvTranspose((2,), strides=2, bias_std=0.2),
+        lg.layers.Axes("CW"),
+        lg.layers.ConvTranspose((2,), strides=2, bias_std=0.2),
         TANH,
-        lg.SumPool((2,)),
+        lg.layers.SumPool((2,)),
         lg.Conv((2,), padding="CIRCULAR", dilation=2),
         ERF,
         lg.Flatten(),
         lg.Dense(),
     ),
     "weights that are not shared": lg.serial(
-        lg.LocallyConnected((2,)),
+        lg.layers.LocallyConnected((2,)),
         TANH,
-        lg.LocallyConnected((3,), strides=2, weight_std=1.3),
+        lg.layers.LocallyConnected((3,), strides=2, weight_std=1.3),
         ERF,
         lg.Conv((2,)),
         TANH,
@@ -291,14 +291,16 @@ def test_ensembles_of_wide_networks():
         TANH,
         lg.Conv((3,)),
         TANH,
-        lg.AvgPool((2,), padding="SAME"),
+        lg.layers.AvgPool((2,), padding="SAME"),
         lg.Flatten(),
         lg.Dense(),
     )
     run = run_of(net, (5,), param=lg.mean_field(1.0), optimizer=lg.gd(1.0), steps=10)
     limit = solve(run, particles=512, replicates=8, rtol=1e-2, key=1)
     assert "of up to 5 positions" in limit.reason
-    nets = lg.train(run, width=256, seeds=32, key=2, record=("features", "gradients", "ntk"))
+    nets = lg.train(
+        run, width=256, seeds=32, key=2, record=("feature_kernel", "gradient_kernel", "ntk")
+    )
     assert np.abs(limit.f_train[-1]).max() > 0.2
     for what in ("f_train", "f_test", *KERNELS):
         ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
@@ -308,12 +310,15 @@ def test_ensembles_of_wide_networks():
 @pytest.mark.slow
 def test_weights_that_are_not_shared_train_as_networks():
     net = lg.serial(
-        lg.LocallyConnected((2,)), TANH, lg.LocallyConnected((2,)), TANH, lg.GlobalAvgPool(),
+        lg.layers.LocallyConnected((2,)), TANH, lg.layers.LocallyConnected((2,)), TANH,
+        lg.GlobalAvgPool(),
         lg.Dense(),
     )  # fmt: skip
     run = run_of(net, (3,), param=lg.mean_field(1.0), optimizer=lg.gd(1.0), steps=10)
     limit = solve(run, particles=512, replicates=8, rtol=1e-2, key=1)
-    nets = lg.train(run, width=256, seeds=32, key=2, record=("features", "gradients", "ntk"))
+    nets = lg.train(
+        run, width=256, seeds=32, key=2, record=("feature_kernel", "gradient_kernel", "ntk")
+    )
     assert np.abs(limit.f_train[-1]).max() > 0.1
     for what in ("f_train", "f_test", *KERNELS):
         ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
@@ -323,17 +328,21 @@ def test_weights_that_are_not_shared_train_as_networks():
 @pytest.mark.parametrize(
     ("layers", "error", "words"),
     [
-        ((lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten()), NoRule, "MaxPool"),
+        ((lg.Conv((2,)), TANH, lg.layers.MaxPool((2,)), lg.Flatten()), NoRule, "MaxPool"),
         (
-            (lg.LocallyConnected((2,), bias_std=0.1), TANH, lg.Flatten()),
+            (lg.layers.LocallyConnected((2,), bias_std=0.1), TANH, lg.Flatten()),
             NoTheory,
             "a bias of each position, got LocallyConnected",
         ),
-        ((lg.Conv((2,)), lg.BatchNorm(), TANH, lg.Flatten()), NoRule, "BatchNorm"),
+        ((lg.Conv((2,)), lg.layers.BatchNorm(), TANH, lg.Flatten()), NoRule, "BatchNorm"),
         ((lg.Conv((2,)), TANH, lg.Conv((2,), groups=2), TANH, lg.Flatten()), NoTheory, "groups"),
-        ((lg.Conv((2,)), lg.AvgPool((2,)), TANH, lg.Flatten()), NoTheory, "pooling behind it"),
         (
-            (lg.Conv((2,)), lg.AvgPool((2,)), lg.Residual(lg.serial(TANH, lg.Conv((2,))))),
+            (lg.Conv((2,)), lg.layers.AvgPool((2,)), TANH, lg.Flatten()),
+            NoTheory,
+            "pooling behind it",
+        ),
+        (
+            (lg.Conv((2,)), lg.layers.AvgPool((2,)), lg.Residual(lg.serial(TANH, lg.Conv((2,))))),
             NoTheory,
             "residual branches that read",
         ),
@@ -346,6 +355,6 @@ def test_refusals(layers, error, words):
 
 def test_the_theory_is_chosen_by_itself():
     assert choose(CASES["pooled"])[0].name == "mean field, deep"
-    net = lg.serial(lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten(), lg.Dense())
+    net = lg.serial(lg.Conv((2,)), TANH, lg.layers.MaxPool((2,)), lg.Flatten(), lg.Dense())
     with pytest.raises(NoTheory, match=r"deep: .* no rule for a maximum over positions \(MaxPool"):
         choose(run_of(net, (4,)))

@@ -63,7 +63,9 @@ def test_dense_networks_against_wide_ones():
     run = CASES["relu, minibatch"]
     limit = solve(run, method="dense", particles=512, rtol=8e-3, key=1)
     assert "extrapolated" in limit.notes[0]
-    nets = lg.train(run, width=1024, seeds=24, key=3, record=("features", "gradients", "ntk"))
+    nets = lg.train(
+        run, width=1024, seeds=24, key=3, record=("feature_kernel", "gradient_kernel", "ntk")
+    )
     for what in ("f_train", "f_test", *KERNELS):
         ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
         assert_chance(ours, error, getattr(nets, what))

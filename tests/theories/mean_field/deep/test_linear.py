@@ -70,7 +70,9 @@ def test_outputs_move_by_the_deep_tangent_kernel():
     """
     rate, at = 0.002, 250
     kernel = X @ X.T / 6
-    found = lg.deep_linear(kernel, Y, hidden_layers=3, lr=rate, steps=at + 1, record_at=[at])
+    found = lg.theories.solve_deep_linear(
+        kernel, Y, hidden_layers=3, lr=rate, steps=at + 1, record_at=[at]
+    )
     slope = (found.f_train[at + 1] - found.f_train[at - 1]) / (2 * rate)
     delta = (Y - found.f_train[at]) / len(Y)
     phi, g, k = found.feature_kernel[0], found.gradient_kernel[0], found.ntk[0]

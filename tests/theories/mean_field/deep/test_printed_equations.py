@@ -331,7 +331,7 @@ def test_delta_function_of_an_order_parameter():
 def test_first_fields_are_scaled_by_the_inputs():
     """χ = Wx/√D has the covariance Φ⁰ = x·x/D of (57); the √N of the notes' (56) has not."""
     width = 20000
-    params = lg.init(lg.mlp(1, "linear"), lg.ntk(), width=width, inputs=D, key=0)
+    params = lg.networks.init(lg.mlp(1, "linear"), lg.ntk(), width=width, inputs=D, key=0)
     w = next(np.asarray(leaf) for leaf in jax.tree.leaves(params) if leaf.shape == (D, width))
     covariance = X @ w @ w.T @ X.T / width
     np.testing.assert_allclose(covariance / D, PHI0, atol=0.05)
@@ -354,7 +354,7 @@ def test_kernels_through_infinite_depth():
     printed = np.exp(-tau) + 1 - np.exp(-1)
     assert far(printed, np.exp(1 - tau))
 
-    one = lg.kernel_after_one_step(y, gamma=gamma, lr=rate, blocks=4000)
+    one = lg.theories.kernel_after_one_step(y, gamma=gamma, lr=rate, blocks=4000)
     tau, k = one.tau, (rate * gamma * y) ** 2
     slope = np.gradient(one.after, tau, edge_order=2)
 
@@ -379,7 +379,7 @@ def test_flow_of_whitened_outputs():
     """df/dt = (2η₀/P)√(1 + γ₀²f²)(y − f); the notes' (79) has f for f²."""
     times, y, gamma = np.linspace(0.2, 0.6, 5), 1.4, 0.9
     h = 1e-5
-    flow = lambda t: lg.whitened_linear_flow(t, y, gamma=gamma).f  # noqa: E731
+    flow = lambda t: lg.theories.whitened_linear_flow(t, y, gamma=gamma).f  # noqa: E731
     slope, f = (flow(times + h) - flow(times - h)) / (2 * h), flow(times)
     np.testing.assert_allclose(2 * np.sqrt(1 + gamma**2 * f**2) * (y - f), slope, rtol=1e-7)
     assert far(2 * np.sqrt(1 + gamma**2 * f) * (y - f), slope)

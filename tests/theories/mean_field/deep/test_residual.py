@@ -114,7 +114,7 @@ def test_ensembles_of_wide_networks(net, param):
     seeds = 16
     run = run_of(net, param, lr=0.3, steps=12, samples=4)
     limit = lg.solve(run, replicates=4, particles=512)
-    records = ("features", "gradients", "ntk")
+    records = ("feature_kernel", "gradient_kernel", "ntk")
     nets = lg.train(run, width=512, seeds=seeds, key=2, record=records, progress=False)
     assert np.abs(limit.f_train[-1]).max() > 0.2
     for what in ("f_train", "f_test", *KERNELS):

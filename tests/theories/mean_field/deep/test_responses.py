@@ -22,7 +22,7 @@ def test_linear_networks():
     _, (_, _, a, b) = closed_equations.matrices(X @ X.T / 6, Y, 3, 1.2, 0.6, 5)
     off = []
     for particles in (256, 1024):
-        found = lg.response_functions(
+        found = lg.theories.response_functions(
             run_of(lg.mlp(3, "linear")), particles=particles, replicates=2
         )
         pairs = [*zip(found.A, a[1:], strict=False), *zip(found.B, b[1:3], strict=True)]
@@ -37,7 +37,7 @@ def test_outputs_follow_from_the_responses():
     net = lg.mlp(3, "tanh", weight_std=1.3, bias_std=0.4)
     run = run_of(net, steps=5, schedule=[1, 1, 0.5, 0.5, 0.25])
     limit = lg.solve(run, rtol=1e-3)
-    found = lg.response_functions(run, particles=1024, replicates=6)
+    found = lg.theories.response_functions(run, particles=1024, replicates=6)
     error = np.hypot(found.f_train_error, limit.f_train_error)[1:]
     z = ((found.f_train - limit.f_train)[1:]) / error
     assert np.abs(limit.f_train[-1]).max() > 0.5
@@ -59,7 +59,7 @@ def test_one_hidden_layer_and_targets_with_an_axis():
         run = lg.Run(
             lg.mlp(1, "tanh"), lg.mean_field(), lg.Dataset(X, y), optimizer=lg.gd(0.6), steps=2
         )
-        found.append(lg.response_functions(run, particles=64, replicates=2))
+        found.append(lg.theories.response_functions(run, particles=64, replicates=2))
     assert found[0].B.shape == (0, 3, 2, 3, 2)
     np.testing.assert_allclose(found[0].A, found[1].A, atol=1e-12)
 
@@ -74,11 +74,11 @@ def test_one_hidden_layer_and_targets_with_an_axis():
 )
 def test_what_is_not_computed_is_named(run, words):
     with pytest.raises(NoTheory, match=words):
-        lg.response_functions(run)
+        lg.theories.response_functions(run)
 
 
 def test_large_problems_are_refused():
     with pytest.raises(InvalidInput, match="at most 1024"):
-        lg.response_functions(run_of(lg.mlp(2, "tanh"), steps=600))
+        lg.theories.response_functions(run_of(lg.mlp(2, "tanh"), steps=600))
     with pytest.raises(InvalidInput, match="replicates: wanted an integer ≥ 2"):
-        lg.response_functions(run_of(lg.mlp(2, "tanh")), replicates=1)
+        lg.theories.response_functions(run_of(lg.mlp(2, "tanh")), replicates=1)

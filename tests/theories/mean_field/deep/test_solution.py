@@ -61,7 +61,7 @@ def test_with_the_read_out_alone_features_stand_still(layers):
     param = lg.mean_field(2.0).with_rates({"input": 0.0, "hidden": 0.0})
     run = run_of(layers, param=param, optimizer=lg.gd(1.0, weight_decay=0.1), steps=8)
     limit = lg.solve(run, **({"particles": 512, "replicates": 2} if layers > 1 else {}))
-    phi, f = lg.nngp(run.net, X, X), np.zeros(5)
+    phi, f = lg.nngp_kernel(run.net, X, X), np.zeros(5)
     for step in range(8):
         f = 0.9 * f + phi @ (Y - f) / 5
         np.testing.assert_allclose(limit.f_train[step + 1], f, atol=3e-3)
@@ -140,7 +140,7 @@ def test_kernels_and_neurons_on_request():
     found = solve(
         run,
         replicates=2,
-        record=["features", "gradients", "ntk"],
+        record=["feature_kernel", "gradient_kernel", "ntk"],
         sample_neurons=512,
         record_at=[0, 5],
         record_pairs=[(5, 0), (5, 5)],
@@ -282,4 +282,4 @@ def test_inputs_that_vanish(activation):
     assert not limit.f_train.any()
     assert not limit.f_test.any()
     with pytest.raises(NoTheory, match="do not fluctuate"):
-        lg.width_corrections_in_training(run, width=8, replicates=2)
+        lg.training.width_corrections_in_training(run, width=8, replicates=2)

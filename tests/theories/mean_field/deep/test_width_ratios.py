@@ -56,7 +56,7 @@ def test_kernels_at_initialisation():
     run = posed("cos", RATIOS, bias_std=0.3)
     limit = solve(run, record_at=[0], particles=128, replicates=2, rtol=1.0)
     np.testing.assert_allclose(limit.ntk[0], lg.ntk_kernel(run.net, X), rtol=1e-5)
-    last = lg.nngp(run.net, X) - 0.3**2
+    last = lg.nngp_kernel(run.net, X) - 0.3**2
     np.testing.assert_allclose(limit.feature_kernel[0, -1], last, rtol=0.05)
 
 
@@ -75,4 +75,4 @@ def test_wrong_input():
     with pytest.raises(NoTheory, match="convolutions has one width"):
         solve(lg.Run(net, lg.mean_field(), images, optimizer=lg.gd(0.1), steps=1))
     with pytest.raises(NoTheory, match="unequal widths"):
-        lg.response_functions(run)
+        lg.theories.response_functions(run)

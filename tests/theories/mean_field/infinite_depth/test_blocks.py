@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import deterministic_limit
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
@@ -21,14 +21,14 @@ BATCHES = np.stack([RNG.permutation(3)[:2] for _ in range(5)])
 
 
 def network_of(phi, maps, *, outputs=1):
-    phi = activation(phi)
+    phi = as_activation(phi)
     stream = NeuronNetwork(phi, phi, FIELDS, FIELD_RATE, maps[-1], READ_OUT, 1.4, (outputs,))
     return BlockNetwork(stream, (phi,) * len(maps), tuple(maps))
 
 
 def test_linear_blocks_are_the_linear_equations():
     """Second moments are exact, so that there is little sampling error."""
-    training = Training(lg.loss("mse"), Y, RATES, 0.6, 0.3, BATCHES)
+    training = Training(lg.losses.as_loss("mse"), Y, RATES, 0.6, 0.3, BATCHES)
     network = network_of("linear", MAPS, outputs=2)
     found = blocks_limit(
         network, training, [0, 5], particles=2048, replicates=2, tolerance=1e-3, dtype=np.float64
@@ -52,7 +52,7 @@ def test_linear_blocks_are_the_linear_equations():
 
 @pytest.mark.slow
 def test_one_matrix_is_deterministic():
-    training = Training(lg.loss("mse"), Y[:, :1], RATES, 0.5, 0.1)
+    training = Training(lg.losses.as_loss("mse"), Y[:, :1], RATES, 0.5, 0.1)
     network = network_of("tanh", MAPS[:1])
     options = {"particles": 512, "replicates": 1, "nodes": 3, "dtype": np.float64}
     one = blocks_limit(network, training, [5], tolerance=1e-5, **options)
@@ -63,7 +63,7 @@ def test_one_matrix_is_deterministic():
 
 @pytest.mark.slow
 def test_independent_sets_agree_within_their_errors():
-    training = Training(lg.loss("mse"), Y[:, :1], np.full(4, 0.4))
+    training = Training(lg.losses.as_loss("mse"), Y[:, :1], np.full(4, 0.4))
     network = network_of("tanh", MAPS)
     few, more = (
         blocks_limit(network, training, particles=1024, replicates=4, nodes=nodes, key=nodes)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.theories.mean_field.infinite_depth import deterministic
 from largen.theories.mean_field.infinite_depth.deterministic import deterministic_limit, solve
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
@@ -27,13 +27,13 @@ BATCHES = np.stack([RNG.permutation(4)[:2] for _ in range(6)])
 
 
 def network_of(phi, *, outputs=2, field_rate=(1.0, 0.3, 0.0)):
-    phi, shape = activation(phi), (outputs,)
+    phi, shape = as_activation(phi), (outputs,)
     return NeuronNetwork(phi, phi, FIELDS, np.array(field_rate), BLOCK, READ_OUT, 1.4, shape)
 
 
 @pytest.mark.parametrize("batches", [None, BATCHES])
 def test_linear_neurons_are_the_linear_equations(batches):
-    training = Training(lg.loss("mse"), Y, RATES, 0.6, 0.3, batches)
+    training = Training(lg.losses.as_loss("mse"), Y, RATES, 0.6, 0.3, batches)
     options = {"particles": 512, "replicates": 1, "nodes": 5, "tolerance": 1e-5}
     found = deterministic_limit(network_of("linear"), training, [0, 6], dtype=np.float64, **options)
 
@@ -117,7 +117,7 @@ def finite_depth(network, training, start, blocks):
 def test_limit_of_blocks_with_sums_over_time():
     network = network_of("tanh")
     classes = np.array([0, 1, 1, 0])
-    training = Training(lg.loss("cross_entropy"), classes, RATES[:4], 0.5, 0.2)
+    training = Training(lg.losses.as_loss("cross_entropy"), classes, RATES[:4], 0.5, 0.2)
     with jax.enable_x64(True):
         start = neurons(network, 64, np.random.default_rng(1), np.float64)
         coarse, fine = (finite_depth(network, training, start, blocks) for blocks in (12, 24))
@@ -130,7 +130,7 @@ def test_limit_of_blocks_with_sums_over_time():
 @pytest.mark.slow
 def test_bases_grow(monkeypatch):
     network = network_of("tanh", outputs=1, field_rate=(1, 1, 1))
-    training = Training(lg.loss("mse"), Y[:, :1], np.full(12, 0.8))
+    training = Training(lg.losses.as_loss("mse"), Y[:, :1], np.full(12, 0.8))
     start = neurons(network, 256, np.random.default_rng(1), np.float64)
     roomy = solve(network, training, [12, 0], start, 2, 2, 1e-6)
     monkeypatch.setattr(deterministic, "FIRST_ROWS", 16)
@@ -142,7 +142,7 @@ def test_bases_grow(monkeypatch):
 
 def test_nan_after_it_has_escaped():
     network = network_of("linear", outputs=1, field_rate=(1, 1, 1))
-    training = Training(lg.loss("mse"), Y[:, :1], np.full(12, 50.0))
+    training = Training(lg.losses.as_loss("mse"), Y[:, :1], np.full(12, 50.0))
     found = deterministic_limit(network, training, [0, 12], particles=64, replicates=2, nodes=2)
     finite = np.isfinite(found.outputs).all((1, 2))
     assert finite[0]
@@ -156,7 +156,7 @@ def test_error_estimate_and_one_program():
     network = network_of("tanh", outputs=1, field_rate=(1, 1, 1))._replace(gamma=1.0)
 
     def limit(rate, particles, key, *, sets=4, known=None):
-        training = Training(lg.loss("mse"), Y[:, :1], np.full(6, rate))
+        training = Training(lg.losses.as_loss("mse"), Y[:, :1], np.full(6, rate))
         options = {"particles": particles, "replicates": sets, "nodes": 2, "key": key}
         return deterministic_limit(network, training, **options, known=known)
 

@@ -106,13 +106,13 @@ def test_refusals_name_the_reason():
     for net, param, optimizer, words in (
         (block(), lg.mean_field(), None, "grow as L"),
         (block(), lg.depth_mup(), lg.adam(0.1), "Adam"),
-        (block(), lg.depth_mup(), lg.langevin(0.1, 0.1), "noise"),
+        (block(), lg.depth_mup(), lg.optimizers.langevin(0.1, 0.1), "noise"),
         (lg.residual_mlp(3, "tanh"), lg.depth_mup(), None, "has a number of blocks"),
         (lg.mlp(2, "tanh"), lg.mup(), None, "has a number of blocks"),
     ):
         with pytest.raises(NoTheory, match=words):
             lg.theories.InfiniteDepth.pose(run_of(net, param, optimizer=optimizer))
-    normed = lg.serial(lg.BatchNorm(), lg.Activation("tanh"), lg.Dense())
+    normed = lg.serial(lg.layers.BatchNorm(), lg.Activation("tanh"), lg.Dense())
     net = lg.serial(lg.Dense(), lg.repeat(lg.Residual(normed), math.inf), lg.Dense())
     with pytest.raises(NoRule, match="BatchNorm"):
         lg.theories.InfiniteDepth.pose(run_of(net))

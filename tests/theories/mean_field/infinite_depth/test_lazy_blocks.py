@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, neurons
 from largen.theories.mean_field.infinite_depth.problem import endless_problem
 from largen.theories.mean_field.infinite_depth.time_filters import Map
@@ -74,7 +74,7 @@ def explicit(problem, blocks, *, inner=1.0):
     The gradient's drift is that of the stream, differentiated by h(t): the kernels of the block
     depend on Φ₀(t, s) and on Φ₀(t, t). Without ``inner`` the first matrices stand still.
     """
-    tanh = activation("tanh")
+    tanh = as_activation("tanh")
     network = NeuronNetwork(
         tanh, tanh, problem.fields, problem.field_rate, Map(), Map(), problem.gamma
     )

@@ -45,7 +45,7 @@ CASES = {
 def test_kernels_at_initialisation_are_the_recursions(activation, param, layers, how):
     run = run_of(activation, param, layers=layers, steps=1)
     options = {"particles": 512, "rtol": 1e-2, "replicates": 2}
-    limit = lg.solve(run, record=["features", "gradients", "ntk"], **options)
+    limit = lg.solve(run, record=["feature_kernel", "gradient_kernel", "ntk"], **options)
     assert how in limit.notes[0]
     exact = lg.ntk_kernel(run.net, INPUTS[:3], param=param)
     close = 1e-6 if how == "closed equations" else 1e-2

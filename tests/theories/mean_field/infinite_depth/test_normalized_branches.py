@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.theories.chains.normalized import NormalizedActivation
 from largen.theories.mean_field.infinite_depth.deterministic import solve
 from largen.theories.mean_field.infinite_depth.neuron_network import (
@@ -82,7 +82,7 @@ def finite_depth(norm, start, blocks, *, along=1.0):
 @pytest.mark.parametrize("norm", [lg.LayerNorm(eps=0.05), lg.RMSNorm(eps=0.3)])
 def test_neurons_solve_sums_over_time(norm):
     phi, out = (
-        NormalizedActivation(activation(name), isinstance(norm, lg.LayerNorm), norm.eps)
+        NormalizedActivation(as_activation(name), isinstance(norm, lg.LayerNorm), norm.eps)
         for name in ("tanh", "linear")
     )
     network = NeuronNetwork(phi, out, FIELDS, np.ones(3), Map(), Map(), 1.0)
@@ -92,7 +92,7 @@ def test_neurons_solve_sums_over_time(norm):
     start = start[0] + 0.3 * RNG.standard_normal((3, 1)), start[1]
     coarse, fine = (finite_depth(norm, start, blocks) for blocks in (12, 24))
     wanted = 2 * fine - coarse
-    training = Training(lg.loss("mse"), TARGETS[:3, None], RATES)
+    training = Training(lg.losses.as_loss("mse"), TARGETS[:3, None], RATES)
     found = solve(network, training, (), start, 4, 4, 1e-5).outputs[..., 0]
     np.testing.assert_allclose(found, wanted, atol=2e-5 * np.abs(wanted).max())
     assert np.abs(fine - wanted).max() > 2e-4  # so that the limit is seen

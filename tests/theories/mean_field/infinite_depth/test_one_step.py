@@ -51,7 +51,7 @@ def test_printed_forms_fail():
     tau, k, e = step.tau, (RATE * GAMMA * Y) ** 2, np.exp(step.tau)
     rest = (1 + np.exp(-1)) * (tau**2 * e - tau * e + e - 1)
     printed = e + 2 * k * e * (tau**3 / 3 + tau**2 / 2 + rest)
-    finite = lg.kernel_after_one_step(Y, gamma=GAMMA, lr=RATE, blocks=2000).after[-1]
+    finite = lg.theories.kernel_after_one_step(Y, gamma=GAMMA, lr=RATE, blocks=2000).after[-1]
     assert abs(step.feature_after[-1] / finite - 1) < 3e-3
     assert abs(printed[-1] / finite - 1) > 0.05
     assert abs((np.exp(-tau) + 1 - np.exp(-1)) - step.gradient_before).max() > 0.5
@@ -61,7 +61,7 @@ def test_printed_forms_fail():
 
 def test_read_in_at_rest_is_the_kernel_of_before():
     step = infinite_depth_one_step(Y, gamma=GAMMA, lr=RATE, read_in=False)
-    known = lg.kernel_after_one_step(Y, gamma=GAMMA, lr=RATE)
+    known = lg.theories.kernel_after_one_step(Y, gamma=GAMMA, lr=RATE)
     np.testing.assert_allclose(step.feature_after, known.after, rtol=1e-14)
 
 

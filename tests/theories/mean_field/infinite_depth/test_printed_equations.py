@@ -146,7 +146,7 @@ def test_tangent_kernel_has_the_read_out():
     rate, steps, blocks = 0.01, 30, 16
     net = lg.residual_mlp(blocks, "tanh")
     run = lg.Run(net, lg.depth_mup(GAMMA), DATA, optimizer=lg.gd(rate), steps=steps)
-    options = {"record": ("features", "gradients", "ntk"), "record_at": [steps - 1]}
+    options = {"record": ("feature_kernel", "gradient_kernel", "ntk"), "record_at": [steps - 1]}
     one = lg.train(run, width=128, seeds=2, key=0, **options)
     phi, g = one.feature_kernel[0, 0], one.gradient_kernel[0, 0]
     without = (g[1:] * phi[:-1]).sum(0) / blocks + g[0] * (INPUTS @ INPUTS.T / 5)

@@ -2,8 +2,8 @@
 
 The directions and images that a solution has found are a matrix between the coordinates of two
 populations. A network of finite width whose neurons are these coordinates, turned at random, has
-the same averages over neurons; ``lg.finite_network`` and its derivatives by JAX then train it.
-Neurons of sampled populations are neurons of this network.
+the same averages over neurons; ``lg.networks.finite_network`` and its derivatives by JAX then train
+it. Neurons of sampled populations are neurons of this network.
 """
 
 import jax
@@ -98,7 +98,7 @@ def embeddings(inner, unit):
 
 def trained(run, width, initial, probed):
     """Return f of a finite network along gradient descent from given weights, and its probes."""
-    network = lg.finite_network(
+    network = lg.networks.finite_network(
         run.net, run.param, width=width, inputs=run.data.inputs, outputs=run.outputs
     )
     table = run.param.table(run.net, run.optimizer, width=width, inputs=run.data.inputs)

@@ -48,7 +48,7 @@ REBUILT = {
     "two blocks": run_of(transformer(*[block(lg.RMSNorm(eps=0.1), causal=True)] * 2)),
     "depth_mup": run_of(transformer(CAUSAL, CAUSAL), lg.depth_mup(0.5)),
     "its own keys": run_of(
-        transformer(lg.Residual(lg.serial(lg.RMSNorm(), lg.SelfAttention(), lg.Dense())))
+        transformer(lg.Residual(lg.serial(lg.RMSNorm(), lg.layers.SelfAttention(), lg.Dense())))
     ),
     "everything": run_of(
         transformer(UNEQUAL, lg.RMSNorm(), lg.Dense(width_ratio=3), readout=lg.Dense(bias_std=0.5)),
@@ -195,7 +195,7 @@ REFUSED = {
     "conv": (transformer(lg.Conv((2,))), {}, NoRule, r"Conv\(\(2,\)\)"),
     "flatten": (lg.serial(DENSE, CAUSAL, lg.Flatten(), DENSE), {}, NoRule, "Flatten"),
     "concatenation": (
-        transformer(lg.Concatenate(DENSE, DENSE), lg.RMSNorm()), {}, NoRule,
+        transformer(lg.layers.Concatenate(DENSE, DENSE), lg.RMSNorm()), {}, NoRule,
         "behind a concatenation: no rule for a normalisation over channels",
     ),
     "activation of data": (
@@ -204,7 +204,7 @@ REFUSED = {
     ),
     "data": (lg.serial(lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in, before"),
     "attention to data": (
-        lg.serial(lg.SelfAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory,
+        lg.serial(lg.layers.SelfAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory,
         "the read-in",
     ),
     "depth": (
@@ -213,7 +213,8 @@ REFUSED = {
     ),
     "kernel scaling": (transformer(CAUSAL), {"param": lg.ntk()}, NoTheory, r"kernel limit"),
     "adam": (transformer(CAUSAL), {"optimizer": lg.adam(0.1)}, NoTheory, "Adam"),
-    "noise": (transformer(CAUSAL), {"optimizer": lg.langevin(0.1, 0.1)}, NoTheory, "noise"),
+    "noise": (transformer(CAUSAL), {"optimizer": lg.optimizers.langevin(0.1, 0.1)}, NoTheory,
+        "noise"),
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ class Bridge(Parallel):
         return program.add(Sum((d, e), (1.0, 0.8)))
 
 
-GATED = lg.Residual(lg.serial(lg.RMSNorm(), lg.Product(DENSE, GATE), DENSE))
+GATED = lg.Residual(lg.serial(lg.RMSNorm(), lg.layers.Product(DENSE, GATE), DENSE))
 REBUILT = {
     "constant factors": (lg.serial(DENSE, Scale(1.7), CAUSAL, Scale(-0.5), POOL, DENSE), None),
     "gain of a norm": (lg.serial(DENSE, Standardise(1.5), CAUSAL, POOL, DENSE), None),
@@ -50,20 +50,20 @@ REBUILT = {
     "concatenation": (
         lg.serial(
             DENSE,
-            lg.Concatenate(lg.serial(CAUSAL, lg.Dense(width_ratio=1 / 2)), DENSE, LINEAR),
+            lg.layers.Concatenate(lg.serial(CAUSAL, lg.Dense(width_ratio=1 / 2)), DENSE, LINEAR),
             lg.Dense(bias_std=0.3),
-            lg.Concatenate(CAUSAL, DENSE),
+            lg.layers.Concatenate(CAUSAL, DENSE),
             POOL,
             DENSE,
         ),
         None,
     ),
     "dense connections": (
-        lg.serial(DENSE, lg.Concatenate(HIDDEN, LINEAR), TANH, DENSE, POOL, DENSE),
+        lg.serial(DENSE, lg.layers.Concatenate(HIDDEN, LINEAR), TANH, DENSE, POOL, DENSE),
         1,
     ),
     "gates": (lg.serial(DENSE, GATED, CAUSAL, POOL, DENSE), 1),
-    "square": (lg.serial(DENSE, lg.Product(LINEAR, TANH, LINEAR), DENSE, POOL, DENSE), 1),
+    "square": (lg.serial(DENSE, lg.layers.Product(LINEAR, TANH, LINEAR), DENSE, POOL, DENSE), 1),
     "bridge of activations": (
         lg.serial(DENSE, Bridge(HIDDEN, HIDDEN, TANH, HIDDEN, HIDDEN), DENSE, POOL, DENSE),
         1,

@@ -20,7 +20,7 @@ from largen.errors import InvalidInput, NoTheory
 
 
 def heads(*before, behind=DENSE, **options):
-    attention = lg.MultiHeadAttention(**options)
+    attention = lg.layers.MultiHeadAttention(**options)
     return lg.Residual(lg.serial(*before, attention, behind))
 
 
@@ -61,7 +61,7 @@ def test_the_first_step_is_that_of_the_tangent_kernel():
     # At small rates: the terms of second order in the rate are below 1e-4 here.
     attention = lg.serial(heads(lg.RMSNorm(), key_size=2, causal=True, logit_scale=1.5))
     run = run_of(transformer(attention), optimizer=lg.gd(0.01), steps=1)
-    kernel = lg.kernel_estimate(run.net, X, param=run.param, repeats=8)
+    kernel = lg.kernels.averaged_kernel(run.net, X, param=run.param, replicates=8)
     expected = 0.01 / 3 * kernel.ntk[:, :3] @ Y[:3]
     uncertain = 0.01 / 3 * kernel.ntk_error[:, :3] @ np.abs(Y[:3])
     limit = lg.solve(run, replicates=8)
@@ -101,7 +101,7 @@ def test_networks_converge_with_their_width():
     few, large = (
         lg.Residual(lg.serial(lg.RMSNorm(), attention, DENSE))
         for attention in (
-            lg.MultiHeadAttention(key_size=2, causal=True, logit_scale=1.5),
+            lg.layers.MultiHeadAttention(key_size=2, causal=True, logit_scale=1.5),
             lg.QKVAttention(causal=True, logit_scale=1.5 * 2**0.5),
         )
     )
@@ -135,9 +135,9 @@ def test_what_is_not_covered_is_refused_with_the_reason(which):
 
 def test_sizes_that_do_not_fit_are_refused_at_the_door():
     with pytest.raises(InvalidInput, match="key_size: wanted"):
-        lg.MultiHeadAttention(key_size=0)
+        lg.layers.MultiHeadAttention(key_size=0)
     with pytest.raises(InvalidInput, match="options of 'softmax'"):
-        lg.MultiHeadAttention(mechanism="identity", causal=True)
+        lg.layers.MultiHeadAttention(mechanism="identity", causal=True)
     run = run_of(transformer(heads(key_size=3)))
     with pytest.raises(InvalidInput, match="10 features of queries"):
         lg.train(run, width=10, seeds=1, progress=False)

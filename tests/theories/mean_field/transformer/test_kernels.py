@@ -19,7 +19,7 @@ import largen as lg
 from largen.errors import InvalidInput, NoTheory
 from largen.theories.mean_field.options import wanted_kernels
 
-ALL = ("features", "gradients", "ntk")
+ALL = ("feature_kernel", "gradient_kernel", "ntk")
 REBUILT = {
     "depth_mup": (test_attention.REBUILT["depth_mup"], None),
     "everything": (test_attention.REBUILT["everything"], None),
@@ -96,7 +96,7 @@ def test_kernels_of_positions_are_features_alone():
     np.testing.assert_allclose(limit.feature_kernel, traced, rtol=1e-12)
     np.testing.assert_array_equal(limit.feature_kernel[:, 0], limit.feature_kernel[:, 2])
     with pytest.raises(NoTheory, match="record: gradient kernels"):
-        lg.solve(run, record=["gradients"])
+        lg.solve(run, record=["gradient_kernel"])
     nothing = lg.solve(run, record=[], record_at=[1])
     assert "feature_kernel" not in nothing
     assert nothing.attention.shape[0] == 1
@@ -106,7 +106,7 @@ def test_kernels_of_positions_are_features_alone():
 
 def test_response_functions_are_refused_by_name():
     with pytest.raises(NoTheory, match=r"response functions .* QKVAttention"):
-        lg.response_functions(run_of(transformer(CAUSAL)))
+        lg.theories.response_functions(run_of(transformer(CAUSAL)))
 
 
 def test_kernels_do_not_change_the_solution_and_diverge_with_it():

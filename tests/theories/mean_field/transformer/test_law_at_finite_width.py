@@ -19,7 +19,7 @@ from largen.theories.mean_field.transformer.populations import Population, avera
 from largen.theories.mean_field.transformer.weights import Descent
 
 WIDTH, SOLUTIONS, NETWORKS, RATE = 8, 400, 10_000, 0.25
-ATTENTION = lg.MultiHeadAttention(key_size=2, causal=True, logit_scale=1.5)
+ATTENTION = lg.layers.MultiHeadAttention(key_size=2, causal=True, logit_scale=1.5)
 RUN = run_of(
     transformer(ATTENTION, DENSE),
     data=lg.Dataset(DATA.x_train[:2], DATA.y_train[:2]),
@@ -67,7 +67,7 @@ def solutions(monkeypatch, number, rule):
     monkeypatch.setattr(Populations, "sampled", range(100))  # all of them
     problem = lg.theories.AttentionMeanField.pose(RUN).problem
     x, y, last = RUN.data.x, RUN.data.y_train, RUN.steps
-    wanted, found = wanted_kernels(RUN, "gradients", [last], []), []
+    wanted, found = wanted_kernels(RUN, "gradient_kernel", [last], []), []
     for _ in range(number):
         network = dynamics.InfiniteNetwork(problem, dynamics.Drawn(WIDTH, 0, 0))
         kernels, f = KernelRecords(wanted, network.context.maps, len(x), 1, scalar=True), []
@@ -103,7 +103,7 @@ def z_scores(found, networks):
 @pytest.mark.slow
 def test_plain_vectors_have_the_law_of_networks(monkeypatch):
     data = lg.Dataset(np.float32(RUN.data.x_train), np.float32(RUN.data.y_train))
-    options = {"record": "gradients", "record_at": [RUN.steps], "progress": False}
+    options = {"record": "gradient_kernel", "record_at": [RUN.steps], "progress": False}
     nets = lg.train(RUN.with_changes(data=data), width=WIDTH, seeds=NETWORKS, key=1, **options)
     networks = bounded(nets.f_train.astype(float), nets.gradient_kernel[:, 0].astype(float))
     z = z_scores(solutions(monkeypatch, SOLUTIONS, beside_backward_directions), networks)

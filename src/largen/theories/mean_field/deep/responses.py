@@ -142,7 +142,7 @@ def response_functions(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(2, "linear"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=2)
-    >>> found = lg.response_functions(run, particles=64, replicates=2)
+    >>> found = lg.theories.response_functions(run, particles=64, replicates=2)
     >>> found.B[0][1, :, 1].round(3).tolist()  # at equal times: ⟨φ''z⟩ and what D brings
     [[0.0, 0.0], [0.0, 0.0]]
     >>> found.A[0][1, :, 0].round(3).tolist()  # κ Δ(0)Φ⁰ of one step
@@ -179,7 +179,7 @@ def response_functions(
 
 def _check_covered(run: Run) -> Posed[Problem]:
     """Check that response functions are available for a run."""
-    run.check_one_output("lg.response_functions")
+    run.check_one_output("lg.theories.response_functions")
     try:
         posed = posed_by(run)
     except NoRule as unknown:

@@ -122,9 +122,9 @@ class DeepMeanField(Theory):
         program itself. Several replicates are computed at the same time, one per core, if together
         they fit into the budget and into a GiB; the results do not depend on that.
     record
-        Kernels to record, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
-        (among training samples, and between test and training samples). By default all of them
-        among training samples.
+        Kernels to record, as in :func:`largen.train`: ``"feature_kernel"``, ``"gradient_kernel"``,
+        ``"ntk"`` (among training samples, and between test and training samples). By default all of
+        them among training samples.
     record_at
         Time indices of the trajectory at which kernels are recorded; the first and the last by
         default.

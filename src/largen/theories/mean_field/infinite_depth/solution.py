@@ -113,7 +113,8 @@ class InfiniteDepth(Theory):
     memory_budget
         Bytes that the deepest network may take.
     record
-        Kernels to keep, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``.
+        Kernels to keep, as in :func:`largen.train`: ``"feature_kernel"``, ``"gradient_kernel"``,
+        ``"ntk"``.
     record_at
         Time indices of the trajectory at which kernels are kept; the first and the last by
         default.

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from largen.errors import NoTheory
-from largen.expectations import ActivationFunction, activation
+from largen.expectations import ActivationFunction, as_activation
 from largen.parameterizations import CanonicalForm, canonical_form
 from largen.parameterizations.distributions import GAUSSIAN
 from largen.programs import (
@@ -32,7 +32,7 @@ from largen.theories.mean_field.one_hidden_layer.adaptive import (
 )
 
 READING = "the mean-field limit of one hidden layer"
-LINEAR = activation("linear")
+LINEAR = as_activation("linear")
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,9 @@ class MeanField(Theory):
         neurons, so that each replicate is a network of width ``particles``; the error then falls
         only as one over the root of the number of neurons.
     record
-        Kernels to record, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
-        (among training samples, and between test and training samples). By default all of them
-        among training samples.
+        Kernels to record, as in :func:`largen.train`: ``"feature_kernel"``, ``"gradient_kernel"``,
+        ``"ntk"`` (among training samples, and between test and training samples). By default all of
+        them among training samples.
     record_at
         Time indices of the trajectory at which kernels are recorded; the first and the last by
         default.
@@ -180,7 +180,7 @@ class MeanField(Theory):
         if self.record is not None and "ntk" in wanted.names and run.optimizer.adaptive:
             raise InvalidInput(
                 f"record: {run.optimizer} does not follow the NTK, and the limit has none; take "
-                "'features' and 'gradients'."
+                "'feature_kernel' and 'gradient_kernel'."
             )
         if self.fluctuations:
             response.check(run, problem)

@@ -179,7 +179,7 @@ class KernelRecords:
 
     @property
     def _with_gradients(self) -> bool:
-        return bool({"gradients", "ntk"} & set(self.wanted.names))
+        return bool({"gradient_kernel", "ntk"} & set(self.wanted.names))
 
     def _gradients(self, backward: Callable[[np.ndarray], Any], scale: float) -> list[np.ndarray]:
         """Return the backward fields of each output, (sample, position, output, coordinate)."""
@@ -214,9 +214,9 @@ class KernelRecords:
         pairs = zip(self._maps, one.gradients, two.gradients, strict=False)  # none of the last map
         g = [behind.ratio * _gram(a, b[:p]) for behind, a, b in pairs]
         found: dict[str, np.ndarray] = {}
-        if "features" in self.wanted.names:
+        if "feature_kernel" in self.wanted.names:
             found |= _by_position("feature_kernel", [each[:p] for each in phi[1:]], mean=True)
-        if "gradients" in self.wanted.names:
+        if "gradient_kernel" in self.wanted.names:
             found |= _by_position("gradient_kernel", [each[:p] for each in g], mean=False)
         if tangent:
             kernel = self._tangent(phi, g)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 
 from largen.errors import NoTheory
-from largen.expectations import activation
+from largen.expectations import as_activation
 from largen.parameterizations import CanonicalForm
 from largen.programs import (
     Affine,
@@ -37,7 +37,7 @@ from largen.programs.refusals import at
 from largen.theories.chains.constants import MapConstants
 
 READING = "the mean-field limit of branches and attention"
-LINEAR = activation("linear")
+LINEAR = as_activation("linear")
 _OF_PARTS = (Affine, Concatenate, Function, Pool)
 _KNOWN = (*_OF_PARTS, Attend, Normalise, Product, Sum)
 

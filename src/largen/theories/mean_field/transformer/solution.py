@@ -74,8 +74,8 @@ class AttentionMeanField(Theory):
     precision, unless smaller directions turn out to matter.
 
     In the limit of infinitely many heads of a fixed size d (the other limit of that paper;
-    ``lg.MultiHeadAttention(key_size=d)``), logits remain random and differ from head to head. With
-    sums over the d neurons of a head in place of averages,
+    ``lg.layers.MultiHeadAttention(key_size=d)``), logits remain random and differ from head to
+    head. With sums over the d neurons of a head in place of averages,
 
         a_st = c q_s·k_t/√d,        e_st = g_o,s·v_t,        g_q,s = (c/√d) Σ_t ȧ_st k_t,
 
@@ -121,11 +121,11 @@ class AttentionMeanField(Theory):
         The largest number of neurons of a population, summed over all replicates. If it does not
         suffice for ``rtol``, a note of the result reports this.
     record
-        Kernels to record, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
-        (among training samples, and between test and training samples). By default all of them
-        among training samples if there is one output, and features otherwise: gradients of each
-        output are further directions of all matrices. With an output at each position there are
-        features only.
+        Kernels to record, as in :func:`largen.train`: ``"feature_kernel"``, ``"gradient_kernel"``,
+        ``"ntk"`` (among training samples, and between test and training samples). By default all of
+        them among training samples if there is one output, and features otherwise: gradients of
+        each output are further directions of all matrices. With an output at each position there
+        are features only.
     record_at
         Time indices of the trajectory at which attention weights and kernels are recorded; the
         first and the last by default.
@@ -297,12 +297,12 @@ class AttentionMeanField(Theory):
         if record is None:
             alone = problem.positions == problem.outputs == 1
             return wanted_kernels(
-                run, None if alone else ("features",), self.record_at, self.record_pairs
+                run, None if alone else ("feature_kernel",), self.record_at, self.record_pairs
             )
-        if run.positions is not None and {"gradients", "ntk"} & set(record):
+        if run.positions is not None and {"gradient_kernel", "ntk"} & set(record):
             raise NoTheory(
                 "record: gradient kernels and tangent kernels of an output at each position are "
-                "not implemented; record='features' is."
+                "not implemented; record='feature_kernel' is."
             )
         return wanted_kernels(run, record, self.record_at, self.record_pairs)
 

@@ -33,7 +33,7 @@ LAZY, RICH = 0.1, 0.5  # relative movements of the NTK below and above which net
 
 @cites("chizat2019lazy", "pehlevan2023lecture")
 class Regime(NamedTuple):
-    """The regime of networks of one width; made by :func:`regime`.
+    """The regime of networks of one width; made by :func:`lazy_or_rich`.
 
     All numbers but the last four are relative, and root mean squares over networks.
 
@@ -93,7 +93,7 @@ class Regime(NamedTuple):
     save = save_result
 
 
-def regime(
+def lazy_or_rich(
     run: Run,
     width: int,
     *,
@@ -146,11 +146,11 @@ def regime(
     >>> x = np.random.default_rng(0).normal(size=(6, 3))
     >>> data = lg.Dataset(x, np.sign(x[:, 0]))
     >>> run = lg.Run(lg.mlp(1, "erf"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=10)
-    >>> lg.regime(run, width=200).kind
+    >>> lg.training.lazy_or_rich(run, width=200).kind
     'lazy'
     """
     instance_of("run", run, Run, "an lg.Run")
-    run.check_one_output("lg.regime")
+    run.check_one_output("lg.training.lazy_or_rich")
     if run.param.reference is not None:
         raise InvalidInput(
             f"run: γ of {run.param} is its reference network's; use lg.ntk() or lg.mean_field()."
@@ -160,7 +160,7 @@ def regime(
     key, on = random_key(key), chosen_samples(on, len(run.data.x_test) > 0)
 
     limit = solve(fixed_gamma(run, width), theory=KernelLimit(std=False))
-    nets = train(run, width, seeds, key, record=("features", "ntk"), progress=progress)
+    nets = train(run, width, seeds, key, record=("feature_kernel", "ntk"), progress=progress)
     prediction = prediction_for(limit, nets, on)
     distance = distances_of(nets, prediction, on, np.random.default_rng(0))
     size = distance["output_size"]

@@ -1,0 +1,6 @@
+from largen.parameterizations import adam as adam
+from largen.parameterizations import gd as gd
+from largen.parameterizations import gradient_flow as gradient_flow
+from largen.parameterizations import langevin as langevin
+from largen.parameterizations import rmsprop as rmsprop
+from largen.parameterizations import sgd as sgd

@@ -1,0 +1,14 @@
+from largen.transfer import jax as jax
+from largen.transfer import torch as torch
+from largen.transfer.coordinates import CoordinateCheck as CoordinateCheck
+from largen.transfer.coordinates import LayerSlopes as LayerSlopes
+from largen.transfer.diagnoses import Change as Change
+from largen.transfer.diagnoses import Diagnosis as Diagnosis
+from largen.transfer.plan import Plan as Plan
+from largen.transfer.plan import plan_from_json as plan_from_json
+from largen.transfer.plan_entries import ForwardMultiplier as ForwardMultiplier
+from largen.transfer.plan_entries import ScaledWeight as ScaledWeight
+from largen.transfer.roles import ROLES as ROLES
+from largen.transfer.rules import rule_table as rule_table
+from largen.transfer.schedules import constant as constant
+from largen.transfer.schedules import warmup_cosine as warmup_cosine
