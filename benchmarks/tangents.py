@@ -113,7 +113,7 @@ def in_torch():
     from torch import nn
     from torch.func import functional_call, jacrev, vmap
 
-    from largen.transfer.torch import tangent_kernel
+    from largen.transfer.torch import ntk_of_module
 
     def jacobian(model, x):
         params = {name: p.detach() for name, p in model.named_parameters()}
@@ -122,7 +122,8 @@ def in_torch():
             return functional_call(model, p, (row[None],))[0]
 
         rows = vmap(jacrev(of_sample), (None, 0))(params, x)
-        return sum(torch.einsum("iak,jbk->ijab", *(r.flatten(2),) * 2) for r in rows.values())
+        parts = [torch.einsum("iak,jbk->ijab", *(r.flatten(2),) * 2) for r in rows.values()]
+        return torch.stack(parts).sum(0)
 
     mlp = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 10)).eval()
     cnn = nn.Sequential(
@@ -131,17 +132,17 @@ def in_torch():
         nn.Linear(64, 10),
     ).eval()  # fmt: skip
     with torch.no_grad():
-        tangent_kernel(nn.Linear(2, 2), torch.ones(2, 2))
+        ntk_of_module(nn.Linear(2, 2), torch.ones(2, 2))
     for name, model, x in (
         ("784-1024-10, 16 samples", mlp, torch.randn(16, 784)),
         ("784-1024-10, 64 samples", mlp, torch.randn(64, 784)),
         ("three convolutions, 16 samples", cnn, torch.randn(16, 3, 16, 16)),
     ):
-        ours = seconds(lambda m=model, x=x: tangent_kernel(m, x).sum().item())
+        ours = seconds(lambda m=model, x=x: ntk_of_module(m, x).sum().item())
         yield name, ours, seconds(lambda m=model, x=x: jacobian(m, x).sum().item())
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--torch", action="store_true", help="PyTorch modules, against Jacobians")
     table(in_torch() if parser.parse_args().torch else in_jax())

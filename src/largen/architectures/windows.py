@@ -71,8 +71,8 @@ class Windowed(Layer):
             return one_of("padding", self.padding, PADDINGS)
         wanted = "a name, a number, or (before, after) for each axis"
         if isinstance(self.padding, Integral):
-            ends = (integer("padding", self.padding, at_least=0),) * 2
-            return (ends,) * len(self.window)
+            end = integer("padding", self.padding, at_least=0)
+            return ((end, end),) * len(self.window)
         axes = sequence("padding", self.padding, wanted)
         if len(axes) != len(self.window):
             raise InvalidInput(
@@ -84,7 +84,8 @@ class Windowed(Layer):
             ends = (axis, axis) if isinstance(axis, Integral) else sequence("padding", axis, wanted)
             if len(ends) != 2:
                 raise InvalidInput(f"padding: wanted {wanted}, got {shown(self.padding)}.")
-            found.append(tuple(integer("padding", end, at_least=0) for end in ends))
+            before, after = (integer("padding", end, at_least=0) for end in ends)
+            found.append((before, after))
         return tuple(found)
 
     @property

@@ -58,8 +58,9 @@ class Window:
 
     def paddings(self) -> tuple[Any, ...]:
         """Return the padding of each axis: a name, or two numbers of empty positions."""
-        named = isinstance(self.padding, str)
-        return (self.padding,) * len(self.lengths) if named else self.padding
+        if isinstance(self.padding, str):
+            return (self.padding,) * len(self.lengths)
+        return self.padding
 
 
 @dataclass(frozen=True)

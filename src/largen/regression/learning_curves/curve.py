@@ -238,7 +238,8 @@ def learning_curve(
         matrix = samples
     pool = pool_of(matrix, columns, sigma2)
     found = predict(pool, matrix, columns, sizes, np.atleast_1d(times), delta, rng)
-    arrays = dict(zip(("mse_test", "mse_test_error", "mse_train"), found, strict=True))
+    names = "mse_test", "mse_test_error", "mse_train"
+    arrays: dict[str, np.ndarray] = dict(zip(names, found, strict=True))
     if draws:
         within = [n for n in sizes if n < M]
         of_draws = measured_by_draws(matrix, columns, within, times, delta, sigma2, draws, rng)

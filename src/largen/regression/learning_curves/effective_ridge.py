@@ -11,6 +11,8 @@ projection), so that μ = δ for n = M. For complex δ, μ is the solution in th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import brentq
 
@@ -38,7 +40,8 @@ def effective_ridge(pool: Pool, n: int, ridge: float) -> float:
         smallest = float(pool.values[pool.rank - 1])
         least = max(least, smallest * (pool.rank - n) / n)
     ends = np.log(least) - 1e-3, np.log(most) + 1e-3
-    return float(np.exp(brentq(excess, *ends, xtol=1e-14, rtol=1e-14)))
+    root: Any = brentq(excess, *ends, xtol=1e-14)
+    return float(np.exp(root))
 
 
 def effective_ridges(pool: Pool, n: int, ridges: np.ndarray) -> np.ndarray:

@@ -23,6 +23,8 @@ dμ/dδ = 1/(1 − (1 − p)h′) the divided difference.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import brentq
 
@@ -98,7 +100,8 @@ def _real_ridge(pool: Pool, n: int, ridge: float) -> float:
         low, high = high, high + 0.3
     if low == high:
         return float(start)
-    return float(np.exp(brentq(excess, low, high, xtol=1e-14, rtol=1e-14)))
+    root: Any = brentq(excess, low, high, xtol=1e-14)
+    return float(np.exp(root))
 
 
 def _complex_ridges(pool: Pool, n: int, ridges: np.ndarray) -> np.ndarray:
