@@ -13,7 +13,10 @@ import time
 from collections import Counter
 
 import jax
-from tests.ordinary.trials import draw, outcomes
+from tests.ordinary.networks import NETWORKS
+from tests.ordinary.trials import covering, draw, outcomes
+
+BLOCKS = 20
 
 
 def main() -> None:
@@ -21,19 +24,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first draw")
+    parser.add_argument("--fixed", action="store_true", help="the fixed draws of the quick tests")
+    parser.add_argument("--closed", action="store_true", help="only networks in closed form")
+    parser.add_argument("--block", type=int, help=f"only each {BLOCKS}th network, from this one")
     parser.add_argument("--slow", type=float, default=10.0, help="seconds beyond which to print")
     for what in ("calls", "networks", "kinds"):
         parser.add_argument(f"--{what}", default="", help="only those whose names begin so")
     wanted = parser.parse_args()
     jax.config.update("jax_disable_most_optimizations", True)  # as in tests: conftest.py
     counts: Counter[str] = Counter()
-    drawn = map(draw, range(wanted.seed, wanted.seed + wanted.draws))
+    among = None if wanted.block is None else tuple(NETWORKS)[wanted.block :: BLOCKS]
+    drawn = (draw(seed, among) for seed in range(wanted.seed, wanted.seed + wanted.draws))
+    if wanted.fixed:
+        drawn = covering()
     chosen = (
         trial
         for trial in drawn
         if trial.call.startswith(wanted.calls)
         and trial.network.startswith(wanted.networks)
         and trial.kind.startswith(wanted.kinds)
+        and not (wanted.closed and NETWORKS[trial.network].curved)
     )
     began = last = time.process_time()
     try:
@@ -50,6 +60,8 @@ def main() -> None:
     print(f"{sum(counts.values())} trials in {time.process_time() - began:.0f} processor seconds")
     for what, count in counts.most_common():
         print(f"{count:6d}  {what}")
+    if counts["FAULT"]:
+        raise SystemExit(1)
 
 
 main()

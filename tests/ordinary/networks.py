@@ -219,7 +219,7 @@ def _networks() -> list[Network]:
         rows(
             "infinite depth",
             lg.residual_mlp(math.inf, "relu"),
-            param=lg.depth_mup(),
+            param=lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, branch="1/2"),
             finite=False,
         ),
         rows("concatenated", biased, lg.layers.Concatenate(branch, biased), dense),

@@ -115,7 +115,7 @@ def width_corrections(s: Setting) -> object:
 
 @call("width_fluctuations", takes=FULLY, rows=True, needs="singular theory")
 def width_fluctuations(s: Setting) -> object:
-    options: dict[str, Any] = {"width": 100, "samples": 8, "key": 0}
+    options: dict[str, Any] = {"width": 100, "draws": 8, "key": 0}
     found = lg.finite_width.width_fluctuations(s.net, s.x, **options)
     again = lg.finite_width.width_fluctuations(s.net, s.x, **options)
     near("again", again.kernel_samples, found.kernel_samples, 0)
@@ -127,7 +127,7 @@ def width_fluctuations(s: Setting) -> object:
 def corrected_posterior(s: Setting) -> object:
     y = s.y if s.plain_y.ndim == 1 else s.plain_y[:, 0]
     noise = 0.1 * (float(np.diag(s.kernels[0]).mean()) or 1.0)
-    options: dict[str, Any] = {"width": 100, "noise": noise, "samples": 8, "key": 0}
+    options: dict[str, Any] = {"width": 100, "noise": noise, "draws": 8, "key": 0}
     found = lg.finite_width.corrected_posterior(s.net, s.x, y, s.x_new, **options)
     cross = s.kernels_at(s.plain_new.astype(float), s.double)[0]
     A = s.kernels[0] + noise * np.eye(SAMPLES)

@@ -207,8 +207,9 @@ def refusal(s: Setting, needs: str, error: LargenError) -> str:
     failed = isinstance(error, NumericalFailure)
     if failed and limited and most > 5:
         return "powers and exponentials of large inputs overflow"
-    if failed and most > 300 and ("rtol" in text or "resolve" in text or "accura" in text):
-        return "the variance is beyond what is integrated"
+    inaccurate = failed and ("rtol" in text or "resolve" in text or "accura" in text)
+    if inaccurate and (most > 300 or "own" in s.network.name):
+        return "the variance, or a function of the user's own, is beyond what is integrated"
     if isinstance(error, (NoTheory, NoRule)) and "theory" in needs:
         return "no theory covers the network"
     if "singular" in needs and s.network.kernels:
