@@ -255,12 +255,13 @@ def outcomes_of(
                 continue
             try:
                 again = use(example.call(**{**example.arguments, argument: value}))
+                idle = same(first, again)  # products of an operator are computed here
             except LargenError as error:
                 yield argument, str(number), f"{type(error).__name__}: {error}"[:150]
             except Exception as error:
                 yield argument, str(number), f"FAULT {type(error).__name__}: {error}"[:150]
             else:
-                yield argument, str(number), "idle" if same(first, again) else "changed"
+                yield argument, str(number), "idle" if idle else "changed"
 
 
 def everything(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, str]]:

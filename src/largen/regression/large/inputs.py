@@ -45,5 +45,10 @@ def inputs_of_blocks(
     second = None if x2 is None else np.asarray(floating("x2", x2, ndim=first.ndim))
     if second is not None and second.shape[1:] != first.shape[1:]:
         raise InvalidInput(f"x2: wanted samples like x1's {first.shape}, got {shown(second)}.")
+    for name, mask in (("mask1", mask1), ("mask2", mask2)):
+        if mask is not None and first.ndim == 2:
+            raise InvalidInput(
+                f"{name}: its samples, of shape {first.shape[1:]}, have no positions."
+            )
     one, two = masked("mask1", mask1, first), masked("mask2", mask2, second)
     return one, None if second is None else two
