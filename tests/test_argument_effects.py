@@ -1,10 +1,10 @@
 """No accepted argument is without effect: another value changes the result, or is refused.
 
-Every argument of every public name's example is given other values, one at a time. Values that
-change nothing are listed with the reason, as are arguments that are not about numbers.
+Arguments of examples are given other values, one at a time. Values that change nothing are listed
+with the reason, as are arguments that are not about numbers. ``python -m tests.wrong_arguments
+effects`` does so for every public name.
 """
 
-import pytest
 from tests.test_wrong_arguments import outcomes
 from tests.wrong_arguments.effects import IDLE, QUICK
 
@@ -25,8 +25,3 @@ def test_quick_calls(tmp_path):
     # Parameterizations change kernels at finite width, or are refused.
     of_param = [row for row in found if row[:2] == ("width_corrections", "param")]
     assert {row[3] for row in of_param[:4]} == {"changed"}
-
-
-@pytest.mark.slow
-def test_all_calls(tmp_path):
-    check(outcomes(tmp_path, "effects"))
