@@ -1,4 +1,4 @@
-"""Ordinary data, networks and calls: each once here, more with the mark slow, any number by hand.
+"""Ordinary data, networks and calls: each once here, any number of draws by hand.
 
 ``python -m tests.ordinary`` prints what makes a failed trial again.
 """
@@ -11,8 +11,6 @@ from tests.ordinary.data import KINDS, TARGETS
 from tests.ordinary.networks import NETWORKS
 from tests.ordinary.registry import CALLS
 from tests.ordinary.trials import covering
-
-DRAWS, BLOCKS = 2000, 20
 
 
 def test_every_kind_network_and_call_is_in_the_fixed_draws():
@@ -32,14 +30,4 @@ def trials_of(*options: str) -> tuple[int, str]:
 @pytest.mark.parametrize("options", [("--closed",), pytest.param((), marks=pytest.mark.slow)])
 def test_fixed_draws(options):
     status, output = trials_of("--fixed", *options)
-    assert status == 0, output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(BLOCKS))
-def test_draws(block):
-    """The draws of a block are of the same few networks, whose programs are compiled once."""
-    first = block * (DRAWS // BLOCKS)
-    draws = ("--draws", str(DRAWS // BLOCKS), "--seed", str(first), "--block", str(block))
-    status, output = trials_of(*draws)
     assert status == 0, output
