@@ -254,3 +254,11 @@ def test_few_samples_are_not_extrapolated():
     assert (
         "measured_test_error" not in lg.regression.learning_curve(K, y=Y, sizes=[9], measure=1).data
     )
+
+
+@pytest.mark.parametrize("time", [[1.0, [2.0, 3.0]], (1.0, [2.0])])
+def test_ragged_times_are_refused_by_name(time):
+    with pytest.raises(InvalidInput, match="time: "):
+        lg.regression.flow_posterior_from_kernel(np.eye(3), np.ones(3), time=time)
+    with pytest.raises(InvalidInput, match="time: "):
+        lg.regression.learning_curve(np.eye(9) + 0.1, y=np.arange(9.0), sizes=[3], time=time)

@@ -129,7 +129,8 @@ def training_times(time: Any, tangent: np.ndarray, y: np.ndarray, weights: np.nd
             raise InvalidInput(f"time: wanted a time > 0 or 'auto', got {time!r}.")
         seen = weights > 0
         return best_time(tangent[np.ix_(seen, seen)], y[seen], weights[seen])
-    if np.ndim(time) == 0:
+    # NumPy has no number of axes for ragged lists, which are refused below.
+    if not isinstance(time, list | tuple) and np.ndim(time) == 0:
         return np.inf if is_infinite(time) else real("time", time, above=0)
     try:
         times = np.asarray(as_array("time", time), np.float64)
