@@ -18,7 +18,7 @@ from largen.architectures.traits import Layer
 from largen.errors import InvalidInput, instance_of
 from largen.programs.builder import program_of
 from largen.programs.operations import Affine
-from largen.programs.program import Program, Weight, weights_of
+from largen.programs.program import Program, Weight
 
 
 def weight_sites(
@@ -116,8 +116,8 @@ def _check_read_out(program: Program) -> None:
             f"net: its last affine map, {program.sources[last]}, is in one of several branches, so "
             "that there is no read-out; put a Dense() behind them."
         )
-    used = [weight for operation in program.operations for weight in weights_of(operation)]
-    if used.count(weights_of(program.operations[last])[0]) > 1:
+    used = [weight for operation in program.operations for weight in operation.weights_used()]
+    if used.count(program.operations[last].weights_used()[0]) > 1:
         raise InvalidInput(
             f"net: its read-out, {program.sources[last]}, has the weights of another node, of "
             "whose outputs there are as many as the width; give it weights of its own."

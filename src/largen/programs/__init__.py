@@ -20,7 +20,7 @@ from largen.programs.operations import (
     Repeat,
     Sum,
 )
-from largen.programs.program import Path, Program, Source, Weight, name_of, weights_of
+from largen.programs.program import Path, Program, Source, Weight, name_of
 from largen.programs.refusals import no_rule
 from largen.programs.shapes import Step, blocks, chain, check_independent, written_out
 from largen.programs.signals import Signal, signal_of
@@ -61,6 +61,5 @@ __all__ = [
     "program_of",
     "signal_of",
     "slides",
-    "weights_of",
     "written_out",
 ]

@@ -23,7 +23,7 @@ from largen.programs.operations import (
     Sum,
 )
 from largen.programs.program import Program, Source
-from largen.programs.rewriting import Rewriter, inline
+from largen.programs.rewriting import Rewriter, inline, replay
 from largen.programs.signals import Signal
 
 _LINEAR = as_activation("linear")
@@ -63,13 +63,7 @@ def join_elementwise(program: Program, branch: float = 1.0) -> Program:
         The factor of residual branches, as a number.
     """
     joiner = _Joiner(program, branch)
-    new = [0]
-    for operation, signal, source in list(
-        zip(program.operations, program.signals, program.sources, strict=True)
-    )[1:]:
-        reads = tuple(new[read] for read in operation.reads)
-        new.append(joiner.place(replace(operation, reads=reads), signal, source))
-    return joiner.found.program(new[-1])
+    return joiner.found.program(replay(program, 0, joiner.place))
 
 
 class _Joiner:

@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from largen.programs.operations import Data, Operation, Repeat
-from largen.programs.program import Program, Source, weights_of
-from largen.programs.rewriting import with_weights
+from largen.programs.program import Program, Source
 from largen.programs.signals import Signal
 
 Item = TypeVar("Item")
@@ -101,20 +100,15 @@ def _counted(
     operations: tuple[Operation, ...],
 ) -> tuple[tuple[Operation, ...], tuple[int, ...], tuple[int, ...]]:
     """Return operations with weights and seeds counted by first use, and the indices they had."""
-    both = [_indices(operation) for operation in operations]
     weights, seeds = (
-        tuple(dict.fromkeys(i for each in both for i in each[kind])) for kind in (0, 1)
+        tuple(dict.fromkeys(index for each in used for index in each))
+        for used in (
+            [operation.weights_used() for operation in operations],
+            [operation.seeds_used() for operation in operations],
+        )
     )
     new = [{old: place for place, old in enumerate(kind)} for kind in (weights, seeds)]
-    return tuple(with_weights(operation, *new) for operation in operations), weights, seeds
-
-
-def _indices(operation: Operation) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the indices of the weights and of the seeds of an operation."""
-    if isinstance(operation, Repeat):
-        return weights_of(operation), tuple(seed for row in operation.seeds for seed in row)
-    seed = getattr(operation, "seed", None)
-    return weights_of(operation), () if seed is None else (seed,)
+    return tuple(operation.renumbered(*new) for operation in operations), weights, seeds
 
 
 def _moved(
@@ -123,7 +117,7 @@ def _moved(
     """Return the operations of a segment behind the value ``start``, with other weights."""
     return [
         replace(
-            with_weights(operation, weights, seeds),
+            operation.renumbered(weights, seeds),
             reads=tuple(start + read for read in operation.reads),
         )
         for operation in segment.operations

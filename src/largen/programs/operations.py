@@ -10,7 +10,7 @@ differ in their variances, or in the powers of their widths, have equal operatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from largen.expectations import ActivationFunction
@@ -19,6 +19,7 @@ from largen.programs.windows import Window
 if TYPE_CHECKING:
     from largen.programs.program import Program
 
+Indices = tuple[int, ...] | dict[int, int]
 BRANCH = "branch"  # the factor of residual branches, a power of the depth
 
 
@@ -44,6 +45,18 @@ class Operation:
     def __init_subclass__(cls):
         super().__init_subclass__()
         cls.homogeneous = cls.homogeneous or cls.linear
+
+    def weights_used(self) -> tuple[int, ...]:
+        """Return the indices of the operation's weights in its program."""
+        return ()
+
+    def seeds_used(self) -> tuple[int, ...]:
+        """Return the indices of the operation's seeds in its program."""
+        return ()
+
+    def renumbered(self, weights: Indices, seeds: Indices) -> Operation:
+        """Return the operation with other indices of weights and seeds, by those that it has."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,14 @@ class Affine(Operation):
     window: Window | None = None
     tied: bool = True
     groups: int = 1
+
+    def weights_used(self) -> tuple[int, ...]:
+        """Return the index of the weight."""
+        return (self.weight,)
+
+    def renumbered(self, weights: Indices, seeds: Indices) -> Affine:
+        """Return the map with another index of its weight."""
+        return replace(self, weight=weights[self.weight])
 
     @property
     def dense(self) -> bool:
@@ -230,6 +251,14 @@ class Attend(Operation):
     draws: int = 0
     seed: int | None = None
 
+    def seeds_used(self) -> tuple[int, ...]:
+        """Return the index of the seed, if there is one."""
+        return () if self.seed is None else (self.seed,)
+
+    def renumbered(self, weights: Indices, seeds: Indices) -> Attend:
+        """Return the same attention with another index of its seed."""
+        return self if self.seed is None else replace(self, seed=seeds[self.seed])
+
 
 @dataclass(frozen=True)
 class Repeat(Operation):
@@ -253,3 +282,19 @@ class Repeat(Operation):
     times: float
     weights: tuple[tuple[int, ...], ...] = ((),)
     seeds: tuple[tuple[int, ...], ...] = ((),)
+
+    def weights_used(self) -> tuple[int, ...]:
+        """Return the indices of the weights of all copies."""
+        return tuple(weight for row in self.weights for weight in row)
+
+    def seeds_used(self) -> tuple[int, ...]:
+        """Return the indices of the seeds of all copies."""
+        return tuple(seed for row in self.seeds for seed in row)
+
+    def renumbered(self, weights: Indices, seeds: Indices) -> Repeat:
+        """Return the copies with other indices of their weights and seeds."""
+        return replace(
+            self,
+            weights=tuple(tuple(weights[i] for i in row) for row in self.weights),
+            seeds=tuple(tuple(seeds[i] for i in row) for row in self.seeds),
+        )

@@ -88,14 +88,6 @@ def name_of(path: Path) -> str:
     return ".".join(map(str, path)) or "0"
 
 
-def weights_of(operation: Operation) -> tuple[int, ...]:
-    """Return the indices of the weights of an operation."""
-    if isinstance(operation, Repeat):
-        return tuple(weight for row in operation.weights for weight in row)
-    weight = getattr(operation, "weight", None)
-    return () if weight is None else (weight,)
-
-
 @dataclass(frozen=True)
 class Program:
     """Operations in the order in which they are carried out; the last value is the output.
@@ -150,7 +142,7 @@ class Program:
 
         No weight is used on both sides of such a value.
         """
-        used = [weights_of(operation) for operation in self.operations]
+        used = [operation.weights_used() for operation in self.operations]
         last_use = {weight: place for place, its in enumerate(used) for weight in its}
         furthest, found = 0, []
         for position, readers in enumerate(self.readers):

@@ -60,7 +60,6 @@ class Rewriter:
         return whole.between(0, output)
 
 
-Indices = tuple[int, ...] | dict[int, int]
 Place = Callable[[Operation, Signal, Source], int]
 
 
@@ -88,31 +87,29 @@ def inline(copies: Repeat, found: Rewriter, place: Place) -> int:
         if alike and number > 0:
             weights = found.renewed(weights)
         seeds = copies.seeds[0 if len(copies.seeds) == 1 else number]
-        new = [value]
-        for operation, signal, source in list(
-            zip(body.operations, body.signals, body.sources, strict=True)
-        )[1:]:
-            moved = with_weights(operation, weights, seeds)
-            reads = tuple(new[read] for read in operation.reads)
-            new.append(place(replace(moved, reads=reads), signal, source))
-        value = new[-1]
+        own = weights, seeds
+        value = replay(body, value, lambda op, *of, own=own: place(op.renumbered(*own), *of))
     return value
 
 
-def with_weights(operation: Operation, weights: Indices, seeds: Indices) -> Operation:
-    """Return an operation with other indices of weights and seeds, given by those that it has."""
-    if isinstance(operation, Repeat):
-        rows = tuple(tuple(weights[i] for i in row) for row in operation.weights)
-        return replace(
-            operation,
-            weights=rows,
-            seeds=tuple(tuple(seeds[i] for i in row) for row in operation.seeds),
-        )
-    if hasattr(operation, "weight"):
-        return replace(operation, weight=weights[operation.weight])  # pyright: ignore
-    if getattr(operation, "seed", None) is not None:
-        return replace(operation, seed=seeds[operation.seed])  # pyright: ignore
-    return operation
+def replay(program: Program, value: int, place: Place) -> int:
+    """Place the operations of a program, whose data are a value, and return that of the last one.
+
+    Parameters
+    ----------
+    program
+        The program.
+    value
+        The position of the value that takes the place of the data.
+    place
+        Appends an operation, with its signal and source, and returns its position.
+    """
+    new = [value]
+    steps = zip(program.operations, program.signals, program.sources, strict=True)
+    for operation, signal, source in list(steps)[1:]:
+        reads = tuple(new[read] for read in operation.reads)
+        new.append(place(replace(operation, reads=reads), signal, source))
+    return new[-1]
 
 
 def copies_of(copies: Repeat, shown: str) -> int:
@@ -140,13 +137,7 @@ def unrolled(program: Program) -> Program:
             return inline(operation, found, place)
         return found.add(operation, signal, source)
 
-    new = [0]
-    for operation, signal, source in list(
-        zip(program.operations, program.signals, program.sources, strict=True)
-    )[1:]:
-        reads = tuple(new[read] for read in operation.reads)
-        new.append(place(replace(operation, reads=reads), signal, source))
-    return found.program(new[-1])
+    return found.program(replay(program, 0, place))
 
 
 def map_operations(program: Program, change: Callable[[Operation], Operation]) -> Program:

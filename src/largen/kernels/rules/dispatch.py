@@ -8,9 +8,8 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
-from largen.errors import NoRule
 from largen.kernels.state import KernelState, Wanted
-from largen.programs import Operation
+from largen.programs import Operation, Source, no_rule
 
 States = tuple[KernelState, ...]
 
@@ -35,7 +34,7 @@ def rule(operation: Operation, constants: Any, states: States, behind: Wanted) -
     NoRule
         For an operation without a kernel rule.
     """
-    raise no_rule(operation, operation)
+    raise no_rule("kernels", operation, Source(repr(operation)))
 
 
 @singledispatch
@@ -56,8 +55,3 @@ def simplify(operation: Operation) -> Operation:
 def has_rule(operation: Operation) -> bool:
     """Whether there is a :func:`rule` for an operation."""
     return rule.dispatch(type(operation)) is not rule.dispatch(object)
-
-
-def no_rule(operation: Operation, source: object) -> NoRule:
-    """Return the error for an operation without a kernel rule, which names its layer."""
-    return NoRule("kernels", source, [kind for kind in rule.registry if kind is not object])

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from largen.errors import NoTheory
-from largen.kernels.rules.dispatch import has_rule, no_rule
+from largen.kernels.rules.dispatch import has_rule, rule
 from largen.programs import (
     Affine,
     Attend,
@@ -29,6 +29,7 @@ from largen.programs import (
     Repeat,
     Source,
     Sum,
+    no_rule,
 )
 
 ENTRY = "entry"  # the root that stands for all those of the value that enters a repetition
@@ -90,7 +91,7 @@ def natures(program: Program, start: Nature = DATA) -> tuple[Nature, ...]:
     for operation, source in list(zip(program.operations, program.sources, strict=True))[1:]:
         found.append(nature_behind(operation, tuple(found[r] for r in operation.reads), source))
         if not has_rule(operation):
-            raise no_rule(operation, source)
+            raise no_rule("kernels", operation, source, rule.registry)
     return tuple(found)
 
 
