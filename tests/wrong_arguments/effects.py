@@ -65,7 +65,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "mechanism": ("relu",), "momentum": (0.5,), "name": ("other",),
     "net": (lg.mlp(1, "tanh"), lg.mlp(2, "linear"), lg.mlp(1, "linear", weight_std=2.0), 3),
     "nets": (lg.train(run(), width=4, seeds=2, key=1),), "network": ("residual",),
-    "networks": (3,), "noise": (0.3,), "noise_std": (0.5,), "normalize_y": (True,),
+    "networks": (3,), "noise": (0.3,), "noise_std": (0.5,), "normalize_y": (False,),
     "notes": (("a note",),), "ntk": (2 * GRAM,), "on": ("train", "test"), "optimize": (True,),
     "optimizer": (lg.gd(0.2), lg.adam(0.1), lg.gradient_flow(2.0)), "order": ("NCHW", "epochs"),
     "outputs": (1, 2), "over_space": (True,), "padding": ("SAME", "VALID", "CIRCULAR"),
@@ -125,6 +125,10 @@ QUIET = {
 HEADS = "draws of heads of attention, which this network lacks"
 SAME_PRIOR = "the parameterizations have the same kernel of outputs"
 IDLE = {
+    "NNGPClassifier.param": SAME_PRIOR,
+    "NNGPRegressor.param": SAME_PRIOR,
+    "NTKClassifier.kind": "the default",
+    "NTKRegressor.kind": "the default",
     "Parameterization.net": "activations are not in the rules",
     "Parameterization.optimizer": "gradient descent has one set of rules, gradient flow as well",
     "Trajectory.run": "kept as it is, beside the numbers",
@@ -132,10 +136,13 @@ IDLE = {
     "adam.seed": "the draw of minibatches, without batch_size",
     "apply.param": "rates and distributions are not in the function that is computed",
     "cite.results": "both results have the same papers",
+    "classify.net": "deeper networks have the same class",
+    "classify.optimizer": "gradient flow has the class of gradient descent",
     "compare.on": "the default is chosen by the data",
     "empirical_ntk.param": "Θ does not depend on γ, and is of given parameters",
     "fit_likelihood.param": SAME_PRIOR,
     "init.net": "the same matrices are drawn for all activations and weight_std in lg.ntk()",
+    "init.outputs": "one output has the same matrices with and without its axis",
     "init.param": "weights are standard Gaussian in lg.ntk() and lg.mean_field()",
     "jacobian_moments.bias_std": "slopes of relu do not depend on the variance",
     "jacobian_moments.variance": "slopes of relu do not depend on the variance",

@@ -499,7 +499,9 @@ def examples() -> dict[str, Example]:
             kind = getattr(lg.regression, name + task)
 
             def fitted(net=None, X=X, y=labels, X_test=XT, estimator=kind, **options):
-                return estimator(net, **options).fit(X, y).predict(X_test)
+                made = estimator(net, **options).fit(X, y)
+                # Labels of two samples do not tell one classifier from another.
+                return getattr(made, "decision_function", made.predict)(X_test)
 
             constants = tuple(n for n in signature(kind).parameters if n != "net")
             found[name + task] = Example(fitted, {"net": net()}, constants, ("estimator",))

@@ -125,3 +125,11 @@ def test_inputs_that_vanish_leave_the_output_at_zero():
 def test_whitened_flow_checks_its_times():
     with pytest.raises(InvalidInput, match="times"):
         whitened_linear_flow(np.array([-1.0]), 1.0)
+
+
+@pytest.mark.parametrize("options", [{"record_at": [1]}, {"record_pairs": [(0, 1)]}])
+def test_times_without_a_kernel_to_record_are_refused(options):
+    with pytest.raises(InvalidInput, match=f"{next(iter(options))}: nothing to record"):
+        solve(run_of(), record=[], **options)
+    with pytest.raises(InvalidInput, match="record_at: nothing to record"):
+        lg.training.width_corrections_in_training(run_of(), width=8, record_at=[1])

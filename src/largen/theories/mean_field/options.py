@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from largen.errors import one_of
+from largen.errors import InvalidInput, one_of
 from largen.progress import check_progress
 from largen.runs import Run
 from largen.runs.records import RECORDS, pairs_of, record_names
@@ -86,6 +86,7 @@ def wanted_kernels(
     record: str | Sequence[str] | None,
     record_at: Sequence[int] | None,
     record_pairs: Sequence[tuple[int, int]],
+    others: bool = False,
 ) -> WantedKernels:
     """Return the kernels to record for a run, and their time indices.
 
@@ -95,16 +96,22 @@ def wanted_kernels(
         The training run.
     record, record_at, record_pairs
         Options of the theory.
+    others
+        Whether there are other records than kernels at these time indices.
 
     Raises
     ------
     InvalidInput
-        If a time index lies outside the trajectory.
+        If a time index lies outside the trajectory, or there are time indices without a kernel to
+        record.
     """
     alone = np.array(run.time_indices("record_at", record_at), dtype=int)
     pairs = run.pairs("record_pairs", record_pairs)
     names = ("feature_kernel", "gradient_kernel", "ntk") if record is None else record_names(record)
     if not names:
-        alone, pairs = alone[:0], pairs[:0]
+        if (record_at and not others) or len(pairs):
+            name = "record_pairs" if len(pairs) else "record_at"
+            raise InvalidInput(f"{name}: nothing to record; pass record={RECORDS!r} or some of it.")
+        alone = alone[:0]
     test = record is not None and "ntk" in names and len(run.data.x_test) > 0
     return WantedKernels(Recorded(alone, pairs), names, test)

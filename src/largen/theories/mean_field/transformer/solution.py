@@ -304,7 +304,7 @@ class AttentionMeanField(Theory):
                 "record: gradient kernels and tangent kernels of an output at each position are "
                 "not implemented; record='feature_kernel' is."
             )
-        return wanted_kernels(run, record, self.record_at, self.record_pairs)
+        return wanted_kernels(run, record, self.record_at, self.record_pairs, others=True)
 
     def _sampled(self, posed: Posed[AttentionProblem], settings: Settings, report: Any) -> Mean:
         """Return the mean over replicates, with what the checkpoint has of them."""
