@@ -3,6 +3,7 @@
 from largen.architectures.attention import SelfAttention
 from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
+from largen.architectures.containers import Container, Parallel, Sequence, parts_of, tree_of
 from largen.architectures.graph import Graph
 from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.identity import fingerprint
@@ -28,17 +29,7 @@ from largen.architectures.pooling import (
 from largen.architectures.qkv import QKVAttention
 from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.standard import mlp, residual_mlp
-from largen.architectures.traits import (
-    Affine,
-    Container,
-    Elementwise,
-    Layer,
-    Parallel,
-    Sequence,
-    kinds_of_layers,
-    parts_of,
-    tree_of,
-)
+from largen.architectures.traits import Affine, Elementwise, Layer, kinds_of_layers
 from largen.architectures.upsampling import Upsample
 from largen.architectures.walks import depth, layers_of, map_layers
 from largen.architectures.weights import check_one_output, output_positions, weight_sites

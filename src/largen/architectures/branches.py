@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from largen.architectures.traits import Layer, Parallel, check_layer
+from largen.architectures.containers import Parallel
+from largen.architectures.traits import Layer, check_layer
 from largen.errors import InvalidInput
 from largen.programs import operations
 from largen.programs.builder import Builder

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, get_args
 
-from largen.architectures.traits import Container, Layer, Sequence, parts_of
+from largen.architectures.containers import Container, Sequence, parts_of
+from largen.architectures.traits import Layer
 from largen.errors import InvalidInput
 from largen.programs import operations
 from largen.programs.builder import Builder

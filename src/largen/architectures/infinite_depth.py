@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 from itertools import groupby
 
+from largen.architectures.containers import parts_of
 from largen.architectures.layers import Repeat, Residual, Serial, is_endless, serial
-from largen.architectures.traits import Layer, parts_of
+from largen.architectures.traits import Layer
 from largen.architectures.walks import depth, map_layers
 from largen.errors import NoTheory
 

@@ -13,15 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from largen.architectures.traits import (
-    Affine,
-    Elementwise,
-    Layer,
-    Parallel,
-    Sequence,
-    check_layer,
-    parts_of,
-)
+from largen.architectures.containers import Parallel, Sequence, parts_of
+from largen.architectures.traits import Affine, Elementwise, Layer, check_layer
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction, as_activation
 from largen.programs.builder import Builder

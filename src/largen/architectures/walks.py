@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from largen.architectures.traits import Container, Layer, Parallel, Sequence
+from largen.architectures.containers import Container, Parallel, Sequence
+from largen.architectures.traits import Layer
 from largen.programs.program import Path
 
 
