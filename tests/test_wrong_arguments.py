@@ -28,6 +28,7 @@ OF_EXTENSIONS = {
     *("elu", "gaussian", "hermite", "leaky_relu", "monomial", "polynomial", "rbf", "with_kinks"),
     *("derivative_second_moment", "gaussian_mean", "gaussian_mean_error", "mean", "moment_error"),
     *("pair_error", "pair_moments", "second_moment"),
+    *("channels_behind", "rule"),
     *("ROLES", "constant", "plan_from_json", "rule_table", "sweep", "warmup_cosine"),
 }
 # Arguments that have another name in messages.

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn import datasets
 
 import largen as lg
@@ -40,14 +41,22 @@ CASES = {
 }
 
 
-def assert_chance(ours, ours_error, theirs, worst=4.5):
-    """Two means agree within their joint standard error, entry by entry and on the whole."""
+def assert_chance(ours, ours_error, theirs, worst=4.5, replicates=12):
+    """Two means agree within their joint standard error, entry by entry and on the whole.
+
+    Both parts of the error are estimated, from so few draws that a Gaussian's tails are too light:
+    z has the tail probability of the ratio under Student's distribution (Welch, 1947).
+    """
     seeds = len(theirs)
-    error = np.sqrt(theirs.var(0, ddof=1) / seeds + ours_error**2)
+    parts = theirs.var(0, ddof=1) / seeds, np.square(ours_error)
+    error = np.sqrt(sum(parts))
     moved = error > 1e-6 * np.abs(error).max()
-    z = ((theirs.mean(0) - ours) / np.where(moved, error, 1))[moved]
-    assert np.abs(z).max() < worst
-    assert np.sqrt(np.mean(z**2)) < 2.2  # entries of one trajectory are strongly correlated
+    student = ((theirs.mean(0) - ours) / np.where(moved, error, 1))[moved]
+    spread = parts[0] ** 2 / (seeds - 1) + parts[1] ** 2 / (replicates - 1)
+    freedom = (error**4)[moved] / spread[moved]
+    z = stats.norm.isf(stats.t.sf(np.abs(student), freedom))
+    assert z.max() < worst
+    assert np.sqrt(np.mean(student**2)) < 2.2  # entries of a trajectory are strongly correlated
 
 
 @pytest.mark.slow
@@ -66,10 +75,10 @@ def test_ensembles_of_wide_networks(name):
     assert np.abs(limit.f_train[-1]).max() > 0.2
     for what in ("f_train", "f_test"):
         ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
-        assert_chance(ours, error, getattr(nets, what))
+        assert_chance(ours, error, getattr(nets, what), replicates=16)
     for what in KERNELS:
         ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
-        assert_chance(ours, error, getattr(nets, what))
+        assert_chance(ours, error, getattr(nets, what), replicates=16)
 
 
 def drawn(x, y, train, test):
