@@ -16,7 +16,6 @@ from pkgutil import resolve_name
 import pytest
 from typer.testing import CliRunner
 
-import largen as lg
 from largen._rooms import addresses
 from largen.cli.app import app
 
