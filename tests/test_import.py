@@ -1,12 +1,16 @@
 """What `import largen` brings with it."""
 
 import pkgutil
+import re
 import subprocess
 import sys
 from importlib import import_module
 from types import ModuleType
 
+import pytest
+
 import largen
+from largen._hints import ELSEWHERE
 from largen._rooms import addresses
 
 
@@ -53,6 +57,27 @@ def test_every_public_name_exists_and_is_documented():
     assert {*largen.__all__} - {"__version__"} < {*found}
     for address in found.values():
         assert pkgutil.resolve_name(address).__doc__, address
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Dropout", "It is largen.layers.Dropout."),
+        ("Dens", "Did you mean largen.Dense?"),
+        ("empirical_ntk_fn", "Here it is lg.networks.ntk_of_function."),
+        ("xyz", "attribute 'xyz'."),
+    ],
+)
+def test_names_that_do_not_exist_lead_to_those_that_do(name, hint):
+    with pytest.raises(AttributeError, match=re.escape(hint) + "$"):
+        getattr(largen, name)
+
+
+def test_names_for_those_of_other_libraries_exist():
+    assert not {*ELSEWHERE} & {*addresses()}
+    for here in ELSEWHERE.values():
+        for name in re.findall(r"lg\.([\w.]+)", here):
+            assert pkgutil.resolve_name(f"largen.{name}") is not None
 
 
 def test_no_module_bears_the_name_of_what_its_room_exports():

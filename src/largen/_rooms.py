@@ -42,7 +42,7 @@ def attach(
         home = homes.get(name, module)
         # Modules that the stub does not list, such as `largen.arrays`, are attributes as well.
         if home == module and (name.startswith("_") or not _is_module(f"{module}.{name}")):
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            raise AttributeError(_missing(module, name))
         # JAX's garbage-collector callbacks can swallow interrupts while modules load as well.
         with interruptible():
             if home == module:
@@ -56,6 +56,16 @@ def attach(
         return sorted(homes)
 
     return get, names, sorted(name for name, home in homes.items() if home != module)
+
+
+def _missing(module: str, name: str) -> str:
+    """Return the message for a name that a module does not have."""
+    message = f"module {module!r} has no attribute {name!r}"
+    if name.startswith("_"):  # asked for by programs, which expect no more
+        return message
+    from largen._hints import hint
+
+    return f"{message}.{hint(name)}"
 
 
 def _is_module(name: str) -> bool:

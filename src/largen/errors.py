@@ -117,7 +117,8 @@ def one_of(name: str, got: object, known: Iterable[Name]) -> Name:
                 return each
     close: list[str] = []
     if isinstance(got, str):
-        close += get_close_matches(got[:60], known, n=1)
+        lower = {each.lower(): each for each in known}
+        close += [lower[each] for each in get_close_matches(got[:60].lower(), lower, n=1)]
         close += [each for each in known if len(got) > 2 and got in each]
     guess = f" Did you mean {close[0]!r}?" if close else ""
     raise InvalidInput(f"{name}: {shown(got)} is not known.{guess} Known: {', '.join(known)}.")

@@ -41,6 +41,11 @@ class _Named(type):
             raise InvalidInput(f"{name}: {mistake}; wanted {name}{found}. {hint}".strip()) from None
         return super().__call__(*values, **options)
 
+    @property
+    def __signature__(cls) -> Signature:
+        """The arguments of the layer, as editors and ``help`` show them."""
+        return Signature([*signature(cls.__init__).parameters.values()][1:])  # without the instance
+
 
 @cache
 def _signature(cls: type) -> Signature:

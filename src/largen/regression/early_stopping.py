@@ -69,9 +69,9 @@ def flow_posterior(
     x, y
         Training samples, (sample, input), and targets, (sample,) or (sample, output).
     time
-        η₀t > 0, possibly infinite: one number, or (time,), which adds a leading axis of times to
-        all moments. ``"auto"`` minimises the error of generalised cross-validation, as defined in
-        :func:`largen.regression.fit_cross_validation`.
+        η₀t ≥ 0, possibly infinite: one number, or (time,), which adds a leading axis of times to
+        all moments. At 0 they are those of the prior. ``"auto"`` minimises the error of generalised
+        cross-validation, as defined in :func:`largen.regression.fit_cross_validation`.
     weights
         Weights w ≥ 0 of the samples in the loss (1/Σw) Σ ½w(f − y)², (sample,); equal if None.
     mask
@@ -90,7 +90,7 @@ def flow_posterior(
     Raises
     ------
     InvalidInput
-        For wrong shapes, NaN, a time or weights that are not positive.
+        For wrong shapes, NaN, a negative time, or weights that are negative or all zero.
     NumericalFailure
         If the kernel misses the accuracy of :func:`largen.kernel`, or is singular at an infinite
         time.
@@ -123,21 +123,21 @@ def flow_posterior(
 
 
 def training_times(time: Any, tangent: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
-    """Check the argument ``time``: a number > 0, an array (time,), or ``"auto"``."""
+    """Check the argument ``time``: a number ≥ 0, an array (time,), or ``"auto"``."""
     if isinstance(time, str):
         if time != "auto":
-            raise InvalidInput(f"time: wanted a time > 0 or 'auto', got {time!r}.")
+            raise InvalidInput(f"time: wanted a time ≥ 0 or 'auto', got {time!r}.")
         seen = weights > 0
         return best_time(tangent[np.ix_(seen, seen)], y[seen], weights[seen])
     # NumPy has no number of axes for ragged lists, which are refused below.
     if not isinstance(time, list | tuple) and np.ndim(time) == 0:
-        return np.inf if is_infinite(time) else real("time", time, above=0)
+        return np.inf if is_infinite(time) else real("time", time, at_least=0)
     try:
         times = np.asarray(as_array("time", time), np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput(f"time: wanted numbers > 0, got {time!r}.") from None
-    if times.ndim != 1 or not len(times) or not (times > 0).all():  # false for NaN
-        raise InvalidInput(f"time: wanted one number > 0, or some of them, got {time!r}.")
+        raise InvalidInput(f"time: wanted numbers ≥ 0, got {time!r}.") from None
+    if times.ndim != 1 or not len(times) or not (times >= 0).all():  # false for NaN
+        raise InvalidInput(f"time: wanted one number ≥ 0, or some of them, got {time!r}.")
     return times
 
 

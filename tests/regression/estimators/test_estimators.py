@@ -259,7 +259,7 @@ def test_bad_parameters_are_named_when_fitted(change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time": 0.0}, "time: wanted a finite number > 0"),
+        ({"time": -1.0}, "time: wanted a finite number ≥ 0"),
         ({"time": 1.0, "weights": np.ones(3)}, r"weights: wanted \(30,\)"),
         ({"time": 1.0, "weights": np.zeros(30)}, "weights: all are zero"),
     ],

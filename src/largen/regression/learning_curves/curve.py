@@ -169,7 +169,7 @@ def learning_curve(
     ridge
         δ ≥ 0, which is added to the diagonal of the training kernel as it is, whatever n.
     time
-        η₀t > 0 of gradient flow on the loss (1/n) Σ ½(f − y)², one number, or (time,) for an axis
+        η₀t ≥ 0 of gradient flow on the loss (1/n) Σ ½(f − y)², one number, or (time,) for an axis
         of times; None and infinity are ridge regression.
     measure
         Number of random subsets of each size on which regression is done in fact, for comparison;
@@ -305,7 +305,7 @@ def _times(time: Any) -> Any:
     if time is None:
         return np.inf
     if isinstance(time, str):
-        raise InvalidInput(f"time: wanted a time > 0 or several, got {time!r}.")
+        raise InvalidInput(f"time: wanted a time ≥ 0 or several, got {time!r}.")
     nothing = np.empty(0)
     return training_times(time, nothing, nothing, nothing)
 
