@@ -215,6 +215,26 @@ def test_probabilities_of_classes():
     np.testing.assert_allclose(model.decision_function(X_TEST), scores, rtol=1e-12)
 
 
+@pytest.mark.parametrize("labels", [X[:, 0] > 0, np.digitize(X[:, 0], [-0.5, 0.5])])
+@pytest.mark.parametrize(
+    "model",
+    [lg.NTKClassifier(NET, noise=0.1), lg.regression.KernelFlowClassifier(NET, time=5.0)],
+)
+def test_probabilities_are_the_fraction_of_trained_networks_that_choose_a_class(model, labels):
+    found = model.fit(X, labels).predict_proba(X_TEST)
+    draws = model.posterior_.sample(X_TEST, key=0, draws=4000)
+    chosen = (draws > 0).astype(int) if draws.ndim == 2 else draws.argmax(-1)
+    counted = np.stack([np.mean(chosen == c, axis=0) for c in range(found.shape[1])], axis=1)
+    error = np.sqrt(np.maximum(found * (1 - found), 1e-4) / 4000)
+    assert np.abs((counted - found) / error).max() < 4.5
+
+
+def test_probabilities_need_more_than_a_precomputed_tangent_kernel():
+    model = lg.NTKClassifier(kernel="precomputed").fit(lg.ntk_kernel(NET, X), X[:, 0] > 0)
+    with pytest.raises(InvalidInput, match="needs the network"):
+        model.predict_proba(lg.ntk_kernel(NET, X_TEST, X), test_kernel=np.ones(len(X_TEST)))
+
+
 @pytest.mark.parametrize("noise", [1e-4, 0.3])
 def test_scores_of_two_classes_rank_samples_as_probabilities_do(noise):
     two = lg.NNGPClassifier(NET, noise=noise).fit(X, X[:, 0] > 0)
@@ -311,8 +331,7 @@ def test_what_is_hidden_does_not_matter(estimator):
     classes = (X[:, 0] > 0).astype(int)
     y, methods = Y[:, 0], ["predict", "sample_y"]
     if hasattr(estimator, "decision_function"):
-        y, methods = classes, ["predict", "decision_function"]
-        methods += ["predict_proba"] * hasattr(estimator, "predict_proba")
+        y, methods = classes, ["predict", "decision_function", "predict_proba"]
     other, other_test = (np.where(*each, 7.0) for each in ((THERE, X), (THERE_TEST, X_TEST)))
     one, two = (estimator(**SPATIAL, optimize=True).fit(x, y, mask=THERE) for x in (X, other))
     for name in methods:

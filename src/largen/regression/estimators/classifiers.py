@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from largen.regression.estimators.classification import KernelClassifier
 from largen.regression.estimators.models import Bayesian, Flow, Trained
-from largen.regression.estimators.tasks import KernelClassifier
 
 
 class NTKClassifier(KernelClassifier, Trained):
@@ -15,7 +13,7 @@ class NTKClassifier(KernelClassifier, Trained):
 
     Each class has one output, with target +1 for its own samples and −1 for all others; the
     predicted class has the largest output. Outputs are the means of :class:`NTKRegressor`.
-    There is no ``predict_proba``: the squared error does not estimate probabilities.
+    ``predict_proba`` returns the fraction of networks, over initialisations, that choose a class.
 
     Parameters
     ----------
@@ -158,49 +156,6 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         """
         mean, s = self._outputs(X, mask, test_kernel)
         return mean / s if mean.ndim == 1 else mean / s[:, None]
-
-    def _outputs(self, X: Any, mask: Any, test_kernel: Any) -> tuple[Any, Any]:
-        """Return means of the outputs, and the standard deviation of a noisy output."""
-        mean, variance, _ = self._predicted(X, mask, test_kernel, spread=True)
-        least = np.finfo(np.float64).tiny  # where a function is known exactly
-        return mean, np.sqrt(np.maximum(variance + self._noise_of_targets, least))
-
-    def predict_proba(self, X: Any, mask: Any = None, test_kernel: Any = None) -> Any:
-        """Return the probability that a class's noisy output is the largest.
-
-        Outputs are independent Gaussians m_c + s z_c with s² = variance + σ_n², so that
-
-            P(c) = E[Π_{k≠c} Φ(z + (m_c − m_k)/s)],   z ~ N(0, 1);
-
-        for two classes there is one output, and P = Φ(m/s). These probabilities belong to the
-        regression on ±1, not to a model of labels, and are not calibrated.
-
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        mask, test_kernel
-            As in :meth:`decision_function`.
-
-        Returns
-        -------
-        array
-            (sample, class).
-        """
-        from scipy.special import ndtr
-
-        mean, s = self._outputs(X, mask, test_kernel)
-        if mean.ndim == 1:
-            positive = ndtr(mean / s)
-            return np.stack([1 - positive, positive], axis=1)
-        nodes, weights = np.polynomial.hermite_e.hermegauss(101)
-        above = (mean[:, :, None] - mean[:, None, :]) / s[:, None, None]
-        beaten = np.ones((*mean.shape, len(nodes)))
-        for k in range(mean.shape[1]):
-            other = np.arange(mean.shape[1]) != k
-            beaten[:, other] *= ndtr(nodes + above[:, other, k, None])
-        found = beaten @ weights
-        return found / found.sum(axis=1, keepdims=True)
 
 
 class KernelFlowClassifier(KernelClassifier, Flow):

@@ -136,7 +136,7 @@ class Trained(Noisy):
     @property
     def _noise_of_targets(self) -> float:
         # The ridge of trained networks is a penalty; in the Bayesian reading it is noise.
-        return float(self.noise_) if self.kind == "ntk-gp" else 0.0
+        return 0.0 if self.kind == "ntk" else float(self.noise_)
 
     def _condition(
         self, given: Any, targets: Any, sample_weight: Any

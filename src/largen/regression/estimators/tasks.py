@@ -1,4 +1,4 @@
-"""Regression and classification with a posterior, by scikit-learn's contract."""
+"""Estimators with a posterior, and regression by its mean, by scikit-learn's contract."""
 
 from __future__ import annotations
 
@@ -9,24 +9,21 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from largen.architectures import Layer
-from largen.arrays import opened
 from largen.errors import InvalidInput, one_of
 from largen.kernels.masked import Masked, masked
 from largen.regression import KernelPosterior, Posterior, Prediction
 from largen.regression.checks import training_targets
-from largen.regression.estimators.checks import checked_by_sklearn, named_by, read
+from largen.regression.estimators.checks import checked_by_sklearn, read
 from largen.regression.estimators.samples import weights_of
 from largen.regression.kernel_rows import square_kernel
 from largen.scalars import flag, random_key, sample_shape
-from largen.text import shown
 
-_FLOATS = (np.float64, np.float32)
+FLOATS = (np.float64, np.float32)
 Kind = TypeVar("Kind", Posterior, KernelPosterior)
 
 
@@ -97,7 +94,7 @@ class KernelEstimator(BaseEstimator):
     def _checked(self, X: Any, mask: Any) -> Any:
         if mask is not None:
             raise InvalidInput("mask: belongs to samples, and kernel='precomputed' takes none.")
-        return checked_by_sklearn(self, X, dtype=_FLOATS, reset=False)
+        return checked_by_sklearn(self, X, dtype=FLOATS, reset=False)
 
     def _samples(self, X: Any, mask: Any) -> Masked:
         """Check new samples.
@@ -112,7 +109,7 @@ class KernelEstimator(BaseEstimator):
                 "True), set_fit_request(mask=True), set_predict_request(mask=True), "
                 "set_score_request(mask=True)."
             )
-        return self._given(checked_by_sklearn(self, X, dtype=_FLOATS, reset=False), mask)
+        return self._given(checked_by_sklearn(self, X, dtype=FLOATS, reset=False), mask)
 
     def _given(self, X: Any, mask: Any) -> Masked:
         """Return samples with the axes that the network reads, (sample, *space, channel)."""
@@ -156,7 +153,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         InvalidInput
             For wrong shapes, or wrong parameters of the estimator.
         """
-        X, y = checked_by_sklearn(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
+        X, y = checked_by_sklearn(self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True)
         given, y = self._training(X, mask), training_targets(y, len(X))
         self._y_mean, self._y_std = np.zeros(y.shape[1:]), np.ones(y.shape[1:])
         if flag("normalize_y", self.normalize_y):
@@ -288,94 +285,3 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         """
         weights = weights_of(sample_weight, len(X))
         return r2_score(read("y", y), self.predict(X, mask=mask), sample_weight=weights)
-
-
-class KernelClassifier(ClassifierMixin, KernelEstimator):
-    """Classification by regression on ±1: the class with the largest output is predicted."""
-
-    classes_: np.ndarray
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
-        """Condition on samples.
-
-        Parameters
-        ----------
-        X, y
-            (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample, sample); and
-            labels (sample,).
-        sample_weight
-            (sample,), ≥ 0; see the notes of the class.
-        mask
-            Which positions of each sample are present, Booleans (sample, *space), for networks that
-            read a ``sample_shape``; all by default.
-
-        Raises
-        ------
-        InvalidInput
-            For wrong shapes, or wrong parameters of the estimator.
-        """
-        X, y = checked_by_sklearn(self, X, y, dtype=_FLOATS)
-        with named_by("y"):
-            check_classification_targets(y)
-            self.classes_, position = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise InvalidInput(
-                "y: wanted samples of two classes or more, got one class, "
-                f"{shown(self.classes_[0])}."
-            )
-        targets = np.where(position[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
-        if len(self.classes_) == 2:
-            targets = targets[:, 1]
-        self.posterior_ = self._condition(self._training(X, mask), targets, sample_weight)
-        return self
-
-    def decision_function(self, X: Any, mask: Any = None) -> Any:
-        """Return the outputs.
-
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        mask
-            Which positions of each sample are present, (sample, *space); required if ``fit`` had
-            one.
-
-        Returns
-        -------
-        array
-            (sample, class); for two classes (sample,), positive for the second.
-
-        Raises
-        ------
-        InvalidInput
-            If a mask is missing.
-        """
-        return self._predicted(X, mask).mean
-
-    def predict(self, X: Any, mask: Any = None) -> Any:
-        """Return the label of the largest output.
-
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        mask
-            As in :meth:`decision_function`.
-        """
-        outputs = self._predicted(X, mask).mean
-        if outputs.ndim == 1:
-            return self.classes_[(outputs > 0).astype(int)]
-        return self.classes_[outputs.argmax(axis=1)]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
-        """Return the accuracy, the fraction of samples whose predicted label is right.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in :meth:`fit`.
-        mask
-            As in :meth:`decision_function`.
-        """
-        weights = weights_of(sample_weight, len(X))
-        return float(accuracy_score(opened("y", y), self.predict(X, mask), sample_weight=weights))

@@ -1,0 +1,169 @@
+"""Classification with a posterior, by scikit-learn's contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from largen.arrays import opened
+from largen.errors import InvalidInput
+from largen.regression import KernelPosterior
+from largen.regression.estimators.checks import checked_by_sklearn, named_by
+from largen.regression.estimators.samples import weights_of
+from largen.regression.estimators.tasks import FLOATS, KernelEstimator
+from largen.text import shown
+
+
+class KernelClassifier(ClassifierMixin, KernelEstimator):
+    """Classification by regression on ±1: the class with the largest output is predicted."""
+
+    classes_: np.ndarray
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
+        """Condition on samples.
+
+        Parameters
+        ----------
+        X, y
+            (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample, sample); and
+            labels (sample,).
+        sample_weight
+            (sample,), ≥ 0; see the notes of the class.
+        mask
+            Which positions of each sample are present, Booleans (sample, *space), for networks that
+            read a ``sample_shape``; all by default.
+
+        Raises
+        ------
+        InvalidInput
+            For wrong shapes, or wrong parameters of the estimator.
+        """
+        X, y = checked_by_sklearn(self, X, y, dtype=FLOATS)
+        with named_by("y"):
+            check_classification_targets(y)
+            self.classes_, position = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InvalidInput(
+                "y: wanted samples of two classes or more, got one class, "
+                f"{shown(self.classes_[0])}."
+            )
+        targets = np.where(position[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+        if len(self.classes_) == 2:
+            targets = targets[:, 1]
+        self.posterior_ = self._condition(self._training(X, mask), targets, sample_weight)
+        return self
+
+    def decision_function(self, X: Any, mask: Any = None) -> Any:
+        """Return the outputs.
+
+        Parameters
+        ----------
+        X
+            (sample, feature).
+        mask
+            Which positions of each sample are present, (sample, *space); required if ``fit`` had
+            one.
+
+        Returns
+        -------
+        array
+            (sample, class); for two classes (sample,), positive for the second.
+
+        Raises
+        ------
+        InvalidInput
+            If a mask is missing.
+        """
+        return self._predicted(X, mask).mean
+
+    def predict_proba(self, X: Any, mask: Any = None, test_kernel: Any = None) -> Any:
+        """Return the probability that a class's output is the largest.
+
+        Outputs are independent Gaussians m_c + s z_c, so that
+
+            P(c) = E[Π_{k≠c} Φ(z + (m_c − m_k)/s)],   z ~ N(0, 1);
+
+        for two classes there is one output, and P = Φ(m/s). In Bayesian inference s² is the
+        predictive variance with σ_n², and probabilities are those of noisy outputs; for trained
+        networks it is the variance over initialisations, and they are the fraction of networks
+        that choose the class, near 0 or 1 where all agree, right or wrong. Both belong to the
+        regression on ±1, not to a model of labels, and are not calibrated:
+        ``sklearn.calibration.CalibratedClassifierCV`` makes them so from labels.
+
+        Parameters
+        ----------
+        X
+            (sample, feature).
+        mask
+            As in :meth:`decision_function`.
+        test_kernel
+            With ``kernel="precomputed"``: K(x, x) of each new sample, (sample,).
+
+        Returns
+        -------
+        array
+            (sample, class).
+
+        Raises
+        ------
+        InvalidInput
+            If a mask or ``test_kernel`` is missing.
+        """
+        mean, s = self._outputs(X, mask, test_kernel)
+        if mean.ndim == 1:
+            positive = ndtr(mean / s)
+            return np.stack([1 - positive, positive], axis=1)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(101)
+        above = (mean[:, :, None] - mean[:, None, :]) / s[:, None, None]
+        largest = np.ones((*mean.shape, len(nodes)))
+        for k in range(mean.shape[1]):
+            other = np.arange(mean.shape[1]) != k
+            largest[:, other] *= ndtr(nodes + above[:, other, k, None])
+        found = largest @ weights
+        return found / found.sum(axis=1, keepdims=True)
+
+    def _outputs(self, X: Any, mask: Any, test_kernel: Any) -> tuple[Any, Any]:
+        """Return means of the outputs and their standard deviation, which all of them share."""
+        check_is_fitted(self)
+        if isinstance(self.posterior_, KernelPosterior) and not self.posterior_.bayesian:
+            raise InvalidInput(
+                "kernel: a precomputed NTK does not determine the variance over initialisations, "
+                "which needs the network; wanted kernel='network'."
+            )
+        mean, variance, _ = self._predicted(X, mask, test_kernel, spread=True)
+        least = np.finfo(np.float64).tiny  # where a function is known exactly
+        return mean, np.sqrt(np.maximum(variance + self._noise_of_targets, least))
+
+    def predict(self, X: Any, mask: Any = None) -> Any:
+        """Return the label of the largest output.
+
+        Parameters
+        ----------
+        X
+            (sample, feature).
+        mask
+            As in :meth:`decision_function`.
+        """
+        outputs = self._predicted(X, mask).mean
+        if outputs.ndim == 1:
+            return self.classes_[(outputs > 0).astype(int)]
+        return self.classes_[outputs.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
+        """Return the accuracy, the fraction of samples whose predicted label is right.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        mask
+            As in :meth:`decision_function`.
+        """
+        weights = weights_of(sample_weight, len(X))
+        return float(accuracy_score(opened("y", y), self.predict(X, mask), sample_weight=weights))
