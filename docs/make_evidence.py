@@ -122,6 +122,26 @@ def properties() -> list[str]:
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
 
 
+def on_device() -> list[str]:
+    """Return the accuracy and the speeds on an accelerator."""
+    found = loaded("on_device.json")
+    if not found:
+        return []
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    lines = [f"Measured on {found['device']} with {versions}.", ""]
+    lines += ["| call | float32 | float64 |", "|---|---|---|"]
+    lines += [
+        f"| {row['call']} | {row['float32']:.1e} | {row['float64']:.1e} |"
+        for row in found["numbers"]
+    ]
+    heads = ["call", "dtype", "first", "again", "again on the CPU", "failed"]
+    lines += ["", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in found["speeds"]:
+        cells = (f"{x:.3g} s" if isinstance(x := row.get(h, ""), float) else x for h in heads)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def coverage() -> list[str]:
     """Return the table of lines and branches that tests reach, and the files with most left."""
     found = loaded("coverage.json")
@@ -226,6 +246,14 @@ def page() -> str:
         "Processor seconds of all threads, each row in a process of its own. The first call "
         "compiles; the second has other numbers of the same sizes.",
         table("costs.csv"),
+    )
+    lines += section(
+        "On an accelerator",
+        "benchmarks/on_device.sh docs/evidence/on_device.json",
+        "Numbers on the first accelerator that JAX sees, against those of the CPU in float64, "
+        "relative to the largest entry; and seconds on the clock of the first call, which "
+        "compiles, and of a second one with other numbers of the same sizes.",
+        on_device(),
     )
     lines += section(
         "Convolutional kernels beside neural-tangents",
