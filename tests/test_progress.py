@@ -2,11 +2,12 @@
 
 import re
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
+import jax
 import pytest
 
-from largen import progress
+from largen import compilation, progress
 from largen.progress import reporter
 
 
@@ -124,3 +125,28 @@ def test_announcements_stand_above_bars(clock, capsys, monkeypatch):
             clock.now = 10.0 * step
             report(step, 100)
     assert "networks: about 17 min" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kept", [None, "somewhere"])
+def test_long_compilation_leads_to_the_cache_once(kept, capsys, monkeypatch):
+    monkeypatch.setattr(compilation, "_mentioned", False)
+    monkeypatch.setattr(compilation.jax, "config", SimpleNamespace(jax_compilation_cache_dir=kept))
+    for seconds in (6.0, 12.0, 12.0):
+        with reporter(None, "networks") as report:
+            jax.monitoring.record_event_duration_secs(compilation.EVENT, seconds / 2)
+            jax.monitoring.record_event_duration_secs("/jax/core/compile/other", 100.0)
+            jax.monitoring.record_event_duration_secs(compilation.EVENT, seconds / 2)
+            report(4, 4)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(";")[0] for line in lines] == (
+        [] if kept else ["networks: 12 s of it was compilation"]
+    )
+
+
+def test_compilation_is_reported_by_jax_under_the_name_that_is_counted():
+    seen = []
+    listen = lambda event, seconds, **_: seen.append(event)  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    jax.jit(lambda x: x * 3 + 1)(1.0)
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert compilation.EVENT in seen

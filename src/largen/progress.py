@@ -12,8 +12,9 @@ from statistics import median
 from typing import Any
 
 from largen.callables import takes
+from largen.compilation import mentioned
 from largen.errors import InvalidInput
-from largen.text import shown
+from largen.text import duration, shown
 
 Report = Callable[[int, int], object]
 Cheaper = Callable[[float], str]
@@ -40,21 +41,6 @@ def check_progress(progress: Any) -> None:
             f"{shown(progress)}."
         )
     takes("progress", progress, ("done", "total"))
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in words, with one or two digits.
-
-    Examples
-    --------
-    >>> duration(12.3), duration(170.0), duration(8000.0)
-    ('12 s', '2.8 min', '2.2 h')
-    """
-    for unit, name in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= 1.5 * unit:
-            count = seconds / unit
-            return f"{count:.1f} {name}" if count < 10 else f"{count:.0f} {name}"
-    return f"{seconds:.0f} s"
 
 
 class Forecast:
@@ -145,7 +131,8 @@ def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterat
     notebook = IN_NOTEBOOKS in sys.modules
     seen = find_spec(IN_CELLS) is not None if notebook else sys.stderr.isatty()
     if not seen and (notebook or progress is None):
-        yield lines(what, cheaper)
+        with mentioned(lambda words: _print(what, words)):
+            yield lines(what, cheaper)
         return
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -162,12 +149,16 @@ def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterat
             bar.update(task[0], completed=done, total=total)
             announcement = forecast.words(done, total)
             if announcement is not None:
-                bar.console.print(f"{what}: {announcement}", highlight=False, markup=False)
+                said(announcement)
 
-    try:
-        yield report
-    finally:
-        bar.stop()
+    def said(words: str) -> None:
+        bar.console.print(f"{what}: {words}", highlight=False, markup=False)
+
+    with mentioned(said):
+        try:
+            yield report
+        finally:
+            bar.stop()
 
 
 def lines(what: str, cheaper: Cheaper | None = None) -> Report:
@@ -187,13 +178,16 @@ def lines(what: str, cheaper: Cheaper | None = None) -> Report:
         nonlocal last
         announcement = forecast.words(done, total)
         if announcement is not None:
-            print(f"{what}: {announcement}", file=sys.stderr, flush=True)
+            _print(what, announcement)
         now = time.monotonic()
         if now - last < SILENCE or done >= total:
             return
         last, left = now, forecast.left()
         rest = "" if left is None else f", about {duration(left)} left"
-        shown = f"{what}: {done / total:.0%} after {duration(now - begin)}{rest}"
-        print(shown, file=sys.stderr, flush=True)
+        _print(what, f"{done / total:.0%} after {duration(now - begin)}{rest}")
 
     return report
+
+
+def _print(what: str, words: str) -> None:
+    print(f"{what}: {words}", file=sys.stderr, flush=True)

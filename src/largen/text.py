@@ -46,3 +46,18 @@ def shown(value: Any) -> str:
         return _SHORT.repr(value)
     except Exception:  # the value's own repr fails, or wants more digits than Python prints
         return f"a value of type {type(value).__name__}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words, with one or two digits.
+
+    Examples
+    --------
+    >>> duration(12.3), duration(170.0), duration(8000.0)
+    ('12 s', '2.8 min', '2.2 h')
+    """
+    for unit, name in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 1.5 * unit:
+            count = seconds / unit
+            return f"{count:.1f} {name}" if count < 10 else f"{count:.0f} {name}"
+    return f"{seconds:.0f} s"
