@@ -167,7 +167,7 @@ def test_bad_matrices_of_test_samples():
         lg.regression.posterior_from_kernel(K, Y, noise=0.1).predict(K_CROSS, K_TEST[:3])
     with pytest.raises(InvalidInput, match="no marginal likelihood"):
         _ = given.log_likelihood
-    for time in (0.0, [1.0, -1.0], [], "soon", np.nan):
+    for time in (-1.0, [1.0, -1.0], [], "soon", np.nan):
         with pytest.raises(InvalidInput, match="time: wanted"):
             lg.regression.flow_posterior_from_kernel(THETA, Y, time=time)
     with pytest.raises(NumericalFailure, match="kernel of 60 training inputs is singular"):

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.linalg import eigh_tridiagonal, get_lapack_funcs
 from scipy.optimize import minimize_scalar
 
 from largen.errors import NumericalFailure
@@ -37,6 +38,7 @@ _LONGEST = 1e290  # longest time scale
 _TRIED = 53  # points of a logarithmic grid; the best one's neighbours bracket the minimum
 
 Matrix = np.ndarray
+Cost = Callable[[float], float]
 
 
 def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: str) -> float:
@@ -61,14 +63,14 @@ def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: 
         if that is larger. For a kernel that is zero, within a factor of 1e3 of this mean square.
     """
     w = np.ones(len(y)) if weights is None else weights
-    values, vectors, z = _decompose(kernel, y, w)
+    cost, largest = CRITERIA[by](kernel, y, w)
     power = float(np.mean(y**2))
-    if values[-1] > SMALLEST:
-        ends = _SMALLEST * values[-1], _LARGEST * max(values[-1], power)
+    if largest > SMALLEST:
+        ends = _SMALLEST * largest, _LARGEST * max(largest, power)
     else:  # the kernel is zero, and all of the targets is noise
         size = power if power > SMALLEST else 1.0
         ends = size / _LARGEST, size * _LARGEST
-    return _minimum(CRITERIA[by](values, vectors, z, w), *ends)
+    return _minimum(cost, *ends)
 
 
 def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float:
@@ -90,7 +92,7 @@ def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float
         If the kernel is zero up to numbers near the underflow threshold.
     """
     w = np.ones(len(y)) if weights is None else weights
-    values, _, z = _decompose(kernel, y, w)
+    values, z = _spectrum(kernel, y, w)
     fastest = w.sum() / max(values[-1], np.finfo(float).tiny)
     if fastest > _LONGEST:
         raise NumericalFailure(
@@ -101,7 +103,7 @@ def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float
     return _minimum(_cross_validation(values, z, w), 1e-3 * fastest, 1e10 * fastest)
 
 
-def _cross_validation(values: Matrix, z: Matrix, w: Matrix) -> Callable[[float], float]:
+def _cross_validation(values: Matrix, z: Matrix, w: Matrix) -> Cost:
     power, total = np.sum(z**2, axis=1), w.sum()
     repeats = max(total - len(w), 0.0)
     # Without repeats only ratios of the r_k matter, which remain defined when all are below 1e-308.
@@ -114,13 +116,32 @@ def _cross_validation(values: Matrix, z: Matrix, w: Matrix) -> Callable[[float],
     return error
 
 
-def _decompose(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def _weighted(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
+    """Return D^½ K D^½ and D^½ y."""
     root = np.sqrt(w)
-    values, vectors = np.linalg.eigh(root[:, None] * kernel * root)
-    return np.maximum(values, 0), vectors, vectors.T @ (root[:, None] * y)
+    return root[:, None] * kernel * root, root[:, None] * y
 
 
-def _likelihood(values: Matrix, _: Matrix, z: Matrix, w: Matrix) -> Callable[[float], float]:
+def _spectrum(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
+    """Return Λ and z without U, whose columns are half of the work of an eigendecomposition.
+
+    With the tridiagonal matrix T = Qᵀ D^½ K D^½ Q = V Λ Vᵀ, z = Vᵀ Qᵀ D^½ y.
+    """
+    matrix, turned = _weighted(kernel, y, w)
+    if len(matrix) == 1:
+        return np.maximum(matrix[0], 0), turned
+    tridiagonal, reflect, size = get_lapack_funcs(("sytrd", "ormqr", "sytrd_lwork"), (matrix,))
+    length = int(size(len(matrix), lower=1)[0])
+    reflectors, diagonal, beside, scales, _ = tridiagonal(matrix, lower=1, lwork=length)
+    options = {"lwork": 64 * turned.shape[1]}
+    turned[1:], *_ = reflect("L", "T", reflectors[1:, :-1], scales, turned[1:], **options)
+    values, vectors = eigh_tridiagonal(diagonal, beside)
+    return np.maximum(values, 0), vectors.T @ turned
+
+
+def _likelihood(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Cost, float]:
+    """Return −2 log p up to a constant, and the largest eigenvalue."""
+    values, z = _spectrum(kernel, y, w)
     power, outputs, repeats = np.sum(z**2, axis=1), z.shape[1], w.sum() - len(w)
 
     def cost(noise: float) -> float:
@@ -128,10 +149,14 @@ def _likelihood(values: Matrix, _: Matrix, z: Matrix, w: Matrix) -> Callable[[fl
         logs = np.sum(np.log(total)) + repeats * np.log(noise)
         return float(np.sum(power / total) + outputs * logs)
 
-    return cost
+    return cost, float(values[-1])
 
 
-def _leave_one_out(values: Matrix, vectors: Matrix, z: Matrix, w: Matrix):
+def _leave_one_out(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Cost, float]:
+    """Return Σ w e², and the largest eigenvalue."""
+    matrix, targets = _weighted(kernel, y, w)
+    values, vectors = np.linalg.eigh(matrix)
+    values, z = np.maximum(values, 0), vectors.T @ targets
     squares, copies = vectors**2, np.maximum(w, 1.0)
 
     def cost(noise: float) -> float:
@@ -141,13 +166,13 @@ def _leave_one_out(values: Matrix, vectors: Matrix, z: Matrix, w: Matrix):
         alone = (copies - 1) / copies / noise + unseen / copies
         return float(np.sum(w[:, None] * (missed / alone[:, None]) ** 2))
 
-    return cost
+    return cost, float(values[-1])
 
 
 CRITERIA = {"likelihood": _likelihood, "leave-one-out": _leave_one_out}
 
 
-def _minimum(cost: Callable[[float], float], low: float, high: float) -> float:
+def _minimum(cost: Cost, low: float, high: float) -> float:
     """Return the minimiser of a function of a positive number, to three digits.
 
     The result is rounded, so that another order of summation, as for repeated instead of weighted
