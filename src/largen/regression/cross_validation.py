@@ -99,7 +99,7 @@ class Validation(NamedTuple):
 
 
 @interruptible()
-def fit_cross_validation(
+def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and the fit)
     net: Layer,
     x: ArrayLike,
     y: ArrayLike,
@@ -201,7 +201,7 @@ def fit_cross_validation(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _value_and_slopes(
+def _value_and_slopes(  # noqa: PLR0913  (traced and static arguments of a compiled function)
     program: Program,
     kind: str,
     flow: bool,

@@ -51,7 +51,7 @@ class LikelihoodFit:
 
 
 @interruptible()
-def fit_likelihood(
+def fit_likelihood(  # noqa: PLR0913  (data, and options of the model and the fit)
     net: Layer,
     x: ArrayLike,
     y: ArrayLike,

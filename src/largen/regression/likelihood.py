@@ -244,7 +244,7 @@ def log_likelihood(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _value_and_slopes(
+def _value_and_slopes(  # noqa: PLR0913  (traced and static arguments of a compiled function)
     program: Program,
     kind: str,
     constants: Any,

@@ -11,7 +11,7 @@ import numpy as np
 from largen.kernels.modes import Factors, decompose, descent_factors, flow_factors, outputs
 from largen.runs import Run
 from largen.theories.kernel_limit import observables
-from largen.theories.kernel_limit.descent import descend
+from largen.theories.kernel_limit.descent import Arrays, Problem, descend
 from largen.theories.kernel_limit.flow import flow
 
 
@@ -137,21 +137,15 @@ def follow(
     tuple
         The observables, stacked along a leading time axis, and whether the solver converged.
     """
-    run, kernels = problem.run, (problem.ntk, problem.ntk_test)
+    run, decay = problem.run, problem.run.optimizer.weight_decay
     y = problem.targets if targets is None else targets
     scalar = not run.output_shape and not run.loss.linear_residual
-    start, decay = (f0_train, f0_test), run.optimizer.weight_decay
+    arrays = Arrays(problem.ntk, problem.ntk_test, y, f0_train, f0_test)
+    trained = Problem(run.loss, scalar, observe, problem.degree)
     if run.steps is None:
-        times = jnp.asarray(run.times)
-        rate = run.optimizer.lr
-        seen, solved = flow(
-            run.loss, scalar, observe, times, *kernels, y, *start, rate, decay, problem.degree
-        )
-        return seen, bool(solved)
+        return flow(trained, arrays, jnp.asarray(run.times), run.optimizer.lr, decay)
     batches = None if run.batches is None else jnp.asarray(np.asarray(run.batches))
-    settings = _rates(run), momentum(run), batches, decay, problem.degree
-    seen = descend(run.loss, scalar, observe, *kernels, y, *start, *settings)
-    return seen, True
+    return descend(trained, arrays, _rates(run), momentum(run), batches, decay), True
 
 
 def from_initial(problem: KernelProblem, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:
