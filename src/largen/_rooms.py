@@ -27,10 +27,7 @@ def attach(
     ``from largen.layers import Dense as Dense`` in the stub is a name, and ``from largen import
     layers as layers`` in that of ``largen`` itself a module below it, which ``__all__`` leaves out.
 
-    Parameters
-    ----------
-    module, file
-        ``__name__`` and ``__file__`` of the module.
+    ``module``, ``file``: ``__name__`` and ``__file__`` of the module.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]

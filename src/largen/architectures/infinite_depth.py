@@ -16,12 +16,6 @@ from largen.errors import NoTheory
 def endless_stack(net: Layer) -> Repeat | None:
     """Return the stack of infinitely many residual blocks in a network, or None.
 
-    Raises
-    ------
-    NoTheory
-        If there is more than one such stack, or it is inside of another layer, or there are
-        residual blocks outside of it.
-
     Examples
     --------
     >>> import math, largen as lg

@@ -39,22 +39,13 @@ _UNIT, _UNIT_WEIGHTS = panels(np.array([0.0, 1.0]), 16)
 
 
 class Kink(NamedTuple):
-    """A kink of a piecewise linear function, described from 0 outwards.
+    """A kink of a piecewise linear function, described from 0 outwards."""
 
-    Attributes
-    ----------
-    place
-        κ, of either sign.
-    inner, outer
-        Slopes on the side facing 0 and on the far side.
-    value
-        φ(κ).
-    """
-
-    place: float
+    place: float  # κ, of either sign
+    # inner, outer: slopes on the side facing 0 and on the far side.
     inner: float
     outer: float
-    value: float
+    value: float  # φ(κ)
 
     @property
     def side(self) -> float:

@@ -256,10 +256,7 @@ def learning_rate_curves(
 
     Arguments are those of :func:`learning_rate_curve`.
 
-    Returns
-    -------
-    dict
-        Curves under ``"train"`` and, if there are test samples, ``"test"``.
+    Curves under ``"train"`` and, if there are test samples, ``"test"``.
     """
     if not isinstance(run.optimizer, Stepped):
         raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")

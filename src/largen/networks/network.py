@@ -344,13 +344,7 @@ def network_of(
     outputs: int | None,
     inputs: int | tuple[int, ...],
 ) -> FiniteNetwork:
-    """Return the network that parameters belong to, given the shape of a sample.
-
-    Raises
-    ------
-    InvalidInput
-        If no size of the network has parameters of these shapes.
-    """
+    """Return the network that parameters belong to, given the shape of a sample."""
     instance_of("net", net, Layer, "a network such as lg.mlp(2)")
     weights = [
         leaf.shape

@@ -120,17 +120,8 @@ def panels(rows: int, columns: int, names: Sequence[str] = ()) -> tuple[Any, Any
 
     Within :func:`placed_in`, the figure has one of them, and the others are drawn nowhere.
 
-    Parameters
-    ----------
-    rows, columns
-        The numbers of panels.
-    names
-        Names of the panels, row by row; the last ones may have none.
-
-    Raises
-    ------
-    NoPanel
-        If the panel that is to be drawn is none of them.
+    ``rows``, ``columns``: the numbers of panels. ``names``: names of the panels, row by row; the
+    last ones may have none.
     """
     place = _PLACE.get()
     if not alone():

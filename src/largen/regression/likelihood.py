@@ -117,13 +117,7 @@ class Evidence(NamedTuple):
 def evidence(
     net: Any, x: Any, y: Any, param: Any, mask: Any = None, kind: str = "nngp"
 ) -> Evidence:
-    """Check the arguments of a public function and return the likelihood of the samples.
-
-    Raises
-    ------
-    NoTheory
-        If the tangent kernel or its gradient does not exist.
-    """
+    """Check the arguments of a public function and return the likelihood of the samples."""
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
     if not isinstance(net, Layer):

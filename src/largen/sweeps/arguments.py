@@ -20,13 +20,7 @@ OWN = {"scheme", "optimizer", "depth"}
 
 
 def check_protocol(protocol: Protocol, grid: Grid) -> Protocol:
-    """Return the settings of a sweep with the optimizer's usual name.
-
-    Raises
-    ------
-    InvalidInput
-        If an argument is invalid.
-    """
+    """Return the settings of a sweep with the optimizer's usual name."""
     instance_of("task", protocol.task, Task, "a largen.sweeps.Task")
     if not callable(protocol.make_model):
         raise InvalidInput(f"make_model: wanted a function, got {shown(protocol.make_model)}.")

@@ -250,13 +250,9 @@ def surface(
 
     Rates that were trained in some cells only are NaN in the others.
 
-    Parameters
-    ----------
-    cells, found
-        The cells, and the arrays ``losses (replica, step)``, ``final (replica,)`` and
-        ``margin_error (replica,)`` of each.
-    attributes
-        Attributes of the data set, among them ``chance``, the loss of the best constant output.
+    ``cells``, ``found``: the cells, and the arrays ``losses (replica, step)``, ``final (replica,)``
+    and ``margin_error (replica,)`` of each; ``attributes``: attributes of the data set, among them
+    ``chance``, the loss of the best constant output.
     """
     import xarray
 

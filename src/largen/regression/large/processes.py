@@ -35,13 +35,7 @@ def any_of_processes(wanted: bool) -> bool:
 
 
 def check_agreement(name: str, *values: Any) -> None:
-    """Check that all processes were given the same values.
-
-    Raises
-    ------
-    InvalidInput
-        If they were not, in every process.
-    """
+    """Check that all processes were given the same values."""
     digest = hashlib.sha256()
     for value in values:
         array = isinstance(value, np.ndarray)

@@ -41,47 +41,23 @@ LINEAR = as_activation("linear")
 
 @dataclass(frozen=True)
 class AffineChain:
-    """A network with L hidden layers.
+    """A network with L hidden layers."""
 
-    Attributes
-    ----------
-    phi
-        Activations of the hidden layers, of normalised ones with their normalisation.
-    weights
-        The weights of the L + 1 affine maps, the read-in first.
-    skips
-        For each of the L − 1 maps between hidden layers, the hidden layer that a skip connection
-        adds to its output; −1 for none.
-    readings
-        The positions that each of the L + 1 maps reads.
-    channels
-        The axis of the data's channels in a sample, if they are not the last one.
-    """
-
+    # Activations of the hidden layers, of normalised ones with their normalisation.
     phi: tuple[LayerActivation, ...]
-    weights: tuple[Weight, ...]
+    weights: tuple[Weight, ...]  # the weights of the L + 1 affine maps, the read-in first
+    # For each of the L − 1 maps between hidden layers, the hidden layer that a skip connection adds
+    # to its output; −1 for none.
     skips: tuple[int, ...]
-    readings: tuple[Reading, ...]
+    readings: tuple[Reading, ...]  # the positions that each of the L + 1 maps reads
+    # The axis of the data's channels in a sample, if they are not the last one.
     channels: int | None
 
 
 def affine_chain(program: Program, branch: float = 1.0) -> AffineChain:
     """Return a network as a chain of affine maps.
 
-    Parameters
-    ----------
-    program
-        The network.
-    branch
-        The factor of residual branches.
-
-    Raises
-    ------
-    NoTheory
-        If the network is not a chain of affine maps, activations between them, linear pooling
-        before affine maps, and residual branches of these that begin and end with an affine map.
-    NoRule
-        For an operation that the mean-field limit does not cover.
+    ``branch``: the factor of residual branches.
     """
     program = join_elementwise(written_out(program), branch)
     check_independent(program, READING)
@@ -163,13 +139,7 @@ class _Walk:
 
 @singledispatch
 def follow(operation: Operation, step: Step, walk: _Walk) -> None:
-    """Add an operation to the chain.
-
-    Raises
-    ------
-    NoRule
-        For an operation that the mean-field limit does not cover.
-    """
+    """Add an operation to the chain."""
     raise no_rule(READING, operation, step.source, follow.registry)
 
 
