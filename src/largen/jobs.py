@@ -24,7 +24,7 @@ def number_of_jobs(jobs: Any) -> int:
 
 
 class OncePerWorker:
-    """A value that a worker unpickles once and keeps, instead of anew with each piece of work.
+    """A value that each worker unpickles once and keeps.
 
     Functions of scripts and notebooks travel by their code. If each piece brought its own copy,
     JAX, to which copies are different functions, would compile for each piece again.

@@ -33,7 +33,7 @@ def endless_stack(net: Layer) -> Repeat | None:
         )
     if found and any(map(_has_residual, others)):
         raise NoTheory(
-            "infinite depth: a single residual block beside infinitely many has the factor "
+            "infinite depth: a single residual block next to infinitely many has the factor "
             "L^(−α) = 0; leave it out."
         )
     return found[0] if found else None

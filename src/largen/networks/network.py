@@ -177,7 +177,7 @@ class FiniteNetwork:
         array = samples(name, x)
         if shape_of(array) != self.inputs:
             raise InvalidInput(
-                f"{name}: has {in_words(shape_of(array))} a sample, the network wants "
+                f"{name}: has {in_words(shape_of(array))} a sample, the network expects "
                 f"{in_words(self.inputs)}."
             )
         return array

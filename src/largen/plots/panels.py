@@ -159,7 +159,7 @@ def for_all(figure: Figure, axes: Any, usual: Any) -> Any:
 
 
 def colour_bar(figure: Figure, images: Sequence[tuple[Any, Any]], **options: Any) -> None:
-    """Draw the scale of images, pairs (panel, image), beside those panels that are drawn."""
+    """Draw the scale of images, pairs (panel, image), next to the panels that are drawn."""
     drawn = [pair for pair in images if pair[0].get_figure(root=True) is figure]
     if drawn:
         figure.colorbar(drawn[0][1], ax=[ax for ax, _ in drawn], **options)

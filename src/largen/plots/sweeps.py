@@ -51,7 +51,7 @@ def sweep_figure(
         last.plot([], [], "o", color="0.4", markersize=5, label="filled: best rate")
         if alone():
             legend_beside(last)
-        else:  # beside all panels, which then keep their widths
+        else:  # next to all panels, which then keep their widths
             figure.legend(*last.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
@@ -65,7 +65,7 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
     """
     with style():
         figure, grid = panels(1, len(panels_of))
-        figure.set_figwidth(1.5 * figure.get_figwidth())  # legends are beside the panels
+        figure.set_figwidth(1.5 * figure.get_figwidth())  # legends are next to the panels
         for ax, (title, curves) in zip(grid[0], panels_of, strict=True):
             seen: dict[int, int] = {}
             for label, colour, losses in curves:

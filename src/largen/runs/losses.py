@@ -235,7 +235,7 @@ def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:
             found = np.unique(y)
             if not np.isin(found, (-1, 1)).all():
                 raise InvalidInput(
-                    f"{name}: the logistic loss wants labels −1 and +1, got {_some(found)}. "
+                    f"{name}: the logistic loss requires labels −1 and +1, got {_some(found)}. "
                     "For labels 0 and 1 pass 2*y - 1."
                 )
         case "class":
@@ -243,14 +243,14 @@ def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:
             if not integral or y.ndim != 1 + at_positions:
                 shape = "(sample, position)" if at_positions else "(sample,)"
                 raise InvalidInput(
-                    f"{name}: cross_entropy wants integer class indices of shape {shape}, got "
+                    f"{name}: cross_entropy requires integer class indices of shape {shape}, got "
                     f"dtype {y.dtype} and shape {y.shape}. For one-hot rows pass y.argmax(-1)."
                 )
             if y.min() < 0:
                 raise InvalidInput(f"{name}: class indices start at 0, got {y.min()}.")
         case "real":
             if not (np.issubdtype(y.dtype, np.floating) or integral):
-                raise InvalidInput(f"{name}: mse wants numbers, got dtype {y.dtype}.")
+                raise InvalidInput(f"{name}: mse requires numbers, got dtype {y.dtype}.")
 
 
 def _some(values: np.ndarray) -> str:

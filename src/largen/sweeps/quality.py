@@ -1,4 +1,4 @@
-"""Quality of transfer: three measures beside the drift of the best rate and its cost."""
+"""Quality of transfer: three measures of transfer, in addition to drift and cost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def curvature(log2_lr: np.ndarray, losses: np.ndarray) -> float:
     ``log2_lr``: rates, increasing. ``losses``: mean losses, infinite where training diverged; NaN
     where nothing was trained.
 
-    NaN at an end of the grid, beside a rate that diverges, and for losses that are not positive.
+    NaN at an end of the grid, next to a rate that diverges, and for losses that are not positive.
     """
     known = ~np.isnan(losses)
     x, y = log2_lr[known], losses[known]

@@ -127,7 +127,7 @@ class Sweep(Result):
         return (rate - rate.isel({along: 0})).rename(f"drift along the {along}")
 
     def transferred(self) -> xarray.Dataset:
-        """Return the losses at the base's best rate beside those at the shape's own best rate.
+        """Compare the losses at the base's best rate with those at the best rate of each shape.
 
         The transferred rate is the best one of the grid at the smallest width and depth. The ratio
         of the two losses measures the cost of transfer, which the drift of a flat minimum does not.

@@ -37,7 +37,7 @@ class NTKClassifier(KernelClassifier, Trained):
         Whether to fit σ_w, σ_b and the ridge by :func:`largen.regression.fit_cross_validation`
         first, from those of ``net`` and ``noise``; this fit ignores the weights of samples.
     sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        (*space, channels) for networks that read images: scikit-learn requires ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
@@ -97,7 +97,7 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         Whether to fit σ_w, σ_b and the noise to the ±1 targets by
         :func:`largen.regression.fit_likelihood` first.
     sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        (*space, channels) for networks that read images: scikit-learn requires ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
@@ -228,7 +228,7 @@ class KernelFlowClassifier(KernelClassifier, Flow):
         Whether to fit σ_w, σ_b and the time by :func:`largen.regression.fit_cross_validation`
         first, from those of ``net`` and ``time``; this fit ignores the weights of samples.
     sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        (*space, channels) for networks that read images: scikit-learn requires ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes

@@ -39,7 +39,7 @@ class NNGPRegressor(KernelRegressor, Bayesian):
         are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
         targets.
     sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        (*space, channels) for networks that read images: scikit-learn requires ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
@@ -108,7 +108,7 @@ class NTKRegressor(KernelRegressor, Trained):
         are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
         targets.
     sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        (*space, channels) for networks that read images: scikit-learn requires ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
@@ -171,7 +171,7 @@ class KernelFlowRegressor(KernelRegressor, Flow):
         are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
         targets.
     sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        (*space, channels) for networks that read images: scikit-learn requires ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes

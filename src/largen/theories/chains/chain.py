@@ -64,9 +64,10 @@ def affine_chain(program: Program, branch: float = 1.0) -> AffineChain:
     walk = _Walk(program)
     walk.through(program)
     if not walk.weights or walk.read or not walk.view.fresh:
-        raise NoTheory(f"{READING} wants a network that ends in Dense(), got {program.sources[-1]}")
+        last = program.sources[-1]
+        raise NoTheory(f"{READING} requires a network that ends in Dense(), got {last}")
     if walk.skips[-1] >= 0:
-        raise NoTheory(f"{READING} wants a read-out of its own, got {program.sources[-1]}")
+        raise NoTheory(f"{READING}: the last Dense() must not be part of a residual branch")
     plain = all(reading.plain for reading in walk.readings)
     normalized = any(isinstance(phi, NormalizedActivation) for phi in walk.phi)
     if normalized and not plain:
@@ -124,7 +125,7 @@ class _Walk:
         """Collect the branch of a residual block."""
         if self.read or not self.view.fresh:
             raise NoTheory(
-                f"{READING} wants residual branches that read a preactivation: an affine map or "
+                f"{READING} requires residual branches that read a preactivation: an affine map or "
                 f"another branch before them, got {at(block)}"
             )
         start = len(self.weights) - 1
@@ -132,7 +133,7 @@ class _Walk:
         end = len(self.weights) - 1
         if end == start or self.read or not self.view.fresh or self.skips[end] >= 0:
             raise NoTheory(
-                f"{READING} wants residual branches that end in an affine map, got {at(block)}"
+                f"{READING} requires residual branches that end in an affine map, got {at(block)}"
             )
         self.skips[end] = start
 
@@ -181,7 +182,7 @@ def _(operation: MoveChannels, step: Step, walk: _Walk) -> None:
 def _(operation: Function, step: Step, walk: _Walk) -> None:
     if walk.activated or not walk.view.fresh:
         raise NoTheory(
-            f"{READING} wants a Dense() or a Conv() before each activation, and pooling behind "
+            f"{READING} requires a Dense() or a Conv() before each activation, and pooling behind "
             f"it, got {at(step.source)}"
         )
     walk.activate(operation.phi)
