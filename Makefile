@@ -10,13 +10,14 @@ STAMP  := $(VENV)/.installed
 quickstart: $(STAMP)  ## the main job: theory against networks on handwritten digits
 	$(BIN)/largen quickstart
 
-test: $(STAMP)  ## what a change is held against
-	$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow"
+test: $(STAMP)  ## what a change is held against; SHAPES=1 checks shapes at every call as well
+	$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow" $(if $(SHAPES),,--without-shapes)
 
 test-slow: $(STAMP)  ## statistical checks and long computations, each of them seconds to minutes
 	$(BIN)/pytest -n 2 --dist worksteal -q -m slow $(if $(WITHIN),--within $(WITHIN))
 
-test-all: test test-slow  ## every test
+test-all: SHAPES = 1
+test-all: test test-slow  ## every test, with shapes
 
 # With the lowest versions that pyproject.toml claims, and on the newest Python that is there: the
 # packages that reach furthest into others, in about two minutes each.

@@ -1,4 +1,4 @@
-"""Shapes and types are checked in tests only: the import hook comes before any import of largen."""
+"""Options of the tests, and what is set before any import of largen."""
 
 import os
 import signal
@@ -23,7 +23,6 @@ from jaxtyping import install_import_hook
 from tests.compiled import forget_programs
 
 os.environ.setdefault("MPLBACKEND", "agg")
-install_import_hook("largen", f"{tests.typecheck.__name__}.typecheck")
 
 # No test is timed: a busy machine makes no difference.
 hypothesis.settings.register_profile("largen", deadline=None)
@@ -41,9 +40,14 @@ FIRST = "LARGEN_FIRST_TEST"  # a number by which processes agree on the test to 
 
 
 def pytest_addoption(parser):
-    """Add the options of compiling as users do, and of a time for the tests."""
+    """Add the options of compiling as users do, of shapes, and of a time for the tests."""
     parser.addoption(
         "--default-compiler", action="store_true", help="compile as XLA does by default"
+    )
+    parser.addoption(
+        "--without-shapes",
+        action="store_true",
+        help="do not check annotated shapes at every call, a third of the time of the tests",
     )
     parser.addoption(
         "--within",
@@ -55,8 +59,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Choose the code generator before XLA reads its flags, which it does once a process."""
+    """Install the checks of shapes, and choose the code generator: XLA reads its flags once."""
     os.environ.setdefault(FIRST, str(date.today().toordinal()))
+    if not config.getoption("--without-shapes"):
+        install_import_hook("largen", f"{tests.typecheck.__name__}.typecheck")
     flags = os.environ.get("XLA_FLAGS", "")
     if config.getoption("--default-compiler"):
         return

@@ -22,7 +22,7 @@ import numpy as np
 
 from examples.models import ResidualMLP
 from examples.tasks import digits_task
-from largen.sweeps import Sweep, sweep
+from largen.sweeps import Grid, Sweep, sweep
 
 BASE, WIDTHS, DEPTHS = (64, 4), (64, 256, 1024), (4, 16, 64)
 SHAPES = [(width, depth) for width in WIDTHS for depth in DEPTHS]
@@ -49,12 +49,14 @@ def trained(
     return sweep(
         ResidualMLP,
         digits_task(200, batch),
-        lrs=partial(grid, scheme),
-        base=BASE,
-        widths=widths,
-        depths=depths,
-        schemes=[scheme],
-        seeds=seeds,
+        Grid(
+            lrs=partial(grid, scheme),
+            base=BASE,
+            widths=widths,
+            depths=depths,
+            schemes=[scheme],
+            seeds=seeds,
+        ),
         checkpoint=folder / "cells",
     )
 

@@ -39,15 +39,13 @@ def digest(*arrays):
 def sweep(folder):
     """Twelve cells; those that are finished are files."""
     from examples.models import ResidualMLP
-    from largen.sweeps import Task
+    from largen.sweeps import Grid, Task
     from largen.sweeps import sweep as swept
 
     x = np.random.default_rng(0).normal(size=(256, 64)).astype("float32")
     task = Task(x, (x[:, 0] > 0).astype(int), steps=150)
-    found = swept(
-        ResidualMLP, task, lrs=[2**-6, 2**-4, 2**-2], base=(16, 2), widths=[16, 24, 32, 64],
-        schemes=["standard", "mup", "depth_mup"], folder=folder / "cells", progress=False,
-    )  # fmt: skip
+    grid = Grid(lrs=[2**-6, 2**-4, 2**-2], base=(16, 2), widths=[16, 24, 32, 64])
+    found = swept(ResidualMLP, task, grid, checkpoint=folder / "cells", progress=False)
     return digest(*(found.data[name].values for name in sorted(map(str, found.data))))
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from examples.models import CharacterGPT
 from examples.tasks import characters_task
-from largen.sweeps import Sweep, sweep
+from largen.sweeps import Grid, Sweep, sweep
 from largen.transfer import warmup_cosine
 
 # %% [markdown]
@@ -57,12 +57,7 @@ def transfer(
     return sweep(
         partial(CharacterGPT, characters=characters),
         task,
-        lrs=lrs,
-        base=base,
-        widths=widths,
-        depths=depths,
-        seeds=seeds,
-        schemes=list(schemes),
+        Grid(lrs=lrs, base=base, widths=widths, depths=depths, seeds=seeds, schemes=list(schemes)),
         optimizer="adam",
         schedule=warmup_cosine(steps, warmup=steps // 10),
         checkpoint=folder,

@@ -27,7 +27,7 @@ from examples.tasks import digits_task
 from largen.cli.work import ending_in_order, make_output_folder, progress
 from largen.files import save_figure
 from largen.plots.sweeps import sweep_figure
-from largen.sweeps import Sweep, Task, sweep
+from largen.sweeps import Grid, Sweep, Task, sweep
 from largen.transfer.torch import coordinate_check, scale
 from largen.transfer.torch.replicas import cross_entropy, tensors
 
@@ -138,25 +138,26 @@ def transfer_demo(
     """
     begin = time.perf_counter()
     task = digits_task(settings.steps, settings.batch_size)
-    common: dict[str, Any] = {"base": settings.base, "jobs": jobs}
     tuned = sweep(
         ResidualMLP,
         task,
-        lrs=settings.lrs,
-        schemes=["depth_mup"],
+        Grid(lrs=settings.lrs, base=settings.base, schemes=["depth_mup"]),
+        jobs=jobs,
         progress=_within(report, "tuning the small model", 0.0, 0.1),
-        **common,
     )
     lr = float(2.0 ** tuned.best()["grid"].squeeze())
     large = sweep(
         ResidualMLP,
         task,
-        lrs=[lr * factor for factor in settings.around],
-        widths=[settings.target[0]],
-        depths=[settings.target[1]],
-        schemes=SCHEMES,
+        Grid(
+            lrs=[lr * factor for factor in settings.around],
+            base=settings.base,
+            widths=[settings.target[0]],
+            depths=[settings.target[1]],
+            schemes=SCHEMES,
+        ),
+        jobs=jobs,
         progress=_within(report, "training the large model", 0.1, 0.8),
-        **common,
     )
     base: dict[str, Any] = {"width": settings.base[0], "depth": settings.base[1]}
     target: dict[str, Any] = {"width": settings.target[0], "depth": settings.target[1]}

@@ -73,8 +73,8 @@ SAMPLING = {"rtol": 3e-2, "replicates": 2}
 
 
 def over_key_sizes(given: argparse.Namespace) -> None:
-    """Draw the curves of many heads of each size beside that of large keys."""
-    depth, beside = given.depths[0], []
+    """Draw the curves of many heads of each size and that of large keys."""
+    depth, others = given.depths[0], []
     large = run_of(transformer(depth), given.samples, given.steps)
     limit = lg.learning_rate_curve(large, given.rates)
     print(f"large keys: best rate {limit.optimum:.2f}, loss {np.nanmin(limit.losses):.4f}")
@@ -83,9 +83,9 @@ def over_key_sizes(given: argparse.Namespace) -> None:
         curve = lg.learning_rate_curve(run, given.rates, **SAMPLING)
         least = np.nanmin(curve.losses)
         print(f"keys of size {size}: best rate {curve.optimum:.2f}, loss {least:.4f}")
-        beside.append(replace(curve, of=f"heads of size {size}"))
+        others.append(replace(curve, of=f"heads of size {size}"))
     picture = given.out / "key_sizes.png"
-    limit.plot(beside=beside).savefig(picture)
+    limit.plot(others=others).savefig(picture)
     print(f"picture: {picture}")
 
 
@@ -111,7 +111,7 @@ def main() -> None:
         run = run_of(transformer(depth, key_size=given.key_size), given.samples, given.steps)
         limit = lg.learning_rate_curve(run, given.rates, **sampling)
         print(f"{depth} block{'s' * (depth > 1)}: best rate of the limit {limit.optimum:.2f}")
-        beside = []
+        others = []
         for width in given.widths:
             for heads in (1, 4) if given.key_size is None else (None,):
                 net = run.net if heads is None else transformer(depth, heads)
@@ -120,9 +120,9 @@ def main() -> None:
                 heads = heads or width // given.key_size
                 words = f"width {width}, {heads} head{'s' * (heads > 1)}"
                 print(f"    {words}: best rate {curve.optimum:.2f}")
-                beside.append(replace(curve, of=words))
+                others.append(replace(curve, of=words))
         picture = given.out / f"{depth}_blocks.png"
-        limit.plot(beside=beside).savefig(picture)
+        limit.plot(others=others).savefig(picture)
         print(f"    picture: {picture}")
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,10 +25,10 @@ from examples.models import ResidualMLP
 from examples.tasks import digits_task
 from largen.errors import CannotWrite, DamagedFile, NoRule
 from largen.jobs import results_of
-from largen.sweeps import sweep
+from largen.sweeps import Grid, sweep
 
 X = np.random.default_rng(4).normal(size=(60, 3))
-GRID = {"lrs": [2**-6, 2**-3], "base": (8, 2), "widths": [8, 16], "schemes": ["mup"], "seeds": 2}
+GRID = Grid(lrs=[2**-6, 2**-3], base=(8, 2), widths=[8, 16], schemes=["mup"], seeds=2)
 
 
 @contextmanager
@@ -77,8 +78,8 @@ def engine(request):
 @pytest.mark.slow
 def test_sweeps_are_those_of_one_process(engine):
     task = digits_task(steps=12, batch_size=16)
-    here = sweep(ResidualMLP, task, **GRID)
-    there = sweep(ResidualMLP, task, jobs=2, **GRID)
+    here = sweep(ResidualMLP, task, GRID)
+    there = sweep(ResidualMLP, task, GRID, jobs=2)
     np.testing.assert_allclose(there.data["loss"], here.data["loss"], rtol=1e-4)
 
 
@@ -133,8 +134,8 @@ def folder_filled(folder, kind, progress=None):
     if kind == "kernel":
         found = lg.regression.large.stored_kernel(folder, lg.mlp(1, "relu"), X, block=9, **given)
         return [found[name][:] for name in ("nngp", "ntk")]
-    task, grid = digits_task(steps=12, batch_size=16), GRID | {"widths": [8, 12, 16, 24]}
-    data = sweep(ResidualMLP, task, **grid, checkpoint=folder, **given).data
+    task, grid = digits_task(steps=12, batch_size=16), replace(GRID, widths=[8, 12, 16, 24])
+    data = sweep(ResidualMLP, task, grid, checkpoint=folder, **given).data
     return [data[name].values for name in sorted(map(str, data))]
 
 

@@ -383,12 +383,12 @@ x = np.random.default_rng(0).normal(size=(6000, 10))
 lg.regression.large.stored_kernel(tempfile.mkdtemp(), lg.mlp(9, "tanh"), x)
 """,
     "sweep": """
-from largen.sweeps import Task, sweep
+from largen.sweeps import Grid, Task, sweep
 from examples.models import ResidualMLP
 x = np.random.default_rng(0).normal(size=(256, 64)).astype("float32")
 task = Task(x, (x[:, 0] > 0).astype(int), steps=10**6)
 print("segment\\nsegment", flush=True)
-sweep(ResidualMLP, task, lrs=[0.1, 0.2], base=(64, 2), schemes=["mup"])
+sweep(ResidualMLP, task, Grid(lrs=[0.1, 0.2], base=(64, 2), schemes=["mup"]))
 """,
     "quickstart": """
 import sys, tempfile

@@ -1,8 +1,7 @@
 """Public names, which are imported when they are first used.
 
-A module with a stub beside it, a file ``.pyi``, says there which names it has and where they are
-defined. Type checkers and editors read the stub, and so does :func:`attach`: no name is written
-twice.
+The stub of a module, a file ``.pyi`` of the same name, says which names it has and where they are
+defined. Type checkers and editors read it, and so does :func:`attach`: no name is written twice.
 """
 
 from __future__ import annotations
@@ -22,15 +21,12 @@ _OTHERS = ("errors", "plots")
 def attach(
     module: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a module with a stub beside it.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a module with a stub.
 
     ``from largen.layers import Dense as Dense`` in the stub is a name, and ``from largen import
     layers as layers`` in that of ``largen`` itself a module below it, which ``__all__`` leaves out.
 
-    Parameters
-    ----------
-    module, file
-        ``__name__`` and ``__file__`` of the module.
+    ``module``, ``file``: ``__name__`` and ``__file__`` of the module.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]

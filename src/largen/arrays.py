@@ -96,13 +96,7 @@ def like(result: Any, *inputs: Any) -> Any:
 
 
 def known(name: str, value: Any) -> None:
-    """Check that an argument of a public function has a concrete value and is not a tracer.
-
-    Raises
-    ------
-    InvalidInput
-        If the value is traced, inside a ``jax.jit``, ``jax.grad`` or ``jax.vmap`` of the caller.
-    """
+    """Check that an argument of a public function has a concrete value and is not a tracer."""
     if is_traced(value):
         raise InvalidInput(
             f"{name}: wanted a value that is known, got one traced by jax.jit, jax.grad or "
@@ -117,19 +111,7 @@ def as_array(name: str, value: Any) -> Any:
     an array that a program of the user's has captured in single precision for one of single
     precision from then on, wherever it is given that object.
 
-    Parameters
-    ----------
-    name
-        Name of the argument, for the error message.
-    value
-        An array, or nested sequences of numbers; a tracer is returned unchanged.
-
-    Raises
-    ------
-    InvalidInput
-        If the value is not an array of numbers or Booleans: a ragged list, text, dates, objects
-        that are no numbers, or missing values. If it is a sparse matrix, or a masked array, whose
-        mask would be lost, or has more than 64 bits a number.
+    ``value``: an array, or nested sequences of numbers; a tracer is returned unchanged.
     """
     if isinstance(value, jax.Array):
         return _of_numbers(name, value)
@@ -171,14 +153,7 @@ def opened(name: str, value: Any) -> Any:
 
 
 def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
-    """Return an array of Python numbers, such as a frame of columns of several types, as numbers.
-
-    Raises
-    ------
-    InvalidInput
-        For missing values, and for what is no number; the latter with the ``TypeError`` or
-        ``ValueError`` of Python as its cause.
-    """
+    """Return an array of Python numbers, such as a frame of several types, as numbers."""
     for place, entry in np.ndenumerate(array):
         if isinstance(entry, (Real, Decimal, np.bool_)):
             continue
@@ -222,12 +197,6 @@ def floating(name: str, value: Any, ndim: int | tuple[int, ...] | None = None) -
     """Return finite floats in the right number of axes, converted as the module's notes say.
 
     Of traced arrays only the shape and dtype are checked, since their values are unknown.
-
-    Raises
-    ------
-    InvalidInput
-        For a wrong number of axes, an empty axis, NaN, infinity, or complex numbers. Also as in
-        :func:`as_array`.
     """
     array = as_floats(name, as_array(name, value))
     allowed = (ndim,) if isinstance(ndim, int) else ndim
@@ -249,11 +218,6 @@ def as_floats(name: str, array: Any) -> Any:
     """Return an array as float32 or float64 if it is one of them, and otherwise as float64.
 
     Arrays of JAX become JAX's default precision instead, as they do in JAX itself.
-
-    Raises
-    ------
-    InvalidInput
-        For complex numbers, a single Boolean, and integers that would be rounded.
     """
     if array.dtype in (np.float32, np.float64):
         return array
@@ -274,12 +238,6 @@ def convert(name: str, array: Any, dtype: Any) -> np.ndarray:
 
     Floats may be rounded, unless all nonzero ones become zero; integers must be representable
     exactly. The result shares no memory with the input.
-
-    Raises
-    ------
-    InvalidInput
-        If a number is too large for the type, if an integer lies beyond those that the type
-        represents without gaps, or if all nonzero numbers are rounded to zero.
     """
     array, dtype = np.asarray(array), np.dtype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -307,13 +265,7 @@ def _rounded(integers: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def numbers(name: str, value: Any) -> np.ndarray:
-    """Return finite numbers as a NumPy array of float64, of any shape.
-
-    Raises
-    ------
-    InvalidInput
-        For NaN, infinity and tracers, and as in :func:`as_floats` and :func:`as_array`.
-    """
+    """Return finite numbers as a NumPy array of float64, of any shape."""
     known(name, value)
     array = np.asarray(as_floats(name, np.asarray(as_array(name, value))), np.float64)
     if not np.isfinite(array).all():
@@ -323,13 +275,7 @@ def numbers(name: str, value: Any) -> np.ndarray:
 
 
 def booleans(name: str, value: Any) -> np.ndarray:
-    """Return Booleans as a NumPy array.
-
-    Raises
-    ------
-    InvalidInput
-        For any other dtype and for tracers, and as in :func:`as_array`.
-    """
+    """Return Booleans as a NumPy array."""
     known(name, value)
     array = as_array(name, value)
     if array.dtype != bool:
@@ -338,20 +284,7 @@ def booleans(name: str, value: Any) -> np.ndarray:
 
 
 def finite_result(name: str, result: Any) -> Any:
-    """Return a tree of results after checking that all concrete numbers in it are finite.
-
-    Parameters
-    ----------
-    name
-        Name of the public function.
-    result
-        The tree that the function is about to return.
-
-    Raises
-    ------
-    NumericalFailure
-        If the result holds NaN or infinity; the error carries it as ``result``.
-    """
+    """Return a tree of results after checking that all concrete numbers in it are finite."""
     if not is_traced(result) and not all(np.isfinite(x).all() for x in jax.tree.leaves(result)):
         raise NumericalFailure(
             f"{name}: the result is not finite. Something overflows, or is not defined, for these "
@@ -362,13 +295,7 @@ def finite_result(name: str, result: Any) -> Any:
 
 
 def tree_of_floats(name: str, tree: Any) -> Any:
-    """Return a tree of arrays, such as parameters, each checked by :func:`floating`.
-
-    Raises
-    ------
-    InvalidInput
-        If the tree holds no array, or an array that is not of finite floats.
-    """
+    """Return a tree of arrays, such as parameters, each checked by :func:`floating`."""
     leaves, form = jax.tree.flatten(tree)
     if not leaves:
         raise InvalidInput(f"{name}: wanted a tree of arrays, got {shown(tree)}.")
@@ -380,13 +307,7 @@ def tree_of_floats(name: str, tree: Any) -> Any:
 
 
 def samples(name: str, array: Any) -> Any:
-    """Check samples: floats, ``(sample, input)`` or ``(sample, *space, channel)``.
-
-    Raises
-    ------
-    InvalidInput
-        As in :func:`floating`.
-    """
+    """Check samples: floats, ``(sample, input)`` or ``(sample, *space, channel)``."""
     array = floating(name, array)
     if array.ndim < 2:
         hint = f" For a single sample, pass {name}[None, :]." if array.ndim == 1 else ""

@@ -27,17 +27,7 @@ _FOR_VALUES = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConvers
 def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[..., Any]:
     """Check that a function takes the given positional arguments, and return it.
 
-    Parameters
-    ----------
-    name, function
-        Name of the argument, and the function passed as it.
-    arguments
-        Names of the positional arguments that the function gets, such as ``("f", "y")``.
-
-    Raises
-    ------
-    InvalidInput
-        If the value is not callable, is a class, or takes another number of arguments.
+    ``arguments``: names of the positional arguments that the function gets, such as ``("f", "y")``.
     """
     wanted = f"{name}: wanted a function of ({', '.join(arguments)}), got {shown(function)}"
     if not callable(function):
@@ -60,17 +50,8 @@ def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[...,
 def outputs_on_shapes(name: str, function: Callable[..., Any], *inputs: Any) -> Any:
     """Return the shapes and dtypes of a function's outputs, without computing any values.
 
-    Parameters
-    ----------
-    name, function
-        Name of the argument, and the function passed as it, which JAX compiles.
-    inputs
-        Trees of arrays, or of ``jax.ShapeDtypeStruct``.
-
-    Raises
-    ------
-    InvalidInput
-        If the function raises an exception, which becomes the cause.
+    ``name``, ``function``: name of the argument, and the function passed as it, which JAX compiles;
+    ``inputs``: trees of arrays, or of ``jax.ShapeDtypeStruct``.
     """
     try:
         return jax.eval_shape(lambda *arrays: function(*arrays), *inputs)

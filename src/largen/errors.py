@@ -127,14 +127,8 @@ def one_of(name: str, got: object, known: Iterable[Name]) -> Name:
 def instance_of(name: str, got: Any, kind: type[Kind], wanted: str) -> Kind:
     """Return an argument if it has the given type; otherwise raise an error.
 
-    Parameters
-    ----------
-    name, got
-        Name and value of the argument.
-    kind
-        The required type.
-    wanted
-        The accepted values, in words, such as ``"a Parameterization such as lg.ntk()"``.
+    ``kind``: the required type; ``wanted``: the accepted values, in words, such as ``"a
+    Parameterization such as lg.ntk()"``.
     """
     if isinstance(got, kind):
         return got

@@ -25,58 +25,35 @@ Function = Callable[[Any, Any], Any]
 
 
 class Integrated(NamedTuple):
-    """The state of an integration.
+    """The state of an integration."""
 
-    Attributes
-    ----------
-    t, y
-        The current time, and the solution at it.
-    t_next
-        End of the next step.
-    solver, controller, jumped
-        Diffrax's state between two steps.
-    saved, counts
-        The observables at the requested times that have been passed, infinite at later ones, and
-        the number of times passed.
-    steps
-        Number of steps, including rejected ones.
-    sound
-        True unless a step has failed.
-    """
-
+    # t, y: the current time, and the solution at it.
     t: Float[Array, ""]
     y: Any
-    t_next: Float[Array, ""]
+    t_next: Float[Array, ""]  # end of the next step
+    # solver, controller, jumped: diffrax's state between two steps.
     solver: Any
     controller: Any
     jumped: Bool[Array, ""]
+    # saved, counts: the observables at the requested times that have been passed, infinite at later
+    # ones, and the number of times passed.
     saved: tuple[Any, ...]
     counts: tuple[Int[Array, ""], ...]
-    steps: Int[Array, ""]
-    sound: Bool[Array, ""]
+    steps: Int[Array, ""]  # number of steps, including rejected ones
+    sound: Bool[Array, ""]  # True unless a step has failed
 
 
 class Integration:
-    """The initial value problem dy/dt = velocity(t, y) between two times, with observables.
-
-    Parameters
-    ----------
-    velocity
-        Function of time and solution.
-    between
-        The first and the last time.
-    observed
-        Pairs of increasing times and a function of time and solution, whose values at these times
-        are saved; the solution is interpolated between steps.
-    solver, controller
-        A method and a step-size controller of Diffrax.
-    """
+    """The initial value problem dy/dt = velocity(t, y) between two times, with observables."""
 
     def __init__(
         self,
-        velocity: Function,
-        between: tuple[Any, Any],
+        velocity: Function,  # function of time and solution
+        between: tuple[Any, Any],  # the first and the last time
+        # Pairs of increasing times and a function of time and solution, whose values at these times
+        # are saved; the solution is interpolated between steps.
         observed: Sequence[tuple[Float[Array, " time"], Function]],
+        # solver, controller: a method and a step-size controller of Diffrax.
         solver: diffrax.AbstractERK,
         controller: diffrax.PIDController,
     ):

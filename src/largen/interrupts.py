@@ -87,11 +87,8 @@ def interruptible(at_once: bool = False) -> Iterator[None]:
     context has no effect in threads other than the main one, in processes that ignore interrupts,
     and within another such context.
 
-    Parameters
-    ----------
-    at_once
-        For computations that may stop anywhere: interrupts are handled at once, and
-        :func:`check` raises those that were swallowed, as within a callback of PyTorch.
+    ``at_once``: for computations that may stop anywhere: interrupts are handled at once, and
+    :func:`check` raises those that were swallowed, as within a callback of PyTorch.
 
     Examples
     --------
@@ -139,23 +136,14 @@ def go_on_with(words: str) -> Iterator[None]:
 class Pace:
     """The number of steps of a computation in a segment of about half a second.
 
-    Parameters
-    ----------
-    first
-        Number of steps of the first segment, before their speed is known.
+    ``first``: number of steps of the first segment, before their speed is known.
     """
 
     def __init__(self, first: int = 1):
         self._length = max(int(first), 1)
 
     def segments(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the begin and end of each segment; the caller must wait for its steps to finish.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            Between two segments, if there was an interrupt within :func:`interruptible`.
-        """
+        """Yield the begin and end of each segment; the caller must wait for its steps to finish."""
         while start < stop:
             end = min(start + self._length, stop)
             begin = time.monotonic()

@@ -17,20 +17,14 @@ from largen.scalars import integer
 
 
 def number_of_jobs(jobs: Any) -> int:
-    """Return the number of pieces to work on at once, −1 for one on each core.
-
-    Raises
-    ------
-    InvalidInput
-        If it is not a number of jobs that joblib accepts.
-    """
+    """Return the number of pieces to work on at once, −1 for one on each core."""
     if integer("jobs", jobs, at_least=-1024, at_most=1024) == 0:
         raise InvalidInput("jobs: wanted at least 1, or -1 for one on each core, got 0.")
     return jobs
 
 
 class OncePerWorker:
-    """A value that a worker unpickles once and keeps, instead of anew with each piece of work.
+    """A value that each worker unpickles once and keeps.
 
     Functions of scripts and notebooks travel by their code. If each piece brought its own copy,
     JAX, to which copies are different functions, would compile for each piece again.

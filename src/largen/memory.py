@@ -35,20 +35,9 @@ def check_fits(needed: float, what: str, advice: str) -> None:
 
     XLA ends the process if an allocation fails. Only memory of the CPU is checked.
 
-    Parameters
-    ----------
-    needed
-        Memory needed, in bytes.
-    what
-        The argument and the objects that take the memory, such as
-        ``"x1: two kernels of 10 samples"``.
-    advice
-        A sentence on what to do instead.
-
-    Raises
-    ------
-    OutOfMemory
-        If the results do not fit.
+    ``needed``: memory needed, in bytes; ``what``: the argument and the objects that take the
+    memory, such as ``"x1: two kernels of 10 samples"``; ``advice``: a sentence on what to do
+    instead.
 
     Examples
     --------

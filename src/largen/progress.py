@@ -26,13 +26,7 @@ FEWEST = 3  # number of reports needed to announce the duration of a call
 
 
 def check_progress(progress: Any) -> None:
-    """Check that progress is True, False, None or a function of (done, total).
-
-    Raises
-    ------
-    InvalidInput
-        If it is none of these.
-    """
+    """Check that progress is True, False, None or a function of (done, total)."""
     if progress is None or isinstance(progress, bool):
         return
     if not callable(progress):
@@ -51,10 +45,7 @@ class Forecast:
     that become slower, and a step that waits for another compilation does not change it. If the
     call needs more work than it had announced, the estimate is made again.
 
-    Parameters
-    ----------
-    cheaper
-        Called with the estimated seconds; returns a suggestion for a faster call, or "".
+    ``cheaper``: called with the estimated seconds; returns a suggestion for a faster call, or "".
     """
 
     def __init__(self, cheaper: Cheaper | None = None):
@@ -64,10 +55,7 @@ class Forecast:
     def words(self, done: int, total: int) -> str | None:
         """Return the announcement of a long call, once; otherwise None.
 
-        Parameters
-        ----------
-        done, total
-            The work that is done, and all work that is known to come.
+        ``done``, ``total``: the work that is done, and all work that is known to come.
         """
         now, more = time.monotonic(), 0 < self._total < total
         if more:
@@ -103,23 +91,11 @@ def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterat
 
     If the call is going to take more than half a minute, a line says so after its first steps.
 
-    Parameters
-    ----------
-    progress
-        True or False switches the bar on or off. The default is a bar in terminals, and in
-        notebooks where ipywidgets is installed, drawn after two seconds. Elsewhere, as in the log
-        of a batch job, it is a line every half minute. A function of (done, total) is called
-        instead of drawing a bar.
-    what
-        The text in front of the bar.
-    cheaper
-        A function of the seconds that a long call is going to take, which returns what would be
-        quicker.
-
-    Raises
-    ------
-    InvalidInput
-        If ``progress`` is none of these.
+    ``progress``: True or False switches the bar on or off. The default is a bar in terminals, and
+    in notebooks where ipywidgets is installed, drawn after two seconds. Elsewhere, as in the log of
+    a batch job, it is a line every half minute. A function of (done, total) is called instead of
+    drawing a bar. ``cheaper``: a function of the seconds that a long call is going to take, which
+    returns what would be quicker.
     """
     check_progress(progress)
     if callable(progress):
@@ -164,12 +140,7 @@ def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterat
 def lines(what: str, cheaper: Cheaper | None = None) -> Report:
     """Return a function that prints the progress of a call, at most every half minute.
 
-    Parameters
-    ----------
-    what
-        The text in front of the numbers.
-    cheaper
-        As in :func:`reporter`.
+    ``what``: the text in front of the numbers; ``cheaper``: as in :func:`reporter`.
     """
     begin = last = time.monotonic()
     forecast = Forecast(cheaper)

@@ -20,13 +20,7 @@ LARGEST_SEED = 2**63 - 1
 
 
 def random_key(key: Any) -> jax.Array:
-    """Return a JAX random key from a key or from an integer seed of up to 63 bits.
-
-    Raises
-    ------
-    InvalidInput
-        If ``key`` is neither.
-    """
+    """Return a JAX random key from a key or from an integer seed of up to 63 bits."""
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
         if not -LARGEST_SEED <= key <= LARGEST_SEED:
             raise InvalidInput(f"key: wanted a seed below 2**63, got {shown(int(key))}.")
@@ -64,17 +58,7 @@ def integers(name: str, values: Any, at_least: int, at_most: int = MOST_COUNTED)
 def sequence(name: str, values: Any, wanted: str) -> list[Any]:
     """Return the entries of an argument that is a list, tuple, range or array.
 
-    Parameters
-    ----------
-    name, values
-        Name and value of the argument.
-    wanted
-        The accepted values, in words.
-
-    Raises
-    ------
-    InvalidInput
-        If the value has no entries in a fixed order: a number, a string, a dictionary, a set.
+    ``wanted``: the accepted values, in words.
     """
     known(name, values)
     arraylike = isinstance(values, (np.ndarray, jax.Array))

@@ -25,24 +25,9 @@ def scan_segments(
 
     The results do not depend on the division into segments. A single step is not divided.
 
-    Parameters
-    ----------
-    step
-        ``step(fixed, i, carry, *arrays)`` returns the new carry and the step's output; a
-        module-level function, which is compiled once.
-    fixed
-        Static constants, compiled into the program.
-    carry
-        The initial carry.
-    number
-        Number of steps.
-    arrays
-        Arrays that every step receives.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        Between two segments.
+    ``step``: ``step(fixed, i, carry, *arrays)`` returns the new carry and the step's output; a
+    module-level function, which is compiled once. ``fixed``: static constants, compiled into the
+    program. ``arrays``: arrays that every step receives.
 
     Examples
     --------
@@ -65,25 +50,11 @@ def map_segments(
 ) -> Any:
     """Return the stacked values of a function at each entry, as ``lax.map`` does, in segments.
 
-    Parameters
-    ----------
-    one
-        ``one(fixed, entry, *arrays)``, a module-level function, which is compiled once.
-    fixed
-        Static constants, compiled into the program.
-    entries
-        A tree of arrays, whose first axis is that of the entries.
-    arrays
-        Arrays that are the same for all entries.
-    what
-        The argument and the objects that take the memory, as in :func:`largen.memory.check_fits`.
-
-    Raises
-    ------
-    OutOfMemory
-        If two copies of the results, one computed and one returned, do not fit into memory.
-    KeyboardInterrupt
-        Between two segments.
+    ``one``: ``one(fixed, entry, *arrays)``, a module-level function, which is compiled once;
+    ``fixed``: static constants, compiled into the program; ``entries``: a tree of arrays, whose
+    first axis is that of the entries; ``arrays``: arrays that are the same for all entries;
+    ``what``: the argument and the objects that take the memory, as in
+    :func:`largen.memory.check_fits`.
 
     Examples
     --------

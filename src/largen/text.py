@@ -44,7 +44,7 @@ def shown(value: Any) -> str:
         return f"an array of shape {shape}, dtype {dtype}"
     try:
         return _SHORT.repr(value)
-    except Exception:  # the value's own repr fails, or wants more digits than Python prints
+    except Exception:  # the value's own repr fails, or has more digits than Python prints
         return f"a value of type {type(value).__name__}"
 
 

@@ -126,7 +126,7 @@ def test_of_networks_beside_the_limit(tmp_path):
     nets = lg.learning_rate_curve(run, rates, width=256, seeds=16, key=0, on="train")
     assert np.abs(nets.losses - limit.losses).max() < 0.03
     assert "16 networks of width 256" in repr(nets)
-    limit.plot(tmp_path / "rates.png", beside=[nets])
+    limit.plot(tmp_path / "rates.png", others=[nets])
     assert (tmp_path / "rates.png").stat().st_size > 1000
     assert limit.to_xarray()["loss"].dims == ("rate",)
 

@@ -10,7 +10,7 @@ import pytest
 
 from examples.models import ResidualMLP
 from examples.tasks import teacher_task
-from largen.sweeps import sweep
+from largen.sweeps import Grid, sweep
 from largen.transfer.schedules import warmup_cosine
 
 pytestmark = pytest.mark.slow
@@ -20,11 +20,12 @@ STEPS, SCHEDULE = 300, warmup_cosine(300, warmup=30)
 
 
 def swept(scheme, widths, depths):
-    return sweep(
-        partial(ResidualMLP, inputs=16, outputs=1), teacher_task(STEPS),
+    grid = Grid(
         lrs=[2.0**k for k in range(-6, 0)], base=(64, 4), widths=widths, depths=depths, seeds=2,
-        schemes=[scheme], optimizer="adam", schedule=SCHEDULE,
+        schemes=[scheme],
     )  # fmt: skip
+    model = partial(ResidualMLP, inputs=16, outputs=1)
+    return sweep(model, teacher_task(STEPS), grid, optimizer="adam", schedule=SCHEDULE)
 
 
 def assert_transfers(found, along):

@@ -9,7 +9,7 @@ import pytest
 
 from examples.models import ResidualMLP
 from examples.tasks import digits_task
-from largen.sweeps import sweep
+from largen.sweeps import Grid, sweep
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +21,8 @@ def lrs(width, depth):
 
 
 def swept(scheme):
-    return sweep(
-        ResidualMLP, digits_task(200, 128), lrs=lrs, base=(64, 4), widths=[64, 128],
-        depths=[4, 16, 64], schemes=[scheme],
-    )  # fmt: skip
+    grid = Grid(lrs=lrs, base=(64, 4), widths=[64, 128], depths=[4, 16, 64], schemes=[scheme])
+    return sweep(ResidualMLP, digits_task(200, 128), grid)
 
 
 def test_depth_mup_keeps_the_best_rate_in_width_and_depth():

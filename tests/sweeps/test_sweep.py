@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -18,17 +19,18 @@ from joblib.parallel import SequentialBackend
 from examples.models import ResidualMLP
 from examples.tasks import digits_task, teacher_task
 from largen.errors import InvalidInput
-from largen.sweeps import Sweep, Task, sweep
+from largen.sweeps import Grid, Sweep, Task, sweep
 from largen.sweeps.cells import Protocol
 from largen.sweeps.store import Store
 
 TASK = digits_task(steps=12, batch_size=16)
-GRID = {"lrs": [2**-6, 2**-3, 4.0], "base": (8, 2), "widths": [8, 16], "depths": [2, 4]}
+GRID = Grid(lrs=[2**-6, 2**-3, 4.0], base=(8, 2), widths=[8, 16], depths=[2, 4], schemes=["mup"])
+TWO_SCHEMES = replace(GRID, schemes=["mup", "depth_mup"], seeds=2)
 
 
 @pytest.fixture(scope="module")
 def found():
-    return sweep(ResidualMLP, TASK, schemes=["mup", "depth_mup"], seeds=2, **GRID)
+    return sweep(ResidualMLP, TASK, TWO_SCHEMES)
 
 
 def test_axes_and_values(found):
@@ -126,7 +128,7 @@ def test_a_folder_tells_models_and_options_by_what_they_do(tmp_path):
 
     def swept(make_model, apply, **options):
         return sweep(
-            make_model, task, lrs=[0.1], base=(4, 1), schemes=["mup"], checkpoint=tmp_path,
+            make_model, task, Grid(lrs=[0.1], base=(4, 1), schemes=["mup"]), checkpoint=tmp_path,
             apply=apply,
             **options,
         )  # fmt: skip
@@ -167,7 +169,7 @@ def test_the_picture(found):
 
 
 def test_what_is_on_disk_is_not_trained_again(tmp_path, monkeypatch):
-    first = sweep(ResidualMLP, TASK, schemes=["mup"], checkpoint=tmp_path, **GRID)
+    first = sweep(ResidualMLP, TASK, GRID, checkpoint=tmp_path)
     assert len(list(tmp_path.glob("*.npz"))) == 4
     next(tmp_path.glob("*.npz")).unlink()
     trained = []
@@ -178,21 +180,20 @@ def test_what_is_on_disk_is_not_trained_again(tmp_path, monkeypatch):
         return train(self, cell, report)
 
     monkeypatch.setattr(Protocol, "train", counted)
-    again = sweep(ResidualMLP, TASK, schemes=["mup"], checkpoint=tmp_path, **GRID)
+    again = sweep(ResidualMLP, TASK, GRID, checkpoint=tmp_path)
     assert len(trained) == 1
     xarray.testing.assert_equal(first.data, again.data)
     # Another setting is another cell.
-    sweep(ResidualMLP, TASK, schemes=["mup"], checkpoint=tmp_path, **{**GRID, "lrs": [2**-5]})
+    sweep(ResidualMLP, TASK, replace(GRID, lrs=[2**-5]), checkpoint=tmp_path)
     assert len(trained) == 5
 
 
 def test_parts_of_a_sweep_that_run_elsewhere_are_found_by_the_whole(tmp_path, monkeypatch):
     """As tasks of a job array that share a folder: cells are known by their own settings."""
-    options = {"schemes": ["mup"], "checkpoint": tmp_path}
-    for width in GRID["widths"]:
-        sweep(ResidualMLP, TASK, **options, **{**GRID, "widths": [width]})
+    for width in GRID.widths:
+        sweep(ResidualMLP, TASK, replace(GRID, widths=[width]), checkpoint=tmp_path)
     monkeypatch.setattr(Protocol, "train", None)
-    there = sweep(ResidualMLP, TASK, **options, **GRID)
+    there = sweep(ResidualMLP, TASK, GRID, checkpoint=tmp_path)
     assert there.data["loss"].sizes["width"] == 2
 
 
@@ -207,7 +208,7 @@ def test_what_was_finished_before_an_interruption_is_kept(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Protocol, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        sweep(ResidualMLP, TASK, schemes=["mup"], checkpoint=tmp_path, **GRID)
+        sweep(ResidualMLP, TASK, GRID, checkpoint=tmp_path)
     assert len(_cells(tmp_path)) == 2
 
 
@@ -229,9 +230,11 @@ def test_a_half_written_or_damaged_cell_is_no_cell(tmp_path):
 
 def _long_sweep(folder):
     sweep(
-        ResidualMLP, digits_task(steps=60, batch_size=16), lrs=[2**-6, 2**-3], base=(8, 2),
-        widths=[8, 12, 16, 20], depths=[2, 3, 4], schemes=["mup"], checkpoint=folder,
-    )  # fmt: skip
+        ResidualMLP,
+        digits_task(steps=60, batch_size=16),
+        replace(GRID, lrs=[2**-6, 2**-3], widths=[8, 12, 16, 20], depths=[2, 3, 4]),
+        checkpoint=folder,
+    )
 
 
 @pytest.mark.slow
@@ -265,7 +268,7 @@ def _cells(folder: Path):
 
 def test_the_same_on_threads(found):
     with parallel_config(backend="threading"):
-        there = sweep(ResidualMLP, TASK, schemes=["mup", "depth_mup"], seeds=2, jobs=4, **GRID)
+        there = sweep(ResidualMLP, TASK, TWO_SCHEMES, jobs=4)
     np.testing.assert_allclose(there.data["loss"], found.data["loss"], rtol=1e-4)
 
 
@@ -284,13 +287,7 @@ def test_the_same_where_results_come_together(found, tmp_path):
     """Workers, which take long to start, serve all rounds, and none are started for nothing."""
     WholeRounds.started = 0
     register_parallel_backend("whole rounds", WholeRounds)
-    options = {
-        "schemes": ["mup", "depth_mup"],
-        "seeds": 2,
-        "jobs": 2,
-        "checkpoint": tmp_path,
-        **GRID,
-    }
+    options = {"grid": TWO_SCHEMES, "jobs": 2, "checkpoint": tmp_path}
     with parallel_config(backend="whole rounds"):
         there = sweep(ResidualMLP, TASK, **options)
         assert WholeRounds.started == 1
@@ -304,29 +301,29 @@ def test_a_coarser_grid_where_networks_are_large():
     def lrs(width, depth):
         return [2**-6] if (width, depth) == (8, 4) else [] if width == 16 else [2**-6, 2**-3]
 
-    there = sweep(ResidualMLP, TASK, schemes=["mup"], **{**GRID, "lrs": lrs}).data["loss"]
+    there = sweep(ResidualMLP, TASK, replace(GRID, lrs=lrs)).data["loss"]
     assert there.sizes["width"] == 1
     assert np.isnan(there.sel(depth=4, lr=2**-3)).all()
     assert np.isfinite(there.sel(depth=2)).all()
 
 
 def test_decays_and_momenta_are_axes():
-    there = sweep(
-        ResidualMLP, TASK, schemes=["mup"], optimizer="momentum", momenta=[0.0, 0.9],
-        weight_decays=[0.0, 0.1], lrs=[2**-6], base=(8, 2),
-    )  # fmt: skip
+    grid = Grid(
+        lrs=[2**-6], base=(8, 2), schemes=["mup"], momenta=[0.0, 0.9], weight_decays=[0.0, 0.1]
+    )
+    there = sweep(ResidualMLP, TASK, grid, optimizer="momentum")
     loss = there.data["loss"].squeeze()
     assert dict(loss.sizes) == {"weight_decay": 2, "momentum": 2}
     assert len(np.unique(loss)) == 4
     with pytest.raises(InvalidInput, match="momenta: sgd has none"):
-        sweep(ResidualMLP, TASK, momenta=[0.0, 0.9], lrs=[2**-6], base=(8, 2))
+        sweep(ResidualMLP, TASK, grid)
     with pytest.raises(InvalidInput, match="weight_decay"):
         there.best()
 
 
 def test_progress_reaches_its_end():
     seen = []
-    sweep(ResidualMLP, TASK, progress=lambda done, total: seen.append((done, total)), **GRID)
+    sweep(ResidualMLP, TASK, GRID, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (1000, 1000)
     assert seen == sorted(seen)
 
@@ -338,7 +335,7 @@ def test_progress_reaches_its_end():
 )  # fmt: skip
 def test_wrong_input(change, message):
     with pytest.raises(InvalidInput, match=message):
-        sweep(ResidualMLP, TASK, **{**GRID, **change})
+        sweep(ResidualMLP, TASK, replace(GRID, **change))
 
 
 def test_tasks():
@@ -370,9 +367,13 @@ def test_models_in_jax():
         return jnp.maximum(h, 0) @ p["read_out"]
 
     found = sweep(
-        init, TASK, apply=apply, schemes=["depth_mup"], lrs=[2**-6, 2**-4], base=(8, 2),
-        depths=[2, 4], layout="in_out", branches=["blocks.*"],
-    )  # fmt: skip
+        init,
+        TASK,
+        replace(GRID, lrs=[2**-6, 2**-4], widths=[], schemes=["depth_mup"]),
+        apply=apply,
+        layout="in_out",
+        branches=["blocks.*"],
+    )
     loss = found.data["loss"].squeeze()
     assert (loss < found.data.attrs["chance"] * 1.2).all()
     assert (loss.sel(lr=2**-4) < loss.sel(lr=2**-6)).all()

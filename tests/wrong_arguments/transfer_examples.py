@@ -15,7 +15,7 @@ import largen.transfer.jax as in_jax
 import largen.transfer.torch as in_torch
 from examples.tasks import digits_task, teacher_task
 from largen import transfer
-from largen.sweeps import Sweep, Task, sweep
+from largen.sweeps import Grid, Sweep, Task, sweep
 from largen.transfer.jax import replicas as jax_replicas
 from largen.transfer.replicas import Replica
 from largen.transfer.torch import replicas as torch_replicas
@@ -92,9 +92,12 @@ def batches(t: int) -> Any:
     return X, Y
 
 
+GRID: dict[str, Any] = {"lrs": [0.1], "base": (4, 1), "schemes": ["mup"]}
+
+
 @cache
 def swept() -> Sweep:
-    return sweep(Net, task(), lrs=[0.1], base=(4, 1), schemes=["mup"], progress=False)
+    return sweep(Net, task(), Grid(**GRID), progress=False)
 
 
 def clipped(max_norm: Any) -> Any:
@@ -109,7 +112,7 @@ def examples() -> dict[str, Example]:
     many = [{"width": 8, "depth": 1}, {"width": 16, "depth": 1}]
     check = {"base": SIZES["base"], "targets": many, "lr": 0.01, "steps": 1, "seeds": 2}
     common = {"steps": 2, "evaluation": [(X, Y)], "replicas": [Replica(0.1)]}
-    swept_by = {"lrs": [0.1], "base": (4, 1), "schemes": ["mup"], "progress": False}
+    swept_by = {"grid": Grid(**GRID), "progress": False}
     text = plan().to_json()
     return {
         "transfer.constant": Example(transfer.constant),
@@ -180,6 +183,7 @@ def examples() -> dict[str, Example]:
                 "loss": "cross_entropy", **common,
             },
         ),
+        "sweeps.Grid": Example(Grid, GRID),
         "sweeps.Task": Example(Task, {"x": X, "y": Y, "batch_size": 4, "steps": 2}),
         "sweeps.Task.mse": Example(
             Task, {"x": X, "y": X[:, :2], "loss": "mse", "batch_size": 4, "steps": 2}

@@ -68,7 +68,7 @@ class Axes(Layer):
             return signal
         if len(signal.sample) != len(self.order):
             raise InvalidInput(
-                f"net: {self!r} wants samples of {len(self.order)} axes, got samples of shape "
+                f"net: {self!r} requires samples of {len(self.order)} axes, got samples of shape "
                 f"{signal.sample}."
             )
         space = list(signal.sample)

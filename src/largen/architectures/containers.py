@@ -144,14 +144,8 @@ def tree_of(
 ) -> Any:
     """Return a tree shaped as a network's parameters.
 
-    Parameters
-    ----------
-    layer
-        The network.
-    leaf
-        Returns the tree of a layer that contains no others, given its path.
-    path
-        The path of the network itself.
+    ``leaf``: returns the tree of a layer that contains no others, given its path; ``path``: the
+    path of the network itself.
     """
     if not isinstance(layer, Container):
         return leaf(path)

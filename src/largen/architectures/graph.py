@@ -22,25 +22,14 @@ JOINS: tuple[str, ...] = get_args(Join)
 
 
 class Node(NamedTuple):
-    """A node of a graph.
-
-    Attributes
-    ----------
-    name
-        Its name.
-    does
-        A layer; ``"sum"``, ``"product"`` or ``"concatenate"``; or the name of an earlier node,
-        whose layer it applies with the same weights.
-    reads
-        The names of the nodes that it reads.
-    factors
-        The factor of each of them; 1 except in sums.
-    """
+    """A node of a graph."""
 
     name: str
+    # A layer; "sum", "product" or "concatenate"; or the name of an earlier node, whose layer it
+    # applies with the same weights.
     does: Layer | str
-    reads: tuple[str, ...]
-    factors: tuple[float, ...]
+    reads: tuple[str, ...]  # the names of the nodes that it reads
+    factors: tuple[float, ...]  # the factor of each of them; 1 except in sums
 
 
 @dataclass(frozen=True, repr=False)

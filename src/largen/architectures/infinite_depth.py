@@ -16,12 +16,6 @@ from largen.errors import NoTheory
 def endless_stack(net: Layer) -> Repeat | None:
     """Return the stack of infinitely many residual blocks in a network, or None.
 
-    Raises
-    ------
-    NoTheory
-        If there is more than one such stack, or it is inside of another layer, or there are
-        residual blocks outside of it.
-
     Examples
     --------
     >>> import math, largen as lg
@@ -39,7 +33,7 @@ def endless_stack(net: Layer) -> Repeat | None:
         )
     if found and any(map(_has_residual, others)):
         raise NoTheory(
-            "infinite depth: a single residual block beside infinitely many has the factor "
+            "infinite depth: a single residual block next to infinitely many has the factor "
             "L^(−α) = 0; leave it out."
         )
     return found[0] if found else None

@@ -26,24 +26,8 @@ def weight_sites(
 ) -> tuple[Weight, ...]:
     """Return the weights of a network, from input to output.
 
-    Parameters
-    ----------
-    architecture
-        The network.
-    inputs
-        Shape of a sample, (*space, channels), or D. Without it (None) positions behind
-        ``Flatten`` count as one, and shapes are not checked.
-
-    Raises
-    ------
-    InvalidInput
-        If the network has fewer than two affine maps, or ends inside a residual branch, a
-        repetition or one of several branches, or begins inside a repetition: it would have no
-        separate read-in or read-out. If its read-out has a ratio of widths, or weights that are
-        used elsewhere, a layer does not fit
-        its input, or outputs have more than one spatial axis.
-    NoRule
-        If a layer does not say which operations it is.
+    ``inputs``: shape of a sample, (*space, channels), or D. Without it (None) positions behind
+    ``Flatten`` count as one, and shapes are not checked.
 
     Examples
     --------
@@ -82,13 +66,7 @@ def output_positions(net: Layer, inputs: int | tuple[int, ...]) -> int | None:
 
 
 def check_one_output(net: Layer, inputs: int | tuple[int, ...]) -> None:
-    """Check that a sample has one output, or one vector of them.
-
-    Raises
-    ------
-    InvalidInput
-        If each of its positions has an output.
-    """
+    """Check that a sample has one output, or one vector of them."""
     if space := program_of(net, inputs).signals[-1].space:
         raise _outputs_in_space(space)
 

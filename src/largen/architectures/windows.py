@@ -118,7 +118,7 @@ class Windowed(Layer):
     def _check_axes(self, space: tuple[int, ...]) -> None:
         if len(space) != len(self.window):
             raise InvalidInput(
-                f"net: {self!r} wants samples of {len(self.window)} spatial axes and one of "
+                f"net: {self!r} requires samples of {len(self.window)} spatial axes and one of "
                 f"channels, got spatial axes {space}."
             )
 

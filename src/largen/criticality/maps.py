@@ -29,25 +29,14 @@ TINY = 1e-10  # the variance that replaces 0 in derivatives
 
 @dataclass(frozen=True)
 class Expectations:
-    """Averages of φ at given variances, without σ_w and σ_b; arrays of the shape of K.
+    """Averages of φ at given variances, without σ_w and σ_b; arrays of the shape of K."""
 
-    Attributes
-    ----------
-    second
-        E[φ²] and its derivatives in K up to the third, (4, *K).
-    slope
-        E[φ'²] and its derivatives up to the second, (3, *K).
-    fourth, slope_fourth
-        E[φ⁴] and E[φ'⁴].
-    mean
-        E[φ].
-    """
-
-    second: np.ndarray
-    slope: np.ndarray
+    second: np.ndarray  # E[φ²] and its derivatives in K up to the third, (4, *K)
+    slope: np.ndarray  # E[φ'²] and its derivatives up to the second, (3, *K)
+    # fourth, slope_fourth: E[φ⁴] and E[φ'⁴].
     fourth: np.ndarray
     slope_fourth: np.ndarray
-    mean: np.ndarray
+    mean: np.ndarray  # E[φ]
 
 
 def expectations(phi: ActivationFunction, variance: np.ndarray) -> Expectations:
@@ -125,15 +114,7 @@ def next_correlation(
 
 
 def checked_activation(spec: object, what: str) -> ActivationFunction:
-    """Check the argument ``activation``: φ must be continuous and not constant.
-
-    Raises
-    ------
-    NoTheory
-        If φ jumps, so that E[φ'²] diverges.
-    InvalidInput
-        If φ is not known, or constant, so that no signal propagates.
-    """
+    """Check the argument ``activation``: φ must be continuous and not constant."""
     phi = as_activation(spec)
     kinks = np.asarray(kinks_of(phi))
     if kinks.size:

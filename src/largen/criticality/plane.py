@@ -22,12 +22,8 @@ def stationary_correlations(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return c* and the slope of the map there, (point,) each.
 
-    Parameters
-    ----------
-    phi
-        φ.
-    weight, bias, K, perp
-        σ_w², σ_b², the variance and χ_⊥ of every point.
+    ``phi``: φ; ``weight``, ``bias``, ``K``, ``perp``: σ_w², σ_b², the variance and χ_⊥ of every
+    point.
     """
     c, slope = np.ones_like(K), perp.copy()
     chaotic = np.flatnonzero((perp > 1) & (K > 0))

@@ -24,16 +24,8 @@ def relative_variance(
 ) -> float:
     """Return V/Q² of the stream after all branches, to leading order in 1/width.
 
-    Parameters
-    ----------
-    phi, weight
-        φ and σ_w² of the branches, which have no bias.
-    branch
-        β².
-    depth, width
-        L and n.
-    start
-        Q of the first layer.
+    ``phi``, ``weight``: φ and σ_w² of the branches, which have no bias; ``branch``: β²; ``start``:
+    Q of the first layer.
     """
     Q, V = start, 0.0
     places, coefficients, response = np.zeros(depth), np.zeros((depth, _TERMS)), np.zeros(depth)

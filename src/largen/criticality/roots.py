@@ -37,22 +37,13 @@ def sign_changes(f: Callable[[float], float], x: np.ndarray, y: np.ndarray) -> l
 
 
 def all_roots(
-    derivatives: Callable[[np.ndarray], np.ndarray],
+    derivatives: Callable[[np.ndarray], np.ndarray],  # x -> (g, g', g''), (3, *x)
+    # x, known: the grid, and these three on it.
     x: np.ndarray,
     known: np.ndarray,
-    tolerance: float,
+    tolerance: float,  # the largest |g|, relative to x, at which a double root (g' = 0) is accepted
 ) -> list[Root]:
-    """Return all roots of g between the ends of a grid that resolves g''.
-
-    Parameters
-    ----------
-    derivatives
-        x -> (g, g', g''), (3, *x).
-    x, known
-        The grid, and these three on it.
-    tolerance
-        The largest |g|, relative to x, at which a double root (g' = 0) is accepted.
-    """
+    """Return all roots of g between the ends of a grid that resolves g''."""
 
     def component(k: int) -> Callable[[float], float]:
         return lambda at: float(derivatives(np.array([at]))[k, 0])

@@ -34,18 +34,10 @@ DEFAULT_RTOL = {"float64": 1e-8, "float32": 1e-4}
 
 
 class RelativeError(NamedTuple):
-    """Bounds on relative errors, for |c| ≤ 1, at each of some variances.
+    """Bounds on relative errors, for |c| ≤ 1, at each of some variances."""
 
-    Attributes
-    ----------
-    value
-        Error of E[φ(u)φ(v)] over E[φ²].
-    derivative
-        Error of E[φ'(u)φ'(v)] over E[φ'²].
-    """
-
-    value: np.ndarray
-    derivative: np.ndarray
+    value: np.ndarray  # error of E[φ(u)φ(v)] over E[φ²]
+    derivative: np.ndarray  # error of E[φ'(u)φ'(v)] over E[φ'²]
 
 
 @lru_cache(maxsize=256)
@@ -77,19 +69,9 @@ def relative_error(
     than the spacing of the nodes, which :func:`largen.expectations.pair_error` states, are missed
     by the moments and by the bounds.
 
-    Parameters
-    ----------
-    phi
-        The activation.
-    q
-        Variances, (batch,).
-    dtype
-        The precision in which the moments are computed.
+    ``q``: variances, (batch,); ``dtype``: the precision in which the moments are computed.
 
-    Returns
-    -------
-    RelativeError
-        Two float64 arrays (batch,).
+    Two float64 arrays (batch,).
     """
     q = np.asarray(q, np.float64)
     rounding = np.full(q.shape, 32 * float(np.finfo(dtype).eps))
@@ -277,29 +259,13 @@ def _reaches(phi, q, dtype, derivative) -> list[float]:
 
 def shortfall(
     phi: ActivationFunction,
-    q: np.ndarray,
-    rtol: float,
-    dtype: type = np.float64,
-    layers: int = 1,
-    derivative: bool = True,
+    q: np.ndarray,  # all variances that occur, any shape
+    rtol: float,  # the accepted relative error of the product over layers
+    dtype: type = np.float64,  # the precision of the computation
+    layers: int = 1,  # number of layers with this activation; their relative errors add up
+    derivative: bool = True,  # whether E[φ'φ'] is needed as well
 ) -> str | None:
-    """Return an error message if moments of φ at these variances may miss ``rtol``, else None.
-
-    Parameters
-    ----------
-    phi
-        The activation.
-    q
-        All variances that occur, any shape.
-    rtol
-        The accepted relative error of the product over layers.
-    dtype
-        The precision of the computation.
-    layers
-        Number of layers with this activation; their relative errors add up.
-    derivative
-        Whether E[φ'φ'] is needed as well.
-    """
+    """Return an error message if moments of φ at these variances may miss ``rtol``, else None."""
     if phi.closed_form is not None and phi.closed_form.error is None:
         return None
     some = probes(q)

@@ -35,20 +35,11 @@ _ORDER_ALONE = 24  # nodes in each panel of integrals over one Gaussian
 
 
 class Resolution(NamedTuple):
-    """The resolution of integrals and tables.
+    """The resolution of integrals and tables."""
 
-    Attributes
-    ----------
-    reach
-        The largest standard deviation √q of the arguments.
-    order
-        Gauss–Legendre nodes in each panel.
-    stds, angles
-        Numbers of Chebyshev polynomials in the standard deviations and in the angle.
-    """
-
-    reach: float
-    order: int
+    reach: float  # the largest standard deviation √q of the arguments
+    order: int  # Gauss–Legendre nodes in each panel
+    # stds, angles: numbers of Chebyshev polynomials in the standard deviations and in the angle.
     stds: int
     angles: int
 
@@ -71,21 +62,13 @@ def resolution(reach: float) -> Resolution:
 
 
 class Table(NamedTuple):
-    """Coefficients of h, S and D in functions of s₁ and of s₂, and in Chebyshev polynomials of θ.
+    """Coefficients of h, S and D in functions of s₁ and s₂ and in Chebyshev polynomials of θ."""
 
-    Attributes
-    ----------
-    collinear
-        h, (function of s₁, function of s₂).
-    secant, slope
-        S and D, (degree in θ, function of s₁, function of s₂).
-    sharpness
-        κ in the variable asinh(κ sin θ/2) − asinh(κ cos θ/2), which stretches θ near 0 and π.
-    """
-
-    collinear: Float[Array, "i j"]
+    collinear: Float[Array, "i j"]  # h, (function of s₁, function of s₂)
+    # secant, slope: S and D, (degree in θ, function of s₁, function of s₂).
     secant: Float[Array, "k i j"]
     slope: Float[Array, "k i j"]
+    # κ in the variable asinh(κ sin θ/2) − asinh(κ cos θ/2), which stretches θ near 0 and π.
     sharpness: Float[Array, ""]
 
 

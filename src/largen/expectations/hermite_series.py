@@ -38,27 +38,16 @@ CAPACITY = 32 * BLOCK  # terms of each parity, i.e. degrees below 2048
 
 
 class Coefficients(NamedTuple):
-    """Hermite coefficients of the even (parity 0) or the odd (parity 1) part of φ.
+    """Hermite coefficients of the even (parity 0) or the odd (parity 1) part of φ."""
 
-    Attributes
-    ----------
-    values
-        a_k of this part of φ, (CAPACITY, *batch): degrees 0, 2, … or 1, 3, …
-    slopes
-        a_k of the derivative of this part: degrees 1, 3, … or 0, 2, …
-    tails
-        √t of both after the first j blocks, (CAPACITY // BLOCK + 1, 2, *batch).
-    worst
-        The largest tails of the batch, (CAPACITY // BLOCK + 1, 2).
-    blocks
-        Number of blocks that have been computed, ().
-    """
-
+    # a_k of this part of φ, (CAPACITY, *batch): degrees 0, 2, … or 1, 3, …
     values: Float[Array, "terms *batch"]
+    # a_k of the derivative of this part: degrees 1, 3, … or 0, 2, …
     slopes: Float[Array, "terms *batch"]
+    # √t of both after the first j blocks, (CAPACITY // BLOCK + 1, 2, *batch).
     tails: Float[Array, "cuts 2 *batch"]
-    worst: Float[Array, "cuts 2"]
-    blocks: Int[Array, ""]
+    worst: Float[Array, "cuts 2"]  # the largest tails of the batch, (CAPACITY // BLOCK + 1, 2)
+    blocks: Int[Array, ""]  # number of blocks that have been computed, ()
 
 
 def tolerance(dtype: np.dtype) -> float:
@@ -99,26 +88,13 @@ def part_on_nodes(
 
 def coefficients(
     phi: ActivationFunction,
-    parity: int,
-    alone: bool,
+    parity: int,  # 0 for the even part, 1 for the odd part
+    alone: bool,  # whether the other part of φ is zero
     q: Float[Array, " batch"],
+    # The largest |c| that occurs; only |c| near 1 requires nearly all terms.
     correlation: Float[Array, ""],
 ) -> Coefficients:
-    """Return the coefficients of the even or odd part of φ that the tolerance requires.
-
-    Parameters
-    ----------
-    phi
-        The activation.
-    parity
-        0 for the even part, 1 for the odd part.
-    alone
-        Whether the other part of φ is zero.
-    q
-        Variances.
-    correlation
-        The largest |c| that occurs; only |c| near 1 requires nearly all terms.
-    """
+    """Return the coefficients of the even or odd part of φ that the tolerance requires."""
     value, slope = part_on_nodes(phi, parity, alone, q)
     even, odd = basis(q.dtype)
     bases = [jnp.asarray(b) for b in ((odd, even) if parity else (even, odd))]

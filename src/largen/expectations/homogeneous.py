@@ -135,12 +135,8 @@ _ROUNDINGS = 4  # of a gap, up to which u and v count as parallel
 def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
     """Return the Gaussian integrals of φ(x) = odd·x + even·|x|.
 
-    Parameters
-    ----------
-    odd, even
-        Slopes a and b; relu has a = b = ½, the linear function b = 0.
-    slope_at_zero
-        φ'(0) as in a finite network, 0 for relu; used where a variance is 0.
+    ``odd``, ``even``: slopes a and b; relu has a = b = ½, the linear function b = 0.
+    ``slope_at_zero``: φ'(0) as in a finite network, 0 for relu; used where a variance is 0.
     """
     a2, b2 = odd**2, even**2
 
@@ -170,21 +166,11 @@ def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
 
 
 class _Nearer(NamedTuple):
-    """The pair (u, v), or (u, −v) where that is nearer, at the angle θ' = θ or π − θ.
-
-    Attributes
-    ----------
-    gap
-        Its gap.
-    half_sine
-        sin(θ'/2); arbitrary where a variance is 0.
-    obtuse
-        Whether it is (u, −v).
-    """
+    """The pair (u, v), or (u, −v) where that is nearer, at the angle θ' = θ or π − θ."""
 
     gap: Array
-    half_sine: Array
-    obtuse: Array
+    half_sine: Array  # sin(θ'/2); arbitrary where a variance is 0
+    obtuse: Array  # whether it is (u, −v)
 
 
 def _nearer(q1: Array, q2: Array, gap: Array) -> _Nearer:

@@ -42,27 +42,16 @@ _PROBES = np.array([1e-7, 1e-5, 1.1e-3, 0.013, 0.031, 0.063, 0.12, 0.26, 0.37, 0
 
 
 class Kept(NamedTuple):
-    """A table for all standard deviations between two numbers.
-
-    Attributes
-    ----------
-    table
-        The table.
-    edges
-        Edges of the panels in asinh s, (panel + 1,).
-    functions
-        The functions of s, in Chebyshev polynomials on each panel, (panel, degree, function).
-    least, most
-        The smallest and the largest standard deviation for which it holds.
-    errors
-        Bounds on its errors, as those of :func:`largen.expectations.angular_pair.angular_error`.
-    """
+    """A table for all standard deviations between two numbers."""
 
     table: Table
-    edges: np.ndarray
+    edges: np.ndarray  # edges of the panels in asinh s, (panel + 1,)
+    # The functions of s, in Chebyshev polynomials on each panel, (panel, degree, function).
     functions: np.ndarray
+    # least, most: the smallest and the largest standard deviation for which it holds.
     least: float
     most: float
+    # Bounds on its errors, as those of expectations.angular_pair.angular_error.
     errors: tuple[float, float]
 
     def covers(self, low: Any, high: Any) -> Any:

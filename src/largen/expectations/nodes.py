@@ -39,11 +39,6 @@ _GROWTH = 3.0  # ratio of the lengths of successive panels away from a kink
 def kinks_of(phi: ActivationFunction) -> tuple[float, ...]:
     """Return the points where φ or φ' is not smooth, in ascending order; () for a smooth φ.
 
-    Raises
-    ------
-    InvalidInput
-        If there are more than 16 such points between −48 and 48.
-
     Examples
     --------
     >>> import jax
@@ -81,14 +76,9 @@ def _compile(phi: ActivationFunction) -> Callable:
 
 
 class Nodes(NamedTuple):
-    """A rule E[f(√q z)] ≈ Σ weights · f(√q z) for one or several variances.
+    """A rule E[f(√q z)] ≈ Σ weights · f(√q z) for one or several variances."""
 
-    Attributes
-    ----------
-    z, weights
-        Standardised nodes and their weights, (node, *q).
-    """
-
+    # z, weights: standardised nodes and their weights, (node, *q).
     z: np.ndarray
     weights: np.ndarray
 
@@ -96,12 +86,7 @@ class Nodes(NamedTuple):
 def nodes_for(phi: ActivationFunction, q: np.ndarray) -> Nodes:
     """Return nodes for expectations of functions of φ and φ' at all of the variances q > 0.
 
-    Parameters
-    ----------
-    phi
-        The activation; its kinks are searched for.
-    q
-        Variances, any shape.
+    ``phi``: the activation; its kinks are searched for. ``q``: variances, any shape.
     """
     q = np.asarray(q, np.float64)
     kinks = kinks_of(phi)
@@ -163,14 +148,8 @@ def _panels(kinks: tuple[float, ...], q: np.ndarray) -> Nodes:
 def derivatives_in_variance(f: np.ndarray, nodes: Nodes, q: np.ndarray, order: int) -> np.ndarray:
     """Return E[f] and its first ``order`` derivatives in q, (order + 1, *q).
 
-    Parameters
-    ----------
-    f
-        Values of the function at √q z, (node, *q).
-    nodes, q
-        The quadrature rule, and its variances.
-    order
-        Highest order of the derivatives, up to 3.
+    ``f``: values of the function at √q z, (node, *q); ``nodes``, ``q``: the quadrature rule, and
+    its variances; ``order``: highest order of the derivatives, up to 3.
     """
     z = nodes.z
     hermite = [

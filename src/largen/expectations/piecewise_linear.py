@@ -16,7 +16,8 @@ Gauss–Legendre quadrature resolves them to 1e-13.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,22 +39,13 @@ _UNIT, _UNIT_WEIGHTS = panels(np.array([0.0, 1.0]), 16)
 
 
 class Kink(NamedTuple):
-    """A kink of a piecewise linear function, described from 0 outwards.
+    """A kink of a piecewise linear function, described from 0 outwards."""
 
-    Attributes
-    ----------
-    place
-        κ, of either sign.
-    inner, outer
-        Slopes on the side facing 0 and on the far side.
-    value
-        φ(κ).
-    """
-
-    place: float
+    place: float  # κ, of either sign
+    # inner, outer: slopes on the side facing 0 and on the far side.
     inner: float
     outer: float
-    value: float
+    value: float  # φ(κ)
 
     @property
     def side(self) -> float:
@@ -112,35 +104,13 @@ def piecewise_linear(
             total = total + k.bend * _above(_height(abs(k.place), q))
         return jnp.where(q > 0, total, slope_at_zero)
 
-    def collinear_gap(q1, q2):
-        """½E[(φ(√q1 z) − φ(√q2 z))²], on panels between the kinks of both terms."""
-        q1, q2 = jnp.broadcast_arrays(q1, q2)
-        edges = [jnp.full_like(q1, z) for z in _REACH]
-        edges += [
-            jnp.clip(_height(k.place, q), _REACH[0], _REACH[-1]) for q in (q1, q2) for k in kinks
-        ]
-        edges = jnp.sort(jnp.stack(edges), axis=0)
-        root1, root2 = jnp.sqrt(q1), jnp.sqrt(q2)
-        nodes, weights = (jnp.asarray(x, q1.dtype) for x in (_UNIT, _UNIT_WEIGHTS))
-
-        def add(n, total):
-            low, width = edges[n], edges[n + 1] - edges[n]
-            for i in range(len(_UNIT)):
-                z = low + width * nodes[i]
-                step = value(root1 * z) - value(root2 * z)
-                total = total + weights[i] * width * normal_density(z) * step**2 / 2
-            return total
-
-        total = lax.fori_loop(0, len(edges) - 1, add, jnp.zeros_like(q1))
-        return jnp.where(q1 == q2, 0, total)
-
     def both(q1, q2, gap):
         for_gap, for_derivative, one_minus_cosine = _lost(kinks, q1, q2, gap)
         start = _at_angle_zero(slope, kinks, q1, q2)
         grown = jnp.sqrt(q1) * jnp.sqrt(q2) * (one_minus_cosine * start - for_gap)
         inside = start - for_derivative
         derivative = jnp.where((q1 > 0) & (q2 > 0), inside, mean_slope(q1) * mean_slope(q2))
-        return collinear_gap(q1, q2) + grown, derivative
+        return _collinear_gap(value, kinks, q1, q2) + grown, derivative
 
     def cross_slope(q1, q2, q12):
         """∂E[φ(u)φ(v)]/∂q1 = ½E[φ''(u)φ(v)], by conditioning v on u at each kink."""
@@ -161,6 +131,27 @@ def piecewise_linear(
         derivative_second_moment=derivative_second_moment,
         mean=lambda q: mean_at(jnp.zeros_like(q), jnp.sqrt(q)),
     )
+
+
+def _collinear_gap(value: Callable[[Any], Any], kinks: tuple[Kink, ...], q1, q2):
+    """½E[(φ(√q1 z) − φ(√q2 z))²], on panels between the kinks of both terms."""
+    q1, q2 = jnp.broadcast_arrays(q1, q2)
+    edges = [jnp.full_like(q1, z) for z in _REACH]
+    edges += [jnp.clip(_height(k.place, q), _REACH[0], _REACH[-1]) for q in (q1, q2) for k in kinks]
+    edges = jnp.sort(jnp.stack(edges), axis=0)
+    root1, root2 = jnp.sqrt(q1), jnp.sqrt(q2)
+    nodes, weights = (jnp.asarray(x, q1.dtype) for x in (_UNIT, _UNIT_WEIGHTS))
+
+    def add(n, total):
+        low, width = edges[n], edges[n + 1] - edges[n]
+        for i in range(len(_UNIT)):
+            z = low + width * nodes[i]
+            step = value(root1 * z) - value(root2 * z)
+            total = total + weights[i] * width * normal_density(z) * step**2 / 2
+        return total
+
+    total = lax.fori_loop(0, len(edges) - 1, add, jnp.zeros_like(q1))
+    return jnp.where(q1 == q2, 0, total)
 
 
 def _at_angle_zero(slope: float, kinks: tuple[Kink, ...], q1, q2):

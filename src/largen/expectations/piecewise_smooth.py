@@ -36,21 +36,11 @@ _ARRAYS = (121, 9)  # over the pairs that XLA holds at a time, plus those for ea
 
 
 class PanelRule(NamedTuple):
-    """The resolution of the integrals.
+    """The resolution of the integrals."""
 
-    Attributes
-    ----------
-    order
-        Number of nodes in each panel.
-    whole
-        Edges of the panels for a Gaussian, in standard deviations.
-    layer
-        Edges of the panels around a kink that the inner integral has smoothed, in units of its
-        width.
-    """
-
-    order: int
-    whole: tuple[float, ...]
+    order: int  # number of nodes in each panel
+    whole: tuple[float, ...]  # edges of the panels for a Gaussian, in standard deviations
+    # Edges of the panels around a kink that the inner integral has smoothed, in units of its width.
     layer: tuple[float, ...]
 
 
@@ -148,15 +138,9 @@ def piecewise_smooth(
 ) -> ClosedForm:
     """Return the Gaussian integrals of φ, given φ' and the points where either is not smooth.
 
-    Parameters
-    ----------
-    function, derivative
-        φ and φ'.
-    kinks
-        All points where φ or one of its lower derivatives jumps, ascending. A missing point
-        increases the ``error`` of the result.
-    jumps
-        Whether φ itself jumps, so that D diverges.
+    ``function``, ``derivative``: φ and φ'. ``kinks``: all points where φ or one of its lower
+    derivatives jumps, ascending. A missing point increases the ``error`` of the result. ``jumps``:
+    whether φ itself jumps, so that D diverges.
     """
 
     def of_pair(u):

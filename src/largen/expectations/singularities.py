@@ -24,12 +24,8 @@ def singular_places(
     Intervals on which a polynomial of degree 15 does not reproduce φ and φ' are halved until they
     are far shorter than any feature. Very sharp features count as kinks.
 
-    Parameters
-    ----------
-    sample
-        x -> (φ(x), φ'(x)), called with arrays of one shape only.
-    most
-        The largest number of points.
+    ``sample``: x -> (φ(x), φ'(x)), called with arrays of one shape only; ``most``: the largest
+    number of points.
     """
     edges = np.linspace(*_ENDS, _START + 1)
     intervals = np.stack([edges[:-1], edges[1:]], axis=1)

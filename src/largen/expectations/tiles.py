@@ -14,17 +14,11 @@ TILE = 128  # rows and columns of a tile of pairs
 
 
 class Tile(NamedTuple):
-    """Part of an array of pairs, along some of its axes.
+    """Part of an array of pairs, along some of its axes."""
 
-    Attributes
-    ----------
-    axes
-        The axes along which the array is cut, counted from the last one: −1, −2, …
-    starts, lengths
-        Start and length of the tile along each of these axes.
-    """
-
+    # The axes along which the array is cut, counted from the last one: −1, −2, …
     axes: tuple[int, ...]
+    # starts, lengths: start and length of the tile along each of these axes.
     starts: tuple[Array, ...]
     lengths: tuple[int, ...]
 

@@ -37,14 +37,9 @@ _SMALL = 1e-10  # variance in place of smaller ones, in quotients whose limit is
 
 
 class CrossMoments(NamedTuple):
-    """Moments of two functions of two Gaussians.
+    """Moments of two functions of two Gaussians."""
 
-    Attributes
-    ----------
-    value, derivative
-        E[φ(u)ψ(v)] and E[φ'(u)ψ'(v)].
-    """
-
+    # value, derivative: E[φ(u)ψ(v)] and E[φ'(u)ψ'(v)].
     value: Any
     derivative: Any
 
@@ -54,12 +49,7 @@ def cross_moments(
 ) -> CrossMoments:
     """Return E[φ(u)ψ(v)] and E[φ'(u)ψ'(v)] for Gaussians of variances q1, q2 and covariance q12.
 
-    Parameters
-    ----------
-    phi, psi
-        The functions of u and of v.
-    q1, q2, q12
-        Arrays that broadcast.
+    ``q1``, ``q2``, ``q12``: arrays that broadcast.
 
     Examples
     --------
@@ -184,26 +174,16 @@ def _coefficients(phi: ActivationFunction, kinks: tuple[float, ...], q: Array) -
 def cross_shortfall(
     phi: ActivationFunction,
     psi: ActivationFunction,
+    # q1, q2: all variances of u and of v that occur.
     q1: np.ndarray,
     q2: np.ndarray,
-    rtol: float,
-    derivative: bool,
+    rtol: float,  # the accepted relative error
+    derivative: bool,  # whether E[φ'ψ'] is needed as well
 ) -> str | None:
     """Return an error message if moments of two functions may miss ``rtol``, else None.
 
     The series converges slowest where u and v are one Gaussian, and is there compared with the
     integral over it, relative to √(E[φ²]E[ψ²]) and √(E[φ'²]E[ψ'²]).
-
-    Parameters
-    ----------
-    phi, psi
-        The functions.
-    q1, q2
-        All variances of u and of v that occur.
-    rtol
-        The accepted relative error.
-    derivative
-        Whether E[φ'ψ'] is needed as well.
     """
     alone = phi == psi or _IDENTITY in (phi, psi)
     if alone or (_of_degree_one(phi) and _of_degree_one(psi)):

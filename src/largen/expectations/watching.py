@@ -40,11 +40,8 @@ class MomentRequest:
 class Watch:
     """The record of the moments that a block of code requests; see :func:`separate_watch`.
 
-    Parameters
-    ----------
-    only_which
-        Whether only the activations matter: moments at concrete variances are then replaced by the
-        variances themselves, which requires no compilation.
+    ``only_which``: whether only the activations matter: moments at concrete variances are then
+    replaced by the variances themselves, which requires no compilation.
     """
 
     def __init__(self, only_which: bool = False):

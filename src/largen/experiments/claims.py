@@ -10,27 +10,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Claim:
-    """A paper's claim about a figure, and the measurement that tests it.
+    """A paper's claim about a figure, and the measurement that tests it."""
 
-    Attributes
-    ----------
-    says
-        The claim, in our words.
-    measured
-        Description of the number.
-    value, low, high
-        The number and its interval of 95 %; equal for a number without an error, and NaN where
-        nothing could be resolved.
-    agrees
-        Whether the number supports the claim; None if its error leaves that open.
-    """
-
-    says: str
-    measured: str
+    says: str  # the claim, in our words
+    measured: str  # description of the number
+    # value, low, high: the number and its interval of 95 %; equal for a number without an error,
+    # and NaN where nothing could be resolved.
     value: float
     low: float
     high: float
-    agrees: bool | None
+    agrees: bool | None  # whether the number supports the claim; None if its error leaves that open
 
     def summary(self) -> dict[str, Any]:
         """Return the fields for the JSON file, with null for NaN."""

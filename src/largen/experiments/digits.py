@@ -10,33 +10,19 @@ from largen.scalars import integer
 
 
 def digits(
+    # train, test: numbers of samples, drawn without overlap.
     train: int = 100,
     test: int = 100,
     *,
+    # The two digits labelled −1 and +1; None for odd against even.
     classes: tuple[int, int] | None = None,
-    seed: int = 0,
-    dtype: str = "float32",
+    seed: int = 0,  # the seed with which samples are drawn
+    dtype: str = "float32",  # "float32" or "float64"
 ) -> Dataset:
     """Return 8 × 8 images of digits with labels ±1.
 
     Pixels are centred by their mean over the training images, and scaled so that |x|²/D averages
     to one there.
-
-    Parameters
-    ----------
-    train, test
-        Numbers of samples, drawn without overlap.
-    classes
-        The two digits labelled −1 and +1; None for odd against even.
-    seed
-        The seed with which samples are drawn.
-    dtype
-        ``"float32"`` or ``"float64"``.
-
-    Raises
-    ------
-    InvalidInput
-        If a digit does not exist, or there are not as many images.
 
     Examples
     --------

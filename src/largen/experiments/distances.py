@@ -20,16 +20,8 @@ def distances_of(
 ) -> dict[str, Any]:
     """Return the distances of networks of one size, their errors, and the data for figures.
 
-    Parameters
-    ----------
-    net
-        The networks.
-    prediction
-        The limit's outputs for them, as :func:`prediction_for` returns them.
-    on
-        The samples, ``"train"`` or ``"test"``.
-    draw
-        The generator of the bootstrap.
+    ``prediction``: the limit's outputs for them, as :func:`prediction_for` returns them; ``on``:
+    the samples, ``"train"`` or ``"test"``; ``draw``: the generator of the bootstrap.
     """
     outputs = getattr(net, f"f_{on}")
     distance = (outputs - prediction).reshape(len(outputs), -1).astype(np.float64)
@@ -120,13 +112,7 @@ def error_of_limit(limit: Trajectory, on: str) -> float:
 
 
 def chosen_samples(on: Any, tested: bool) -> str:
-    """Return the samples that outputs are compared on: ``"test"`` by default, if there are any.
-
-    Raises
-    ------
-    InvalidInput
-        For anything but ``"train"``, or ``"test"`` where there are test samples.
-    """
+    """Return the samples that outputs are compared on: ``"test"`` by default, if there are any."""
     if on is None:
         return "test" if tested else "train"
     if not isinstance(on, str) or on not in (("train", "test") if tested else ("train",)):

@@ -184,12 +184,7 @@ def lazy_or_rich(
 def fixed_gamma(run: Run, width: int) -> Run:
     """Return a run whose networks of this width are the same, and whose γ does not grow beyond it.
 
-    Parameters
-    ----------
-    run
-        A run whose γ grows as Nᵈ in effect.
-    width
-        N.
+    ``run``: a run whose γ grows as Nᵈ in effect.
     """
     power = _power(run)
     fixed = replace(

@@ -137,9 +137,9 @@ class LearningRateCurve(Result):
         ax: Any = None,
         *,
         what: str | None = None,
-        beside: Sequence[LearningRateCurve] = (),
+        others: Sequence[LearningRateCurve] = (),
     ) -> Figure:
-        """Draw the loss against the rate, with other curves beside it; write it to ``path``.
+        """Draw the loss against the rate, and other curves; write the picture to ``path``.
 
         Parameters
         ----------
@@ -149,12 +149,12 @@ class LearningRateCurve(Result):
             matplotlib axes in which the picture is drawn; by default in a new figure.
         what
             The name of a variable of ``to_xarray()`` that is drawn alone.
-        beside
+        others
             Further curves, such as those of finite networks.
         """
         from largen.plots import learning_rate_figure
 
-        return drawn(self, lambda: learning_rate_figure([self, *beside]), path, ax, what)
+        return drawn(self, lambda: learning_rate_figure([self, *others]), path, ax, what)
 
     def __repr__(self) -> str:
         low, high = self.good
@@ -212,7 +212,7 @@ def learning_rate_curve(
     -------
     LearningRateCurve
         Prints the optimum, the interval within a tenth of the smallest loss, and where training
-        diverges; ``.plot(beside=[…])``, ``.to_xarray()``.
+        diverges; ``.plot(others=[…])``, ``.to_xarray()``.
 
     Raises
     ------
@@ -256,10 +256,7 @@ def learning_rate_curves(
 
     Arguments are those of :func:`learning_rate_curve`.
 
-    Returns
-    -------
-    dict
-        Curves under ``"train"`` and, if there are test samples, ``"test"``.
+    Curves under ``"train"`` and, if there are test samples, ``"test"``.
     """
     if not isinstance(run.optimizer, Stepped):
         raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")

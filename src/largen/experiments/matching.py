@@ -13,18 +13,8 @@ MATCHING = ("net", "parameterization", "optimizer", "loss")
 def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool = False) -> None:
     """Check that networks and a limit belong to the same run.
 
-    Parameters
-    ----------
-    limit, nets
-        The trajectories to compare.
-    any_depth
-        Whether the limit is of infinite depth: then networks may have any number of blocks, and an
-        infinite width.
-
-    Raises
-    ------
-    InvalidInput
-        If the runs differ; the message names the difference.
+    ``limit``, ``nets``: the trajectories to compare; ``any_depth``: whether the limit is of
+    infinite depth: then networks may have any number of blocks, and an infinite width.
     """
     if limit.seeds is not None:
         raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")

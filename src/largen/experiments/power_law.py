@@ -84,28 +84,21 @@ def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> 
 
 
 def fit_two_exponents(
+    # widths, depths, squares, errors: N (∞ where there is none), L, squared distances and their
+    # standard errors, (network,).
     widths: np.ndarray,
     depths: np.ndarray,
     squares: np.ndarray,
     errors: np.ndarray,
     *,
+    # Whether the two parts are displacements a Nᵖ u + b L^q v of the same outputs, with unit
+    # vectors u and v, so that the square has the term 2 (u·v) a b Nᵖ L^q, too.
     common: bool = False,
 ) -> tuple[PowerLaw, PowerLaw]:
     """Fit p and q in squares = (a Nᵖ)² + (b L^q)² by weighted least squares.
 
-    Parameters
-    ----------
-    widths, depths, squares, errors
-        N (∞ where there is none), L, squared distances and their standard errors, ``(network,)``.
-    common
-        Whether the two parts are displacements a Nᵖ u + b L^q v of the same outputs, with unit
-        vectors u and v, so that the square has the term 2 (u·v) a b Nᵖ L^q, too.
-
-    Returns
-    -------
-    tuple
-        The laws in N and in L; NaN for a size of which there are not two values, or if there are
-        fewer resolved squares than parameters.
+    The laws in N and in L; NaN for a size of which there are not two values, or if there are fewer
+    resolved squares than parameters.
     """
     from scipy.optimize import least_squares
 

@@ -23,26 +23,15 @@ Report = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """The sizes of the computation.
+    """The sizes of the computation."""
 
-    Attributes
-    ----------
-    seeds
-        Number of networks of each width. The shift of the ensemble mean falls as 1/N and its
-        statistical error as 1/√(N·seeds): its resolution needs many networks and smaller widths,
-        while a few networks resolve the distance of single networks at any width.
-    samples
-        Number of training images, and of test images.
-    steps
-        The number of steps of gradient descent.
-    rtol
-        Requested relative error of the mean-field limit.
-    """
-
+    # Number of networks of each width. The shift of the ensemble mean falls as 1/N and its
+    # statistical error as 1/√(N·seeds): its resolution needs many networks and smaller widths,
+    # while a few networks resolve the distance of single networks at any width.
     seeds: Mapping[int, int]
-    samples: int = 100
-    steps: int = 40
-    rtol: float = 1e-3
+    samples: int = 100  # number of training images, and of test images
+    steps: int = 40  # the number of steps of gradient descent
+    rtol: float = 1e-3  # requested relative error of the mean-field limit
 
 
 FULL = Settings({32: 1024, 64: 1024, 128: 1024, 256: 512, 512: 64, 1024: 32})
@@ -90,14 +79,10 @@ class Quickstart:
 
 
 def quickstart(settings: Settings = FULL, report: Report = lambda text, done: None) -> Quickstart:
-    """Solve both limits of a one-hidden-layer network on digits and train networks beside them.
+    """Solve both limits of a one-hidden-layer network on digits and train networks for comparison.
 
-    Parameters
-    ----------
-    settings
-        The sizes of the computation.
-    report
-        Called with a description of the current work and the finished fraction.
+    ``settings``: the sizes of the computation; ``report``: called with a description of the current
+    work and the finished fraction.
     """
     start = time.perf_counter()
     data = digits(settings.samples, settings.samples)

@@ -30,15 +30,7 @@ def add_checksum(file: BinaryIO) -> None:
 
 @contextmanager
 def open_verified(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
-    """Yield a file open for reading, and whether it has a checksum, which has then been verified.
-
-    Raises
-    ------
-    InvalidInput
-        If reading the file is not permitted.
-    DamagedFile
-        If the content differs from what was written, or the disk fails to read it.
-    """
+    """Yield a file open for reading, and whether it has a checksum, which is then verified."""
     try:
         file = path.open("rb")
     except OSError as error:

@@ -24,13 +24,7 @@ T = TypeVar("T")
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write named arrays as ``.npz``, with a checksum.
-
-    Raises
-    ------
-    CannotWrite
-        As :func:`largen.files.write_whole` does.
-    """
+    """Write named arrays as ``.npz``, with a checksum."""
     held: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
     # Older versions of np.savez, which does the same, leave the archive open if the disk is full.
     with write_whole(path, checksum=True) as file, ZipFile(file, "w") as archive:
@@ -40,13 +34,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """Return the arrays of a file; None if there is no such file.
-
-    Raises
-    ------
-    DamagedFile
-        If the content differs from what was written.
-    """
+    """Return the arrays of a file; None if there is no such file."""
     if not path.is_file():
         return None
     with open_verified(path) as (file, has_checksum):
@@ -63,11 +51,6 @@ def save_dataset(
     """Write a data set, or a tree of data sets, as netCDF-4, with a checksum.
 
     The file is built in memory, since HDF5 ends the process later if it cannot write to a disk.
-
-    Raises
-    ------
-    InvalidInput, CannotWrite
-        As :func:`largen.files.write_whole` does.
     """
     import h5netcdf
     import xarray
@@ -84,15 +67,7 @@ def save_dataset(
 
 
 def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarray.Dataset, bool]:
-    """Return the data set of a netCDF-4 file, and whether it has a checksum, then verified.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no such file.
-    DamagedFile
-        If the content differs from what was written, or is not netCDF-4.
-    """
+    """Return the data set of a netCDF-4 file, and whether it has a checksum, then verified."""
     import xarray
 
     return _load_netcdf(path, name, lambda file: xarray.load_dataset(file, engine="h5netcdf"))
@@ -101,15 +76,7 @@ def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarr
 def load_tree(
     path: str | PathLike[str], *, name: str = "path"
 ) -> tuple[dict[str, xarray.Dataset], bool]:
-    """Return all groups of a netCDF-4 file by their paths, and whether it has a checksum.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no such file.
-    DamagedFile
-        If the content differs from what was written, or is not netCDF-4.
-    """
+    """Return all groups of a netCDF-4 file by their paths, and whether it has a checksum."""
     import h5netcdf
     import xarray
 
@@ -164,17 +131,7 @@ def json_with_checksum(content: Mapping[str, Any]) -> str:
 def read_json(text: Any, what: str | Path = "the text") -> dict[str, Any]:
     """Return the content that :func:`json_with_checksum` wrote.
 
-    Parameters
-    ----------
-    text
-        The JSON.
-    what
-        The name of the source in the error message: a file or a description.
-
-    Raises
-    ------
-    DamagedFile
-        If the text is not JSON, has no checksum, or one that does not match its content.
+    ``what``: the name of the source in the error message: a file or a description.
     """
     try:
         content = json.loads(text)
@@ -193,28 +150,13 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 
 def save_text(path: str | PathLike[str], text: str) -> None:
-    """Write text.
-
-    Raises
-    ------
-    InvalidInput, CannotWrite
-        As :func:`largen.files.write_whole` does.
-    """
+    """Write text."""
     with write_whole(path) as file:
         file.write(text.encode())
 
 
 def save_figure(path: str | PathLike[str], figure: Any, *, name: str = "path") -> None:
-    """Write a matplotlib figure in the format that the path's suffix names.
-
-    Raises
-    ------
-    InvalidInput
-        For a path without suffix, or a format that matplotlib does not know; as
-        :func:`largen.files.write_whole`.
-    CannotWrite
-        As :func:`largen.files.write_whole` does.
-    """
+    """Write a matplotlib figure in the format that the path's suffix names."""
     place = as_path(name, path)
     kind = place.suffix[1:].lower()
     known = sorted(figure.canvas.get_supported_filetypes())

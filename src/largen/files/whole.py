@@ -33,20 +33,7 @@ NAME = 80  # characters of the file's name in the draft's name: file systems all
 
 
 def make_folder(name: str, folder: str | PathLike[str]) -> Path:
-    """Return a folder, creating it if necessary.
-
-    Parameters
-    ----------
-    name
-        The name of the argument for the folder, used in error messages.
-    folder
-        Where.
-
-    Raises
-    ------
-    InvalidInput
-        If it cannot be made.
-    """
+    """Return a folder, creating it if necessary."""
     path = as_path(name, folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -56,13 +43,7 @@ def make_folder(name: str, folder: str | PathLike[str]) -> Path:
 
 
 def as_path(name: str, path: str | PathLike[str]) -> Path:
-    """Return the path that an argument denotes.
-
-    Raises
-    ------
-    InvalidInput
-        If the argument is no path.
-    """
+    """Return the path that an argument denotes."""
     try:
         found = Path(path)
     except TypeError:
@@ -81,13 +62,7 @@ def as_path(name: str, path: str | PathLike[str]) -> Path:
 
 
 def as_file(name: str, path: str | PathLike[str]) -> Path:
-    """Return the path of a file, checked before the computation whose result it will hold.
-
-    Raises
-    ------
-    InvalidInput
-        If the argument is no path, or the path exists and is no ordinary file.
-    """
+    """Return the path of a file, checked before the computation whose result it will hold."""
     given = as_path(name, path)
     _mode(name, Path(os.path.realpath(given)))
     return given
@@ -99,22 +74,8 @@ def write_whole(
 ) -> Iterator[BinaryIO]:
     """Yield a file to write to, which receives its name when the block ends without an error.
 
-    Parameters
-    ----------
-    path
-        The path of the file. A link is followed; an existing file's permissions are kept.
-    name
-        The name of the argument for the path, used in error messages.
-    checksum
-        Whether to append a checksum to the content: see :mod:`largen.files.checksums`.
-
-    Raises
-    ------
-    InvalidInput
-        If the folder does not exist, or the path exists and is no ordinary file.
-    CannotWrite
-        If the disk is full, the file exceeds the allowed size, or writing is not permitted. The
-        previous file is left unchanged.
+    ``path``: the path of the file. A link is followed; an existing file's permissions are kept.
+    ``checksum``: whether to append a checksum to the content: see :mod:`largen.files.checksums`.
 
     Examples
     --------

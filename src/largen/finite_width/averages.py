@@ -20,35 +20,21 @@ _SINGULAR = 1e-8  # of the smallest eigenvalue of correlations
 
 
 class Fourth(NamedTuple):
-    """Averages over a layer's neurons; Greek indices are inputs, and matrices are over pairs.
+    """Averages over a layer's neurons; Greek indices are inputs, and matrices are over pairs."""
 
-    Attributes
-    ----------
-    values, slopes, mixed
-        E[φ_αφ_β φ_γφ_δ], E[φ'_αφ'_β φ'_γφ'_δ] and E[φ_αφ_β φ'_γφ'_δ], (pair, pair).
-    crossed
-        E[φ_γφ'_α φ'_βφ_δ], (α, γ, β, δ).
-    """
-
+    # values, slopes, mixed: E[φ_αφ_β φ_γφ_δ], E[φ'_αφ'_β φ'_γφ'_δ] and E[φ_αφ_β φ'_γφ'_δ], (pair,
+    # pair).
     values: np.ndarray
     slopes: np.ndarray
     mixed: np.ndarray
-    crossed: np.ndarray
+    crossed: np.ndarray  # E[φ_γφ'_α φ'_βφ_δ], (α, γ, β, δ)
 
 
 class Third(NamedTuple):
-    """Averages of the products s = φφ that only the third cumulant needs.
+    """Averages of the products s = φφ that only the third cumulant needs."""
 
-    Attributes
-    ----------
-    central
-        E[(s_a − E s_a)(s_b − E s_b)(s_c − E s_c)], (pair, pair, pair).
-    change
-        ∂Cov(s_b, s_c)/∂S_a, (pair a, pair b, pair c).
-    """
-
-    central: np.ndarray
-    change: np.ndarray
+    central: np.ndarray  # E[(s_a − E s_a)(s_b − E s_b)(s_c − E s_c)], (pair, pair, pair)
+    change: np.ndarray  # ∂Cov(s_b, s_c)/∂S_a, (pair a, pair b, pair c)
 
 
 def pairs_of(inputs: int) -> list[tuple[int, int]]:
@@ -127,24 +113,11 @@ def covariance_along(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the covariance of products φφ between two layers of a stream.
 
-    Parameters
-    ----------
-    phi
-        φ of both.
-    before, now
-        Covariances of the stream in the earlier and in the later layer, (P, P) each. The
-        covariance between the two layers equals that of the earlier one.
+    ``phi``: φ of both. ``before``, ``now``: covariances of the stream in the earlier and in the
+    later layer, (P, P) each. The covariance between the two layers equals that of the earlier one.
 
-    Returns
-    -------
-    tuple
-        Cov(s_b, s_a) for pairs b of the earlier and a of the later layer, (b, a), and its
-        derivatives in the later covariance alone, (c, b, a).
-
-    Raises
-    ------
-    NumericalFailure
-        If the stream hardly changes between the layers, or inputs coincide.
+    Cov(s_b, s_a) for pairs b of the earlier and a of the later layer, (b, a), and its derivatives
+    in the later covariance alone, (c, b, a).
     """
     P = len(now)
     joint = np.block([[before, before], [before, now]])

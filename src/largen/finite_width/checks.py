@@ -12,13 +12,7 @@ from largen.expectations.nodes import kinks_of, values
 
 
 def check_derivative(phi: ActivationFunction, what: str) -> None:
-    """Raise if φ jumps, so that φ' is not a function.
-
-    Raises
-    ------
-    NoTheory
-        The message names φ.
-    """
+    """Raise if φ jumps, so that φ' is not a function."""
     kinks = np.asarray(kinks_of(phi))
     if not kinks.size:
         return

@@ -17,19 +17,13 @@ from largen.scalars import integer
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of an affine map: preactivations have the variance σ_b² + σ_w² × mean square.
+    """Constants of an affine map: preactivations have the variance σ_b² + σ_w² × mean square."""
 
-    Attributes
-    ----------
-    weight, bias
-        σ_w² and σ_b².
-    rates
-        ρ of the weights and of the bias, which contribute ρσ_w² × mean square and ρσ_b² to the
-        tangent kernel; 1 in :func:`largen.ntk`.
-    """
-
+    # weight, bias: σ_w² and σ_b².
     weight: float
     bias: float
+    # ρ of the weights and of the bias, which contribute ρσ_w² × mean square and ρσ_b² to the
+    # tangent kernel; 1 in ntk.
     rates: tuple[float, float] = (1.0, 1.0)
 
     def kernel(self, x: np.ndarray) -> np.ndarray:
@@ -48,31 +42,13 @@ class ConstantsOf:
     With a rule (multiplier m, standard deviation s, rate r) for weights of fan-in n, σ_w² = (ms)²n
     and ρ = r/s², the same at the biases with n = 1: what :func:`largen.networks.empirical_ntk` has
     at this width, powers of the width included.
-
-    Parameters
-    ----------
-    net, inputs
-        The network, and the number of its inputs.
-    width
-        N, or in :func:`largen.ntk` a number for each hidden layer.
-    param
-        The parameterization; None for :func:`largen.ntk`.
-    what
-        The function that asks, for messages.
-
-    Raises
-    ------
-    InvalidInput
-        For several widths in a parameterization with powers of a single one.
-    NoTheory
-        For weights that are not Gaussian.
     """
 
     def __init__(
         self,
         net: Layer,
-        width: int | Sequence[int],
-        param: Parameterization | None,
+        width: int | Sequence[int],  # N, or in ntk a number for each hidden layer
+        param: Parameterization | None,  # the parameterization; None for ntk
         inputs: int,
         what: str,
     ) -> None:

@@ -54,13 +54,7 @@ class Grid(NamedTuple):
 
 
 def grid_for(phi: ActivationFunction, kernel: np.ndarray, power: int = 4) -> Grid:
-    """Return nodes for products of up to ``power`` values of φ and φ' of Gaussians with a kernel.
-
-    Raises
-    ------
-    NumericalFailure
-        If the rule would need more than three million nodes.
-    """
+    """Return nodes for products of up to ``power`` values of φ and φ' at Gaussians of a kernel."""
     kinks = kinks_of(phi)
     if kinks:
         return between_kinks(kinks, kernel)

@@ -17,12 +17,7 @@ def variance_at_next_order(network: SizedNetwork, K: np.ndarray) -> tuple[np.nda
 
         V₂ ← M'²V₂ + 2M'M''mV + M'M''T + (½M''² + M'M''')V² + (C'm + ½C''V)/n.
 
-    Parameters
-    ----------
-    network
-        The network.
-    K
-        Variances of the first preactivations, (input,).
+    ``K``: variances of the first preactivations, (input,).
     """
     m, V, T, V2 = (np.zeros_like(K) for _ in range(4))
     for layer in network.hidden:

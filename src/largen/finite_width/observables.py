@@ -46,15 +46,7 @@ def singular(kernel: np.ndarray) -> bool:
 def average(
     function: Function, K: np.ndarray, shift: np.ndarray, V: np.ndarray, neurons: int
 ) -> Expectation:
-    """Return ⟨f⟩_K and ∂g·m + ½∂²g:V for f of some neurons of covariance K each.
-
-    Raises
-    ------
-    InvalidInput
-        If f does not return a number for each node.
-    NumericalFailure
-        If f is not finite, or two rules do not agree.
-    """
+    """Return ⟨f⟩_K and ∂g·m + ½∂²g:V for f of some neurons of covariance K each."""
     scale = float(np.sqrt(np.diagonal(K).max()))
     f = _Checked(function, neurons, len(K), scale)
     order = _Order(K / scale**2, shift / scale**2, V / scale**4, neurons)

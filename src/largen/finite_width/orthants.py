@@ -43,17 +43,7 @@ def slopes_of(phi: ActivationFunction) -> tuple[float, float] | None:
 class HomogeneousAverages:
     """Averages of products of φ and φ' at inputs of given covariance, computed on demand.
 
-    Parameters
-    ----------
-    slopes
-        (a₊, a₋).
-    kernel
-        (input, input).
-
-    Attributes
-    ----------
-    inputs
-        Number of inputs.
+    ``slopes``: (a₊, a₋); ``kernel``: (input, input).
     """
 
     def __init__(self, slopes: tuple[float, float], kernel: np.ndarray) -> None:

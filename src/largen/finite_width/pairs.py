@@ -52,15 +52,7 @@ class PairDerivatives(NamedTuple):
 def pair_derivatives(
     phi: ActivationFunction, kernel: np.ndarray
 ) -> tuple[PairDerivatives, PairDerivatives]:
-    """Return the derivatives for φ and for φ'.
-
-    Raises
-    ------
-    NumericalFailure
-        If the Hermite series does not resolve a smooth φ at these variances.
-    InvalidInput
-        If φ has kinks and two inputs are parallel, where its second derivatives diverge.
-    """
+    """Return the derivatives for φ and for φ'."""
     q = np.diagonal(kernel)
     nodes = nodes_for(phi, q)
     both = values(phi, np.sqrt(q) * nodes.z)

@@ -40,25 +40,20 @@ class Cumulants:
     """Cumulants of the kernels of one layer's preactivations, in absolute units.
 
     ``P`` inputs have M = P(P + 1)/2 pairs, in the order of the upper triangle.
-
-    Attributes
-    ----------
-    K, m, V, T
-        Kernel (P, P), its shift (M,), its covariance (M, M), its third cumulant (M, M, M) or None.
-    H, m_H, A, D
-        NTK (P, P), its shift (M,), covariance (M, M), covariance with S (M, M).
-    B, F
-        (P, P, P, P) each: B[α, β, γ, δ], F[α, γ, β, δ].
     """
 
+    # K, m, V, T: kernel (P, P), its shift (M,), its covariance (M, M), its third cumulant (M, M, M)
+    # or None.
     K: np.ndarray
     m: np.ndarray
     V: np.ndarray
     T: np.ndarray | None
+    # H, m_H, A, D: NTK (P, P), its shift (M,), covariance (M, M), covariance with S (M, M).
     H: np.ndarray
     m_H: np.ndarray
     A: np.ndarray
     D: np.ndarray
+    # B, F: (P, P, P, P) each: B[α, β, γ, δ], F[α, γ, β, δ].
     B: np.ndarray
     F: np.ndarray
 

@@ -72,13 +72,7 @@ class _Layer:
 
 
 def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
-    """Return the kernel of the outputs at order 1/width.
-
-    Raises
-    ------
-    NoTheory
-        If a stream passes through different activations.
-    """
+    """Return the kernel of the outputs at order 1/width."""
     M = len(pairs_of(len(first)))
     state = Kernel(first, np.zeros(M), np.zeros((M, M)))
     sources: list[_Source] = []

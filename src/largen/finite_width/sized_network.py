@@ -33,56 +33,32 @@ from largen.scalars import integer, integers
 
 @dataclass(frozen=True)
 class HiddenLayer:
-    """An activation of ``width`` neurons and the affine map behind it.
+    """An activation of ``width`` neurons and the affine map behind it."""
 
-    Attributes
-    ----------
-    phi
-        φ of these neurons.
-    width
-        n, their number.
-    weight, bias
-        σ_w² and σ_b² of the affine map behind them.
-    rates
-        ρ of its weights and of its bias in the tangent kernel.
-    """
-
-    phi: ActivationFunction
-    width: int
+    phi: ActivationFunction  # φ of these neurons
+    width: int  # n, their number
+    # weight, bias: σ_w² and σ_b² of the affine map behind them.
     weight: float
     bias: float
+    # ρ of its weights and of its bias in the tangent kernel.
     rates: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A residual branch, h ← h + β·branch(h).
+    """A residual branch, h ← h + β·branch(h)."""
 
-    Attributes
-    ----------
-    inner
-        Its activations, each with the map behind it; the last map adds to the stream.
-    square
-        β².
-    """
-
+    # Its activations, each with the map behind it; the last map adds to the stream.
     inner: tuple[HiddenLayer, ...]
-    square: float
+    square: float  # β²
 
 
 @dataclass(frozen=True)
 class SizedNetwork:
-    """An affine map of the inputs, then hidden layers and residual branches, and a read-out.
-
-    Attributes
-    ----------
-    first
-        The constants of the first map.
-    parts
-        The hidden layers and branches in order; the last is the hidden layer before the read-out.
-    """
+    """An affine map of the inputs, then hidden layers and residual branches, and a read-out."""
 
     first: Constants
+    # The hidden layers and branches in order; the last is the hidden layer before the read-out.
     parts: tuple[HiddenLayer | Branch, ...]
 
     def first_kernel(self, x: np.ndarray) -> np.ndarray:
@@ -112,28 +88,9 @@ def sized_network(
 ) -> SizedNetwork:  # fmt: skip
     """Read a network of ``inputs`` inputs, with its widths.
 
-    Parameters
-    ----------
-    net
-        The network.
-    width
-        N, or without residual branches a number for each hidden layer.
-    what
-        The function that asks, for messages.
-    param, inputs
-        The parameterization, :func:`largen.ntk` by default, and the number of inputs.
-    branches
-        Whether residual branches are known.
-
-    Raises
-    ------
-    NoRule
-        For an operation without a theory at finite width, such as a convolution.
-    NoTheory
-        For operations in another order, a skip with layers of its own, a weight at two places, and
-        weights that are not Gaussian.
-    InvalidInput
-        For widths that are not positive, or not one for each hidden layer.
+    ``width``: N, or without residual branches a number for each hidden layer; ``param``,
+    ``inputs``: the parameterization, :func:`largen.ntk` by default, and the number of inputs;
+    ``branches``: whether residual branches are known.
     """
     instance_of("net", net, Layer, "a network such as lg.mlp(3)")
     program, reading = written_out(program_of(net)), f"{what} at finite width"

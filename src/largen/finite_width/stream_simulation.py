@@ -73,6 +73,6 @@ def _batch(given: tuple[_Layers, int], key: Any, first: Any, constants: Any) -> 
         for number, ((phi, width), constant) in enumerate(zip(branch, its, strict=True)):
             z = z if number == 0 else neurons(S, width)
             S = behind(phi, z, *constant)
-        # Behind an affine map of the whole stream all neurons are drawn anew.
+        # Behind an affine map of the whole stream all neurons are drawn again.
         h = h + jnp.sqrt(square) * neurons(S, h.shape[1]) if branch is part else None
     return S

@@ -63,7 +63,7 @@ def ntk_of_function(
     ----------
     f
         ``f(params, x)``, differentiable by JAX, from samples (sample, ...) to outputs (sample,)
-        or (sample, output). Hashable; a lambda written in the call itself is compiled anew at
+        or (sample, output). Hashable; a lambda written in the call itself is compiled again at
         every call. Outputs may depend on other samples of the batch, as with batch statistics or
         with masks that differ between rows: K is then that of the batches as they are given,
         J(X) ρ J(X')ᵀ with J = ∂f(X)/∂θ, at the cost of ``"products"``. Whether they do is proved

@@ -35,9 +35,8 @@ SLOW = 1e9  # multiplications per second of a slow machine; they set the length 
 # of them. Fewer are bound by the time that each operation takes to begin, and larger networks fill
 # the cache one by one.
 TOGETHER, FEWEST_TOGETHER, MOST_TOGETHER = 3e6, 8, 256
-# Multiplications of a chunk beside which it takes no time to begin and to end it in Python, the
-# groups of one network that it has in any case, and the chunks of an ensemble, so that the cores
-# end together.
+# Chunk size, in multiplications, above which Python's overhead is negligible; the least number of
+# groups of a network, and of chunks of an ensemble, so that the cores end together.
 ENOUGH, FEWEST_GROUPS, FEWEST_CHUNKS = 1e10, 8, 8
 
 

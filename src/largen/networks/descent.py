@@ -15,22 +15,13 @@ from largen.networks.updates import add_langevin_noise, transformation
 
 
 class Descended(NamedTuple):
-    """The state of the training of one network.
+    """The state of the training of one network."""
 
-    Attributes
-    ----------
-    params, memory
-        The weights, and the state of the optimizer.
-    outputs
-        f at all times reached so far.
-    records
-        Kernels at those times that are to be recorded.
-    """
-
+    # params, memory: the weights, and the state of the optimizer.
     params: Any
     memory: Any
-    outputs: Float[Array, "time sample *output"]
-    records: dict[str, Any]
+    outputs: Float[Array, "time sample *output"]  # f at all times reached so far
+    records: dict[str, Any]  # kernels at those times that are to be recorded
 
 
 class Descent:
@@ -38,12 +29,8 @@ class Descent:
 
     A step has the index of the time at which it starts. No step starts at the last time.
 
-    Parameters
-    ----------
-    plan, numbers
-        The compiled and the numerical part of the run.
-    key
-        The key of the Langevin noise, if there is any.
+    ``plan``, ``numbers``: the compiled and the numerical part of the run; ``key``: the key of the
+    Langevin noise, if there is any.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, key: PRNGKeyArray):

@@ -86,16 +86,9 @@ class Flow:
 def integration(velocity: Any, times: Any, observed: list[Any], dtype: Any) -> Integration:
     """Return the integration of gradient flow in the variables θ/√ρ, or in coefficients of them.
 
-    Parameters
-    ----------
-    velocity
-        The right-hand side, of the time and a tree of variables.
-    times
-        The recorded times.
-    observed
-        Pairs of times and functions of the time and the variables.
-    dtype
-        The precision, which sets the tolerance.
+    ``velocity``: the right-hand side, of the time and a tree of variables; ``times``: the recorded
+    times; ``observed``: pairs of times and functions of the time and the variables; ``dtype``: the
+    precision, which sets the tolerance.
     """
     import diffrax
 

@@ -41,21 +41,11 @@ Params = Any
 
 
 class LayerKernels(NamedTuple):
-    """Kernels between two sets of samples, with a site for each affine map.
+    """Kernels between two sets of samples, with a site for each affine map."""
 
-    Attributes
-    ----------
-    features
-        Inner products of the inputs of weights, over the fan-in, ``(site, n1, n2)``.
-    gradients
-        Inner products of ∂f/∂h, ``(site, n1, n2, output, output_2)``.
-    tangent
-        Σ_θ (rate of θ) ∂f/∂θ ∂f'/∂θ, ``(n1, n2, output, output_2)``.
-    """
-
-    features: Any
-    gradients: Any
-    tangent: Any
+    features: Any  # inner products of the inputs of weights, over the fan-in, (site, n1, n2)
+    gradients: Any  # inner products of ∂f/∂h, (site, n1, n2, output, output_2)
+    tangent: Any  # Σ_θ (rate of θ) ∂f/∂θ ∂f'/∂θ, (n1, n2, output, output_2)
 
 
 @dataclass(frozen=True)
@@ -114,22 +104,7 @@ class Module:
 def module_of(net: Layer, size: Size, inputs: Features) -> Module:
     """Return a network at a size.
 
-    Parameters
-    ----------
-    net
-        The network.
-    size
-        Its sizes.
-    inputs
-        The shape of a sample.
-
-    Raises
-    ------
-    InvalidInput
-        If a layer does not fit its input, a number of neurons is not an integer, or the network
-        does not end in as many outputs as it should.
-    NoRule
-        For an operation without a rule.
+    ``inputs``: the shape of a sample.
     """
     at_size = sized(program_of(net, inputs), size, inputs)
     behind = at_size.features[-1]

@@ -177,7 +177,7 @@ class FiniteNetwork:
         array = samples(name, x)
         if shape_of(array) != self.inputs:
             raise InvalidInput(
-                f"{name}: has {in_words(shape_of(array))} a sample, the network wants "
+                f"{name}: has {in_words(shape_of(array))} a sample, the network expects "
                 f"{in_words(self.inputs)}."
             )
         return array
@@ -344,13 +344,7 @@ def network_of(
     outputs: int | None,
     inputs: int | tuple[int, ...],
 ) -> FiniteNetwork:
-    """Return the network that parameters belong to, given the shape of a sample.
-
-    Raises
-    ------
-    InvalidInput
-        If no size of the network has parameters of these shapes.
-    """
+    """Return the network that parameters belong to, given the shape of a sample."""
     instance_of("net", net, Layer, "a network such as lg.mlp(2)")
     weights = [
         leaf.shape

@@ -53,27 +53,13 @@ class Plan:
 
 
 class Numbers(NamedTuple):
-    """The part of a run that does not need compilation.
+    """The part of a run that does not need compilation."""
 
-    Attributes
-    ----------
-    rates
-        η₀, one number or one for each step.
-    x
-        Training inputs followed by test inputs.
-    y
-        Training targets.
-    batches
-        The samples of each step, or None for the full batch.
-    times
-        Recorded times.
-    """
-
-    rates: Any
-    x: Any
-    y: Any
-    batches: Any
-    times: Any
+    rates: Any  # η₀, one number or one for each step
+    x: Any  # training inputs followed by test inputs
+    y: Any  # training targets
+    batches: Any  # the samples of each step, or None for the full batch
+    times: Any  # recorded times
 
 
 def plan_of(

@@ -20,16 +20,7 @@ from largen.runs.records import RECORDS, record_names
 def check_records(
     run: Run, record: Iterable[str], record_at: Any
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Check which kernels to record, and at which times; by default at the first and the last.
-
-    Raises
-    ------
-    InvalidInput
-        For an unknown kernel, a time index that the trajectory does not have, or time indices
-        without a kernel to record.
-    NoTheory
-        For kernels of networks with an output at each position.
-    """
+    """Check which kernels to record, and at which times; by default at the first and the last."""
     chosen = record_names(record)
     if chosen:
         run.check_one_output("record")

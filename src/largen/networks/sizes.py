@@ -16,24 +16,12 @@ from largen.programs.rewriting import copies_of
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of a whole network, and its rule table.
+    """The sizes of a whole network, and its rule table."""
 
-    Attributes
-    ----------
-    table
-        The rule of every weight, with numbers at this size.
-    width
-        N, the unit of width.
-    outputs
-        Number of outputs.
-    readout
-        Path of the last affine map.
-    """
-
-    table: RuleTable[float]
-    width: int
+    table: RuleTable[float]  # the rule of every weight, with numbers at this size
+    width: int  # N, the unit of width
     outputs: int
-    readout: Path
+    readout: Path  # path of the last affine map
 
     def names(self, path: Path) -> dict[str, str]:
         """Return the names of the parameters at a path in the rule table, by their kinds."""
@@ -56,37 +44,20 @@ class Size:
 
 @dataclass(frozen=True)
 class Sized:
-    """A program at a size.
+    """A program at a size."""
 
-    Attributes
-    ----------
-    program, size
-        The program, and the size of the whole network.
-    features
-        The shape of each value without the axis of samples, (*space, channel).
-    shapes
-        The shape of each parameter, by its name in the rule table.
-    bodies
-        The bodies of repetitions, by the positions of their values.
-    """
-
+    # program, size: the program, and the size of the whole network.
     program: Program
     size: Size
+    # The shape of each value without the axis of samples, (*space, channel).
     features: tuple[Features, ...]
+    # The shape of each parameter, by its name in the rule table.
     shapes: Mapping[str, tuple[int, ...]]
-    bodies: Mapping[int, Sized]
+    bodies: Mapping[int, Sized]  # the bodies of repetitions, by the positions of their values
 
 
 def sized(program: Program, size: Size, start: Features) -> Sized:
-    """Return a program at a size, given the shape of its data.
-
-    Raises
-    ------
-    InvalidInput
-        If sizes do not fit, or a number of features is not an integer.
-    NoRule
-        For an operation without a rule.
-    """
+    """Return a program at a size, given the shape of its data."""
     features, bodies = [start], dict[int, Sized]()
     found: dict[str, tuple[int, ...]] = {}
     for place in range(1, len(program.operations)):

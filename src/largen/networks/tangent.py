@@ -120,13 +120,7 @@ def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."])
 
 
 def check_samples_apart(net: Layer) -> None:
-    """Check that a sample's output depends on that sample alone, as kernels of two samples require.
-
-    Raises
-    ------
-    NoTheory
-        If a layer couples the samples of a batch.
-    """
+    """Check that outputs depend on their sample alone, as kernels of two samples require."""
     layer = coupling(net)
     if layer is not None:
         raise NoTheory(

@@ -46,7 +46,7 @@ def patches(window: Window, x: Any) -> Any:
 
 def convolve(window: Window, x: Any, weight: Any, groups: int = 1) -> Any:
     """Return Σ_k W_k x_{s·p + d·k}, W of shape (*window, channels in a group, fan_out)."""
-    dtype = jnp.promote_types(x.dtype, weight.dtype)  # which XLA's convolution wants to be one
+    dtype = jnp.promote_types(x.dtype, weight.dtype)  # XLA's convolution takes a single dtype
     space = "".join(chr(ord("a") + axis) for axis in range(len(window.lengths)))
     strides, dilation = window.moves
     return lax.conv_general_dilated(

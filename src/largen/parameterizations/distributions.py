@@ -41,15 +41,7 @@ def from_normal(distribution: str, z: Any) -> Any:
 def checked_distributions(distribution: Any) -> Distributions:
     """Return the distribution of each role that is not Gaussian, after a check of the argument.
 
-    Parameters
-    ----------
-    distribution
-        One name for all roles, or a mapping from roles to names.
-
-    Raises
-    ------
-    InvalidInput
-        If a distribution or a role is not known.
+    ``distribution``: one name for all roles, or a mapping from roles to names.
     """
     by_role = isinstance(distribution, Mapping)
     given: dict[str, Any] = dict(distribution) if by_role else dict.fromkeys(ROLES, distribution)

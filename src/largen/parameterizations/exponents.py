@@ -42,14 +42,7 @@ class Exponents:
 
 
 def exact(name: str, value: Any) -> Fraction:
-    """Check an exponent: a fraction, an integer, a string, or a float close to one.
-
-    Raises
-    ------
-    InvalidInput
-        If it is not a number, larger than 20, or a float that is not within 1e-9 of a fraction
-        with a denominator up to 1000.
-    """
+    """Check an exponent: a fraction, an integer, a string, or a float close to one."""
     if isinstance(value, np.floating):
         value = float(value)
     if isinstance(value, np.integer):

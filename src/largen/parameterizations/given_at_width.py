@@ -91,14 +91,7 @@ def from_reference(
 def _reference_of(
     width: Any, param: Parameterization, init_std: Any = None, lr: Any = None
 ) -> Reference:
-    """Return the reference network, after a check of its numbers.
-
-    Raises
-    ------
-    InvalidInput
-        If the width or a number is not positive, a role is not known, or ``param`` has a
-        reference itself.
-    """
+    """Return the reference network, after a check of its numbers."""
     if param.reference is not None:
         raise InvalidInput(f"reference: {param} has a reference itself; give a plain one.")
     width = integer("width", width, at_least=1)

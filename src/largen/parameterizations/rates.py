@@ -15,13 +15,7 @@ Rates = tuple[tuple[str, float], ...]
 
 
 def rates_of(rates: Mapping[str, float]) -> Rates:
-    """Return the factors as pairs of name and number, after a check.
-
-    Raises
-    ------
-    InvalidInput
-        If a factor is not a finite number ≥ 0, or they are not given by name.
-    """
+    """Return the factors as pairs of name and number, after a check."""
     if not isinstance(rates, Mapping):
         raise InvalidInput(
             f"rates: wanted factors by name, such as {{'input': 0.0}}, got {rates!r}."
@@ -31,13 +25,7 @@ def rates_of(rates: Mapping[str, float]) -> Rates:
 
 
 def at_rates(table: RuleTable[Power], rates: Rates) -> RuleTable[Power]:
-    """Return the table with its rates multiplied by the factors.
-
-    Raises
-    ------
-    InvalidInput
-        If a name is none of a role, a layer or a weight of the table.
-    """
+    """Return the table with its rates multiplied by the factors."""
     if not rates:
         return table
     factors = dict(rates)

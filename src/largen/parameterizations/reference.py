@@ -24,22 +24,15 @@ Numbers = tuple[tuple[str, float], ...]  # by role
 def from_reference_width(
     scaling: RuleTable[Power],
     at_reference: RuleTable[Power],
-    width: int,
+    width: int,  # N*
+    # init_std, lr: initial standard deviations and rates that replace those of the reference, by
+    # role.
     init_std: Numbers,
     lr: Numbers,
 ) -> RuleTable[Power]:
     """Return the reference's numbers at N*, with the scaling's powers of N/N*.
 
     Powers of the depth and of the number of inputs are the reference's.
-
-    Parameters
-    ----------
-    scaling, at_reference
-        The rule tables of the scaling and of the reference.
-    width
-        N*.
-    init_std, lr
-        Initial standard deviations and rates that replace those of the reference, by role.
     """
     rows = []
     for ours, theirs in zip(scaling.rows, at_reference.rows, strict=True):

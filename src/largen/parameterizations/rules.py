@@ -116,13 +116,7 @@ class RuleTable(Mapping[str, Rule[Scale]]):
 
 
 def evaluate(table: RuleTable[Power], *, width: int, depth: float, inputs: int) -> RuleTable[float]:
-    """Return the table's numbers at a width, a depth and a number of inputs.
-
-    Raises
-    ------
-    InvalidInput
-        If a number is outside the range of 32-bit floating-point numbers.
-    """
+    """Return the table's numbers at a width, a depth and a number of inputs."""
 
     def value(power: Power) -> float:
         return power.at(width=width, depth=max(depth, 1), inputs=inputs)

@@ -310,13 +310,7 @@ def plane_scheme(
 
 
 def scaling_of(value: Any) -> Any:
-    """Return the parameterization of a named scaling or of a point; other values unchanged.
-
-    Raises
-    ------
-    InvalidInput
-        If the name is not known, or an exponent is not rational.
-    """
+    """Return the parameterization of a named scaling or of a point; other values unchanged."""
     if isinstance(value, str):
         return plane_scheme(*NAMED[one_of("scaling", value, NAMED)], name=value)
     if isinstance(value, (tuple, list)):

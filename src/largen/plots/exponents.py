@@ -1,4 +1,4 @@
-"""The picture of measured exponents: sizes against the width, and slopes beside predictions."""
+"""The picture of measured exponents: sizes against the width, and slopes with predictions."""
 
 from __future__ import annotations
 

@@ -120,17 +120,8 @@ def panels(rows: int, columns: int, names: Sequence[str] = ()) -> tuple[Any, Any
 
     Within :func:`placed_in`, the figure has one of them, and the others are drawn nowhere.
 
-    Parameters
-    ----------
-    rows, columns
-        The numbers of panels.
-    names
-        Names of the panels, row by row; the last ones may have none.
-
-    Raises
-    ------
-    NoPanel
-        If the panel that is to be drawn is none of them.
+    ``rows``, ``columns``: the numbers of panels. ``names``: names of the panels, row by row; the
+    last ones may have none.
     """
     place = _PLACE.get()
     if not alone():
@@ -168,7 +159,7 @@ def for_all(figure: Figure, axes: Any, usual: Any) -> Any:
 
 
 def colour_bar(figure: Figure, images: Sequence[tuple[Any, Any]], **options: Any) -> None:
-    """Draw the scale of images, pairs (panel, image), beside those panels that are drawn."""
+    """Draw the scale of images, pairs (panel, image), next to the panels that are drawn."""
     drawn = [pair for pair in images if pair[0].get_figure(root=True) is figure]
     if drawn:
         figure.colorbar(drawn[0][1], ax=[ax for ax, _ in drawn], **options)

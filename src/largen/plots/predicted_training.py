@@ -1,4 +1,4 @@
-"""The picture of a network's training beside its expansion."""
+"""The picture of a network's training and its expansion."""
 
 from __future__ import annotations
 

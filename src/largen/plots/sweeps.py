@@ -28,14 +28,9 @@ def sweep_figure(
     widths. Filled markers are the best rates of their curves. Crosses at the top are rates at which
     training diverges.
 
-    Parameters
-    ----------
-    data
-        ``loss (scheme, width, depth, seed, lr)``.
-    best
-        The data set from :meth:`largen.sweeps.Sweep.best`.
-    transferred
-        A rate to be marked by a vertical line: the one that a smaller model was tuned to.
+    ``data``: ``loss (scheme, width, depth, seed, lr)``; ``best``: the data set from
+    :meth:`largen.sweeps.Sweep.best`; ``transferred``: a rate to be marked by a vertical line: the
+    one that a smaller model was tuned to.
     """
     schemes = data["scheme"].values
     with style():
@@ -56,7 +51,7 @@ def sweep_figure(
         last.plot([], [], "o", color="0.4", markersize=5, label="filled: best rate")
         if alone():
             legend_beside(last)
-        else:  # beside all panels, which then keep their widths
+        else:  # next to all panels, which then keep their widths
             figure.legend(*last.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
@@ -64,16 +59,13 @@ def sweep_figure(
 def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]]]) -> Figure:
     """Draw losses during training.
 
-    Parameters
-    ----------
-    panels_of
-        For each panel its title and its curves: label, number of the colour, and losses
-        ``(step,)``. Curves of equal colour differ by line style. Curves that rise above twice the
-        largest initial loss count as divergent and are cut off; the other curves set the range.
+    ``panels_of``: for each panel its title and its curves: label, number of the colour, and losses
+    ``(step,)``. Curves of equal colour differ by line style. Curves that rise above twice the
+    largest initial loss count as divergent and are cut off; the other curves set the range.
     """
     with style():
         figure, grid = panels(1, len(panels_of))
-        figure.set_figwidth(1.5 * figure.get_figwidth())  # legends are beside the panels
+        figure.set_figwidth(1.5 * figure.get_figwidth())  # legends are next to the panels
         for ax, (title, curves) in zip(grid[0], panels_of, strict=True):
             seen: dict[int, int] = {}
             for label, colour, losses in curves:
@@ -119,10 +111,7 @@ def plain_number(value: float, _: int | None = None) -> str:
 def tradeoff_figure(curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Figure:
     """Draw losses against numbers of parameters, one line for each depth.
 
-    Parameters
-    ----------
-    curves
-        For each depth the numbers of parameters and the losses, each ``(width,)``.
+    ``curves``: for each depth the numbers of parameters and the losses, each ``(width,)``.
     """
     with style():
         figure, grid = panels(1, 1)

@@ -36,23 +36,13 @@ def row(title: str, *rows: Sequence[Panel]) -> Figure:
 
 def loss_panel(
     ax: Any,
+    # For each scaling its widths, each with the losses (seed) of its networks.
     losses: Mapping[str, Sequence[tuple[int, np.ndarray]]],
+    # The limit's loss by scaling, drawn as a dashed line.
     limits: Mapping[str, float] | None = None,
     title: str = "final test loss",
 ) -> None:
-    """Draw the mean test loss against the width, with its standard deviation over networks.
-
-    Parameters
-    ----------
-    ax
-        The axes to draw in.
-    losses
-        For each scaling its widths, each with the losses ``(seed)`` of its networks.
-    limits
-        The limit's loss by scaling, drawn as a dashed line.
-    title
-        The title of the panel.
-    """
+    """Draw the mean test loss against the width, with its standard deviation over networks."""
     usual = []
     for name, points in losses.items():
         widths = np.array([width for width, _ in points])
@@ -76,13 +66,8 @@ def loss_panel(
 def exponents_panel(ax: Any, laws: Mapping[str, Mapping[str, tuple[Any, float | None]]]) -> None:
     """Draw exponents with intervals of 95 %, and predictions as ticks.
 
-    Parameters
-    ----------
-    ax
-        The axes to draw in.
-    laws
-        For each scaling and quantity the fitted power law and the predicted exponent, None if
-        there is no prediction.
+    ``laws``: for each scaling and quantity the fitted power law and the predicted exponent, None if
+    there is no prediction.
     """
     names = list(next(iter(laws.values())))
     for shift, (scaling, found) in enumerate(laws.items()):

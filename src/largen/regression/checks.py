@@ -19,13 +19,7 @@ def training_inputs(x: Any, name: str = "x") -> np.ndarray:
 
 
 def check_lazy(param: Any) -> None:
-    """Check that networks in a parameterization keep their kernel, which a posterior rests on.
-
-    Raises
-    ------
-    NoTheory
-        If outputs vanish with the width at initialisation, so that features move.
-    """
+    """Check that networks in a parameterization keep their kernel, which a posterior rests on."""
     if param is None:
         return
     instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")

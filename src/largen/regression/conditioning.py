@@ -20,23 +20,12 @@ MANY = 2048  # test samples whose covariance is computed in blocks
 
 
 class Inference(NamedTuple):
-    """A posterior obtained from the inverse of A = kernel + noise.
+    """A posterior obtained from the inverse of A = kernel + noise."""
 
-    Attributes
-    ----------
-    noise
-        Variance of the noise, one number or one for each sample.
-    factor
-        The factorization of A.
-    weights
-        A⁻¹y, (sample, output).
-    prior
-        The NNGP kernel of the samples for trained networks; None for Bayesian inference.
-    """
-
-    noise: np.ndarray
-    factor: Factor
-    weights: np.ndarray
+    noise: np.ndarray  # variance of the noise, one number or one for each sample
+    factor: Factor  # the factorization of A
+    weights: np.ndarray  # A⁻¹y, (sample, output)
+    # The NNGP kernel of the samples for trained networks; None for Bayesian inference.
     prior: np.ndarray | None
 
     @property
@@ -79,30 +68,19 @@ class Inference(NamedTuple):
 
 
 class Relaxation(NamedTuple):
-    """Networks at given times of gradient flow, from the eigenmodes of the tangent kernel.
+    """Networks at given times of gradient flow, from the eigenmodes of the tangent kernel."""
 
-    Attributes
-    ----------
-    times
-        η₀t, (time,).
-    several
-        Whether results have an axis of times.
-    vectors, gained, seen
-        V, g(t) and Vᵀy of :func:`largen.regression.moments.flow_moments`.
-    condition, rank
-        The condition number of the tangent kernel, and its rank: eigenvalues above rounding.
-    prior
-        The NNGP kernel of the samples; None if it was not given.
-    """
-
-    times: np.ndarray
-    several: bool
+    times: np.ndarray  # η₀t, (time,)
+    several: bool  # whether results have an axis of times
+    # vectors, gained, seen: V, g(t) and Vᵀy of regression.moments.flow_moments.
     vectors: np.ndarray
     gained: np.ndarray
     seen: np.ndarray
+    # condition, rank: the condition number of the tangent kernel, and its rank: eigenvalues above
+    # rounding.
     condition: float
     rank: int
-    prior: np.ndarray | None
+    prior: np.ndarray | None  # the NNGP kernel of the samples; None if it was not given
 
     @property
     def status(self) -> str:

@@ -25,9 +25,8 @@ from jaxtyping import Array, Bool, Float
 from largen.architectures import Layer
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
-from largen.kernels.hyperparameters import Hyperparameters, kernel_at
+from largen.kernels.hyperparameters import Hyperparameters
 from largen.parameterizations import Parameterization
-from largen.programs import Program
 from largen.regression.fit import ascend, groups_of
 from largen.regression.likelihood import Evidence, evidence
 from largen.scalars import flag, integer, real
@@ -81,25 +80,11 @@ class Validation(NamedTuple):
 
     def at(self, stds: np.ndarray, number: float) -> tuple[float, np.ndarray, float]:
         """Return the value and its derivatives in standard deviations and in the ridge or time."""
-        given = self.given
-        with jax.enable_x64(True):
-            value, by_variance, by_number = _value_and_slopes(
-                given.program,
-                self.kind,
-                self.flow,
-                given.constants,
-                given.labels,
-                jnp.asarray(given.factors * stds**2),
-                given.scale if self.kind == "nngp" else 1.0,
-                number,
-                *self.of.filled,
-            )
-            slopes = np.asarray(by_variance) * 2 * given.factors * stds
-            return float(value), slopes, float(by_number)
+        return self.of.derivatives(_BY_FLOW if self.flow else _BY_RIDGE, self.kind, stds, number)
 
 
 @interruptible()
-def fit_cross_validation(
+def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and the fit)
     net: Layer,
     x: ArrayLike,
     y: ArrayLike,
@@ -200,32 +185,17 @@ def fit_cross_validation(
     return fit
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _value_and_slopes(
-    program: Program,
-    kind: str,
+def _validation(
     flow: bool,
-    constants: Any,
-    labels: Any,
-    variances: Float[Array, " name"],
-    scale: Any,
-    number: Any,
-    x: Float[Array, "sample *input"],
+    matrix: Float[Array, "sample sample"],
     y: Float[Array, "sample output"],
-    mask: Bool[np.ndarray | Array, "sample *space"] | None,
-    given: Bool[np.ndarray | Array, " sample"],
-):
+    given: Bool[Array, " sample"],
+    number: Any,
+) -> tuple[Any, Any, Any]:
     """Return the value for the given samples, and its derivatives.
 
     The others are padding: they add zero eigenvalues, where r = 1 and the targets are zero.
     """
-    pairs = given[:, None] & given
-
-    def kernel(variances):
-        found = scale * kernel_at(program, kind, constants, labels, variances, x, mask)
-        return jnp.where(pairs, found, 0)
-
-    matrix, pull_back = jax.vjp(kernel, variances)
     values, vectors = jnp.linalg.eigh(matrix)
     samples, outputs = jnp.sum(given), y.shape[1]
     rate = number / samples
@@ -251,4 +221,7 @@ def _value_and_slopes(
     by_matrix = -outputs * samples / 2 * vectors @ by_matrix @ vectors.T
     along = jnp.sum(2 * r * by_number * power) / missed - 2 * jnp.sum(by_number) / total
     value = -outputs * samples / 2 * jnp.log(samples * missed / total**2)
-    return value, pull_back(by_matrix)[0], -outputs * samples / 2 * along
+    return value, by_matrix, -outputs * samples / 2 * along
+
+
+_BY_FLOW, _BY_RIDGE = partial(_validation, True), partial(_validation, False)

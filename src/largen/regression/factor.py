@@ -24,30 +24,16 @@ class Factor(NamedTuple):
     """A square root R of the inverse of A = K + noise, A⁻¹ = R Rᵀ.
 
     The arrays are NumPy's, so that objects holding them can be pickled and read in any precision.
-
-    Attributes
-    ----------
-    root
-        The Cholesky factor L of A, R = L⁻ᵀ; or R = U Λ^(−½) itself, without the eigenvectors
-        that are lost in rounding, where A is singular.
-    singular
-        Whether A is singular, and ``root`` therefore the second of the two.
-    condition
-        Estimated λ_max/λ_min; for a singular A its exact value, or infinity.
-    rank
-        Number of eigenvalues above λ_max · 1e-12.
-    log_determinant
-        log det A; −∞ if singular.
-    least
-        The least eigenvalue of a singular A, which may be negative; 0 otherwise.
     """
 
+    # The Cholesky factor L of A, R = L⁻ᵀ; or R = U Λ^(−½) itself, without the eigenvectors that are
+    # lost in rounding, where A is singular.
     root: np.ndarray
-    singular: bool
-    condition: float
-    rank: int
-    log_determinant: float
-    least: float = 0.0
+    singular: bool  # whether A is singular, and root therefore the second of the two
+    condition: float  # estimated λ_max/λ_min; for a singular A its exact value, or infinity
+    rank: int  # number of eigenvalues above λ_max · 1e-12
+    log_determinant: float  # log det A; −∞ if singular
+    least: float = 0.0  # the least eigenvalue of a singular A, which may be negative; 0 otherwise
 
     def solve(self, columns: Float[np.ndarray, "sample column"]) -> np.ndarray:
         """Return A⁻¹ times columns, by SciPy."""
@@ -129,28 +115,17 @@ def _condition(matrix: np.ndarray, root: np.ndarray) -> float:
 
 
 def explain(
-    what: str,
-    factor: Factor,
+    what: str,  # the name of the kernel
+    factor: Factor,  # the factorization of kernel plus noise, which is singular
+    # kernel, noise: the kernel, and the variance of the noise, one number or (sample,).
     kernel: np.ndarray,
     noise: Any,
+    # Weights of the samples, which have divided the noise, if there are any.
     weights: np.ndarray | None,
+    # The inputs, if known, which are searched for rows that the network cannot tell apart.
     x: np.ndarray | None = None,
 ) -> str:
-    """Return a message that describes a singular matrix and its remedies.
-
-    Parameters
-    ----------
-    what
-        The name of the kernel.
-    factor
-        The factorization of kernel plus noise, which is singular.
-    kernel, noise
-        The kernel, and the variance of the noise, one number or (sample,).
-    weights
-        Weights of the samples, which have divided the noise, if there are any.
-    x
-        The inputs, if known, which are searched for rows that the network cannot tell apart.
-    """
+    """Return a message that describes a singular matrix and its remedies."""
     cause = "Pass" if x is None else _cause(x, kernel)
     count, most = len(kernel), float(np.max(noise))
     # Beyond the noise there is, so that no eigenvalue is negative, and a condition below 1e11.

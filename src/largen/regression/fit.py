@@ -51,7 +51,7 @@ class LikelihoodFit:
 
 
 @interruptible()
-def fit_likelihood(
+def fit_likelihood(  # noqa: PLR0913  (data, and options of the model and the fit)
     net: Layer,
     x: ArrayLike,
     y: ArrayLike,
@@ -157,12 +157,7 @@ def fit_likelihood(
 class Objective(Protocol):
     """The objective of a fit: a function of standard deviations and one further positive number.
 
-    Attributes
-    ----------
-    given
-        The network.
-    size
-        Number of terms in the objective.
+    ``size``: number of terms in the objective.
     """
 
     @property
@@ -204,18 +199,10 @@ def ascend(
 ) -> Ascent:
     """Ascend an objective in the logarithms of its constants.
 
-    Parameters
-    ----------
-    net, of
-        The network, and the objective as a function of its constants.
-    name, number
-        Name and initial value of the further constant, the noise or the time.
-    groups
-        The index of the factor that multiplies each standard deviation.
-    free
-        Whether the number is fitted as well.
-    steps
-        At most so many.
+    ``net``, ``of``: the network, and the objective as a function of its constants; ``name``,
+    ``number``: name and initial value of the further constant, the noise or the time; ``groups``:
+    the index of the factor that multiplies each standard deviation; ``free``: whether the number is
+    fitted as well; ``steps``: at most so many.
     """
     from scipy.optimize import minimize
 

@@ -20,21 +20,11 @@ _ROUNDED = 1e-6  # relative errors of the entries of kernels that are given
 
 
 class Targets(NamedTuple):
-    """Targets, and the conversion of kernels to matrices with one row for each target.
+    """Targets, and the conversion of kernels to matrices with one row for each target."""
 
-    Attributes
-    ----------
-    y
-        (sample,) or (sample, output).
-    kept
-        Which samples have positive weight, (sample,).
-    coupled
-        Whether kernels have two axes of outputs.
-    """
-
-    y: np.ndarray
-    kept: np.ndarray
-    coupled: bool
+    y: np.ndarray  # (sample,) or (sample, output)
+    kept: np.ndarray  # which samples have positive weight, (sample,)
+    coupled: bool  # whether kernels have two axes of outputs
 
     @property
     def outputs(self) -> int:
@@ -100,16 +90,9 @@ def check_positive(name: str, matrix: np.ndarray, noise: Any = None, heaviest: f
     pass that were computed, or stored, in single precision. Cholesky's factorization decides;
     eigenvalues are computed only where it fails.
 
-    Parameters
-    ----------
-    name
-        Name of the argument, for the error message.
-    matrix
-        The kernel, (row, row), in float64.
-    noise
-        What is added to the diagonal, a number or (row,); None where the kernel is used as it is.
-    heaviest
-        The largest weight, which divides the noise.
+    ``matrix``: the kernel, (row, row), in float64. ``noise``: what is added to the diagonal, a
+    number or (row,); None where the kernel is used as it is. ``heaviest``: the largest weight,
+    which divides the noise.
     """
     total = matrix if noise is None else matrix + np.diag(np.broadcast_to(noise, len(matrix)))
     norm = np.abs(matrix).sum(axis=1).max()

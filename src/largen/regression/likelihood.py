@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -61,6 +62,11 @@ class LogLikelihood(NamedTuple):
     save = save_result
 
 
+# (kernel matrix, targets, which rows are samples, number) -> value, and its derivatives in the
+# matrix and in the number, the noise or the time.
+OfMatrix = Callable[[Any, Any, Any, Any], tuple[Any, Any, Any]]
+
+
 class Evidence(NamedTuple):
     """The likelihood of fixed samples as a function of standard deviations and noise."""
 
@@ -75,20 +81,25 @@ class Evidence(NamedTuple):
 
         All are NaN if the kernel plus noise is not positive definite.
         """
+        return self.derivatives(_likelihood, self.kernel, stds, noise)
+
+    def derivatives(
+        self, of_matrix: OfMatrix, kind: str, stds: np.ndarray, number: float
+    ) -> tuple[float, np.ndarray, float]:
+        """Return an objective of the kernel, and its derivatives in constants and number."""
         given = self.given
         with jax.enable_x64(True):
-            value, by_variance, by_noise = _value_and_slopes(
+            value, by_variance, by_number = _value_and_slopes(
+                of_matrix,
                 given.program,
-                self.kernel,
-                given.constants,
-                given.labels,
+                kind,
+                (given.constants, given.labels, given.scale if kind == "nngp" else 1.0),
                 jnp.asarray(given.factors * stds**2),
-                given.scale if self.kernel == "nngp" else 1.0,
-                noise,
-                *self.filled,
+                number,
+                self.filled,
             )
             slopes = np.asarray(by_variance) * 2 * given.factors * stds
-            return float(value), slopes, float(by_noise)
+            return float(value), slopes, float(by_number)
 
     @property
     def kernel(self) -> str:
@@ -117,13 +128,7 @@ class Evidence(NamedTuple):
 def evidence(
     net: Any, x: Any, y: Any, param: Any, mask: Any = None, kind: str = "nngp"
 ) -> Evidence:
-    """Check the arguments of a public function and return the likelihood of the samples.
-
-    Raises
-    ------
-    NoTheory
-        If the tangent kernel or its gradient does not exist.
-    """
+    """Check the arguments of a public function and return the likelihood of the samples."""
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
     if not isinstance(net, Layer):
@@ -243,32 +248,40 @@ def log_likelihood(
     return result
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _value_and_slopes(
+    of_matrix: OfMatrix,
     program: Program,
     kind: str,
-    constants: Any,
-    labels: Any,
+    constants: tuple[Any, Any, Any],
     variances: Float[Array, " name"],
-    scale: Any,
-    noise: Any,
-    x: Float[Array, "sample *input"],
+    number: Any,
+    samples: Any,
+) -> tuple[Any, Any, Any]:
+    """Return an objective of the kernel matrix, and its derivatives in variances and number."""
+    constants, labels, scale = constants
+    x, y, mask, given = samples
+
+    def kernel(variances):
+        matrix = scale * kernel_at(program, kind, constants, labels, variances, x, mask)
+        return jnp.where(given[:, None] & given, matrix, 0)  # the other rows are padding
+
+    matrix, pull_back = jax.vjp(kernel, variances)
+    value, by_matrix, by_number = of_matrix(matrix, y, given, number)
+    return value, pull_back(by_matrix)[0], by_number
+
+
+def _likelihood(
+    matrix: Float[Array, "sample sample"],
     y: Float[Array, "sample output"],
-    mask: Bool[np.ndarray | Array, "sample *space"] | None,
-    given: Bool[np.ndarray | Array, " sample"],
-):
+    given: Bool[Array, " sample"],
+    noise: Any,
+) -> tuple[Any, Any, Any]:
     """Return the likelihood of the samples that are given, and its slopes.
 
     The other rows are padding: independent samples of variance 1 and target 0, which contribute
     nothing.
     """
-    pairs = given[:, None] & given
-
-    def kernel(variances):
-        found = scale * kernel_at(program, kind, constants, labels, variances, x, mask)
-        return jnp.where(pairs, found, 0)
-
-    matrix, pull_back = jax.vjp(kernel, variances)
     samples, outputs = jnp.sum(given), y.shape[1]
     identity = jnp.eye(len(y), dtype=matrix.dtype)
     root = jnp.linalg.cholesky(matrix + jnp.where(given, noise, 1) * identity)
@@ -281,4 +294,4 @@ def _value_and_slopes(
     )
     alpha = inverse_root.T @ white
     by_matrix = (alpha @ alpha.T - outputs * inverse_root.T @ inverse_root) / 2
-    return value, pull_back(by_matrix)[0], jnp.sum(jnp.where(given, jnp.diagonal(by_matrix), 0))
+    return value, by_matrix, jnp.sum(jnp.where(given, jnp.diagonal(by_matrix), 0))

@@ -23,25 +23,16 @@ Moments = tuple[Float[Array, "test_sample output"], Own]
 
 @partial(jax.jit, static_argnames="singular")
 def posterior_moments(
+    # root, singular: the factor's root, and whether A is singular, where A is the training kernel
+    # plus noise.
     root: Float[Array, "sample mode"],
     singular: bool,
-    weights: Float[Array, "sample output"],
-    cross: Float[Array, "test_sample sample"],
+    weights: Float[Array, "sample output"],  # A⁻¹y
+    cross: Float[Array, "test_sample sample"],  # K* from test to training samples
+    # K** of all pairs of test samples, or only its diagonal; the result has the same form.
     own: Own,
 ) -> Moments:
-    """Return mean and covariance after Bayesian inference, K*A⁻¹y and K** − K*A⁻¹K*ᵀ.
-
-    Parameters
-    ----------
-    root, singular
-        The factor's root, and whether A is singular, where A is the training kernel plus noise.
-    weights
-        A⁻¹y.
-    cross
-        K* from test to training samples.
-    own
-        K** of all pairs of test samples, or only its diagonal; the result has the same form.
-    """
+    """Return mean and covariance after Bayesian inference, K*A⁻¹y and K** − K*A⁻¹K*ᵀ."""
     white = whiten(root, singular, cross.T)
     if own.ndim == 1:
         return cross @ weights, jnp.maximum(own - jnp.sum(white**2, axis=0), 0)
@@ -51,10 +42,12 @@ def posterior_moments(
 
 @partial(jax.jit, static_argnames="singular")
 def trained_moments(
+    # root, singular, weights, cross: as in posterior_moments, for the tangent kernel.
     root: Float[Array, "sample mode"],
     singular: bool,
     weights: Float[Array, "sample output"],
     cross: Float[Array, "test_sample sample"],
+    # own, prior, prior_cross: K**, or its diagonal, K and K*.
     own: Own,
     prior: Float[Array, "sample sample"],
     prior_cross: Float[Array, "test_sample sample"],
@@ -62,13 +55,6 @@ def trained_moments(
     """Return mean and covariance of trained networks, By and K** − K*Bᵀ − BK*ᵀ + BKBᵀ.
 
     B = Θ*A⁻¹, and the covariance is that of f* − Bf, with f* and f a network's initial outputs.
-
-    Parameters
-    ----------
-    root, singular, weights, cross
-        As in :func:`posterior_moments`, for the tangent kernel.
-    own, prior, prior_cross
-        K**, or its diagonal, K and K*.
     """
     response = solve(root, singular, cross.T).T
     pushed = response @ prior - prior_cross
@@ -81,9 +67,11 @@ def trained_moments(
 
 @jax.jit
 def flow_moments(
+    # vectors, gained, seen: V, g(t) and Vᵀy.
     vectors: Float[Array, "sample mode"],
     gained: Float[Array, "time mode"],
     seen: Float[Array, "mode output"],
+    # cross, own, prior, prior_cross: as in trained_moments.
     cross: Float[Array, "test_sample sample"],
     own: Own,
     prior: Float[Array, "sample sample"],
@@ -92,13 +80,6 @@ def flow_moments(
     """Return mean and covariance at each time of gradient flow.
 
     As :func:`trained_moments`, with B(t) = Θ*V g(t) Vᵀ.
-
-    Parameters
-    ----------
-    vectors, gained, seen
-        V, g(t) and Vᵀy.
-    cross, own, prior, prior_cross
-        As in :func:`trained_moments`.
     """
     along, outer = cross @ vectors, prior_cross @ vectors
     inner = vectors.T @ prior @ vectors

@@ -44,23 +44,13 @@ Cost = Callable[[float], float]
 def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: str) -> float:
     """Return the variance of the noise that optimises a criterion for the targets.
 
-    Parameters
-    ----------
-    kernel
-        K or Θ of the P samples, (sample, sample).
-    y
-        Targets, (sample, output).
-    weights
-        Weights > 0 of the samples, (sample,); 1 by default.
-    by
-        The criterion: ``"likelihood"``, the marginal likelihood of a Bayesian prior, or
-        ``"leave-one-out"``, the mean squared error of predicting each sample from all others.
+    ``kernel``: K or Θ of the P samples, (sample, sample). ``y``: targets, (sample, output).
+    ``weights``: weights > 0 of the samples, (sample,); 1 by default. ``by``: the criterion:
+    ``"likelihood"``, the marginal likelihood of a Bayesian prior, or ``"leave-one-out"``, the mean
+    squared error of predicting each sample from all others.
 
-    Returns
-    -------
-    float
-        Between 1e-10 and 1e3 times the largest eigenvalue, or times the mean square of the targets
-        if that is larger. For a kernel that is zero, within a factor of 1e3 of this mean square.
+    Between 1e-10 and 1e3 times the largest eigenvalue, or times the mean square of the targets if
+    that is larger. For a kernel that is zero, within a factor of 1e3 of this mean square.
     """
     w = np.ones(len(y)) if weights is None else weights
     cost, largest = CRITERIA[by](kernel, y, w)
@@ -76,20 +66,9 @@ def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: 
 def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float:
     """Return the time η₀t of gradient flow with the least error by generalised cross-validation.
 
-    Parameters
-    ----------
-    kernel, y, weights
-        As in :func:`best_noise`, for a tangent kernel.
+    ``kernel``, ``y``, ``weights``: as in :func:`best_noise`, for a tangent kernel.
 
-    Returns
-    -------
-    float
-        Between 1e-3 and 1e10 times the time scale of the fastest mode.
-
-    Raises
-    ------
-    NumericalFailure
-        If the kernel is zero up to numbers near the underflow threshold.
+    Between 1e-3 and 1e10 times the time scale of the fastest mode.
     """
     w = np.ones(len(y)) if weights is None else weights
     values, z = _spectrum(kernel, y, w)

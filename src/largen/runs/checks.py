@@ -16,13 +16,7 @@ from largen.scalars import integer, sequence
 def checked_outputs(
     run: Run, f_train: Any, f_test: Any, seeds: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return outputs on training and test data, which may be NaN or infinite, as NumPy arrays.
-
-    Raises
-    ------
-    InvalidInput
-        If they are not floats of the shape ``([seed,] step, sample[, output])`` of the run.
-    """
+    """Return outputs on training and test data, which may be NaN or infinite, as NumPy arrays."""
     instance_of("run", run, Run, "an lg.Run")
     lead = () if seeds is None else (integer("seeds", seeds, at_least=1),)
     found = []
@@ -45,13 +39,7 @@ def checked_outputs(
 def check_words(
     theory: Any, reason: Any, notes: Any, width: Any, extra: Any, reserved: tuple[str, ...]
 ) -> None:
-    """Check the texts and the further variables of a trajectory.
-
-    Raises
-    ------
-    InvalidInput
-        If a text is not a string, or a variable is not a pair of axes and array.
-    """
+    """Check the texts and the further variables of a trajectory."""
     for name, value in (("theory", theory), ("reason", reason)):
         instance_of(name, value, str, "a text")
     for note in sequence("notes", notes, "texts"):

@@ -118,15 +118,9 @@ class Loss:
 
 @dataclass(frozen=True)
 class MeanOverPositions:
-    """The loss of a sample, (1/S) Σ_s ℓ(f_s, y_s).
+    """The loss of a sample, (1/S) Σ_s ℓ(f_s, y_s)."""
 
-    Attributes
-    ----------
-    each
-        ℓ of the output ``(output,)`` or ``()`` of a position and its target.
-    """
-
-    each: Callable[[Any, Any], Any]
+    each: Callable[[Any, Any], Any]  # ℓ of the output (output,) or () of a position and its target
 
     def __call__(self, f, y):
         """Return the mean of the losses of outputs (position[, output])."""
@@ -216,19 +210,7 @@ def as_loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
 def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
     """Check from shapes alone that a loss is a number and differentiable.
 
-    Parameters
-    ----------
-    loss
-        The loss of a run.
-    y
-        Targets of the run.
-    shape
-        The shape of the output of a sample.
-
-    Raises
-    ------
-    InvalidInput
-        If its evaluation fails or does not return a number.
+    ``shape``: the shape of the output of a sample.
     """
     if loss.targets != "any":
         return
@@ -246,20 +228,14 @@ def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
 
 
 def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:
-    """Check that targets fit a loss.
-
-    Raises
-    ------
-    InvalidInput
-        If they do not; the message names the labels found and those that the loss requires.
-    """
+    """Check that targets fit a loss."""
     integral = np.issubdtype(y.dtype, np.integer)
     match loss.targets:
         case "sign":
             found = np.unique(y)
             if not np.isin(found, (-1, 1)).all():
                 raise InvalidInput(
-                    f"{name}: the logistic loss wants labels −1 and +1, got {_some(found)}. "
+                    f"{name}: the logistic loss requires labels −1 and +1, got {_some(found)}. "
                     "For labels 0 and 1 pass 2*y - 1."
                 )
         case "class":
@@ -267,14 +243,14 @@ def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:
             if not integral or y.ndim != 1 + at_positions:
                 shape = "(sample, position)" if at_positions else "(sample,)"
                 raise InvalidInput(
-                    f"{name}: cross_entropy wants integer class indices of shape {shape}, got "
+                    f"{name}: cross_entropy requires integer class indices of shape {shape}, got "
                     f"dtype {y.dtype} and shape {y.shape}. For one-hot rows pass y.argmax(-1)."
                 )
             if y.min() < 0:
                 raise InvalidInput(f"{name}: class indices start at 0, got {y.min()}.")
         case "real":
             if not (np.issubdtype(y.dtype, np.floating) or integral):
-                raise InvalidInput(f"{name}: mse wants numbers, got dtype {y.dtype}.")
+                raise InvalidInput(f"{name}: mse requires numbers, got dtype {y.dtype}.")
 
 
 def _some(values: np.ndarray) -> str:

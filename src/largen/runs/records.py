@@ -17,11 +17,6 @@ def record_names(record: Any) -> tuple[str, ...]:
     ``"feature_kernel"`` and ``"gradient_kernel"`` are the kernels Φ and G of each layer on training
     samples,
     ``"ntk"`` the tangent kernel among training samples and between test and training samples.
-
-    Raises
-    ------
-    InvalidInput
-        For an unknown name.
     """
     if isinstance(record, (set, frozenset)):
         record = list(record)
@@ -34,15 +29,7 @@ def record_names(record: Any) -> tuple[str, ...]:
 def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...]:
     """Return pairs of time indices in the given order, without repetition.
 
-    Parameters
-    ----------
-    name, wanted
-        The name and the value of the argument.
-
-    Raises
-    ------
-    InvalidInput
-        If it is not a list of pairs of integers ≥ 0.
+    ``name``, ``wanted``: the name and the value of the argument.
     """
     words = "a list of pairs of time indices, such as [(0, 10)]"
     found = [sequence(name, pair, words) for pair in sequence(name, wanted, words)]

@@ -114,15 +114,15 @@ class Run:
         if isinstance(optimizer, GradientFlow):
             if steps is not None or times is None:
                 raise InvalidInput(
-                    "times: gradient flow wants the times at which it is recorded, and no steps, "
-                    "e.g. times=np.linspace(0.1, 10, 100); got "
+                    "times: gradient flow requires the times at which it is recorded, and no "
+                    "steps, e.g. times=np.linspace(0.1, 10, 100); got "
                     f"steps={shown(steps)}, times={shown(times)}."
                 )
             recorded = _times(times)
         else:
             if steps is None or times is not None:
                 raise InvalidInput(
-                    f"steps: {type(optimizer).__name__} wants a number of steps, and no times; "
+                    f"steps: {type(optimizer).__name__} requires a number of steps, and no times; "
                     f"got steps={shown(steps)}, times={shown(times)}."
                 )
             steps = integer("steps", steps, at_least=1, at_most=MOST_STEPS)
@@ -135,7 +135,7 @@ class Run:
             getattr(self, known)
 
     def with_changes(self, **arguments: Any) -> Run:
-        """Return the run with other values of some arguments, checked anew.
+        """Return the run with other values of some arguments, which are checked.
 
         Examples
         --------
@@ -201,7 +201,7 @@ class Run:
         Raises
         ------
         NoTheory
-            If they do; the message names what wants a single output, the argument.
+            If they do; the message names the ``reader``, which requires a single output.
         """
         if self.positions is not None:
             raise NoTheory(
@@ -293,7 +293,7 @@ def _check_positions(positions: int | None, y: np.ndarray) -> None:
         )
     if positions is not None and (y.ndim < 2 or y.shape[1] != positions):
         raise InvalidInput(
-            f"y_train: the network has an output at each of {positions} positions, and wants "
+            f"y_train: the network has an output at each of {positions} positions, and requires "
             f"targets (sample, {positions}[, output]), got shape {y.shape}; for one output of a "
             "sample put a Flatten() or a GlobalAvgPool() before the last Dense()."
         )

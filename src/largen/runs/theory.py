@@ -16,12 +16,7 @@ Problem = TypeVar("Problem")
 def set_fields(record: Any, /, **values: Any) -> None:
     """Set fields of a frozen record within its ``__post_init__``, for example to checked values.
 
-    Parameters
-    ----------
-    record
-        The record.
-    values
-        New values by field name.
+    ``values``: new values by field name.
     """
     for name, value in values.items():
         object.__setattr__(record, name, value)

@@ -1,7 +1,8 @@
 """Sweeps over rates, widths, depths, seeds and schemes, and the analysis of their losses."""
 
+from largen.sweeps.grid import Grid
 from largen.sweeps.running import sweep
 from largen.sweeps.surface import Sweep
 from largen.sweeps.task import Task
 
-__all__ = ["Sweep", "Task", "sweep"]
+__all__ = ["Grid", "Sweep", "Task", "sweep"]

@@ -16,22 +16,13 @@ from largen.transfer.replicas import Replica, TrainedReplicas
 
 @dataclass(frozen=True)
 class Cell:
-    """All replicas of one shape and scheme.
+    """All replicas of one shape and scheme."""
 
-    Attributes
-    ----------
-    scheme
-        The name of the scheme, or a parameterization.
-    width, depth
-        Width and depth of the target network.
-    replicas
-        Settings of the networks trained together.
-    """
-
-    scheme: Any
+    scheme: Any  # the name of the scheme, or a parameterization
+    # width, depth: width and depth of the target network.
     width: int
     depth: int
-    replicas: tuple[Replica, ...]
+    replicas: tuple[Replica, ...]  # settings of the networks trained together
 
     @property
     def cost(self) -> float:
@@ -41,53 +32,24 @@ class Cell:
 
 @dataclass(frozen=True)
 class Protocol:
-    """The settings common to all cells of a sweep.
+    """The settings common to all cells of a sweep."""
 
-    Attributes
-    ----------
-    make_model
-        ``make_model(width=…, depth=…)``, with the keywords of :attr:`names`.
-    task
-        The training task.
-    base
-        Width and depth at which schemes agree.
-    names
-        The builder's names for width and depth.
-    optimizer
-        As in :func:`largen.transfer.torch.scale`.
-    schedule
-        s(t), or None.
-    options
-        Passed on to ``scale``.
-    device
-        The device on which to train.
-    apply
-        For JAX, ``apply(parameters, inputs)``; ``make_model`` then is ``init(key, …)``.
-    name
-        The user's name for the model, ``apply`` and the options, if their code does not identify
-        them.
-    """
-
-    make_model: Callable[..., Any]
-    task: Task
-    base: tuple[int, int]
-    names: tuple[str, str] = ("width", "depth")
-    optimizer: str = "sgd"
-    schedule: Callable[[int], float] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    device: Any = None
+    make_model: Callable[..., Any]  # make_model(width=…, depth=…), with the keywords of names
+    task: Task  # the training task
+    base: tuple[int, int]  # width and depth at which schemes agree
+    names: tuple[str, str] = ("width", "depth")  # the builder's names for width and depth
+    optimizer: str = "sgd"  # as in transfer.torch.scale
+    schedule: Callable[[int], float] | None = None  # s(t), or None
+    options: Mapping[str, Any] = field(default_factory=dict)  # passed on to scale
+    device: Any = None  # the device on which to train
+    # For JAX, apply(parameters, inputs); make_model then is init(key, …).
     apply: Callable[[Any, Any], Any] | None = None
+    # The user's name for the model, apply and the options, if their code does not identify them.
     name: str | None = None
 
     @cached_property
     def digest(self) -> dict[str, str]:
-        """Texts that identify the task, the model and the options.
-
-        Raises
-        ------
-        InvalidInput
-            If a part cannot be identified.
-        """
+        """Texts that identify the task, the model and the options."""
         parts: dict[str, Any] = {
             "make_model": self.make_model, "apply": self.apply, "options": dict(self.options),
         }  # fmt: skip
@@ -140,13 +102,7 @@ class Protocol:
         )
 
     def settings(self, cell: Cell) -> dict[str, Any]:
-        """Return all settings on which a cell's result depends.
-
-        Raises
-        ------
-        InvalidInput
-            If a part cannot be identified.
-        """
+        """Return all settings on which a cell's result depends."""
         steps = range(self.task.steps)
         return {
             "kept": 3,  # version of the stored arrays: see arrays_of

@@ -8,24 +8,17 @@ import numpy as np
 
 
 class Optimum(NamedTuple):
-    """A minimum on a grid of log₂ rates.
+    """A minimum on a grid of log₂ rates."""
 
-    Attributes
-    ----------
-    at, low, high
-        log₂ of the rate, and of the ends of its interval; NaN if no rate trained.
-    grid, loss
-        log₂ of the best rate of the grid, and its mean loss.
-    edge
-        Whether the minimum is at an end of the grid beyond which the loss may be lower. A rate next
-        to divergence does not count as such an end.
-    """
-
+    # at, low, high: log₂ of the rate, and of the ends of its interval; NaN if no rate trained.
     at: float
     low: float
     high: float
+    # grid, loss: log₂ of the best rate of the grid, and its mean loss.
     grid: float
     loss: float
+    # Whether the minimum is at an end of the grid beyond which the loss may be lower. A rate next
+    # to divergence does not count as such an end.
     edge: bool
 
 
@@ -40,13 +33,8 @@ def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
     within two standard errors of the best one's, estimated from differences between networks of
     the same seed, and at least half a grid step to either side.
 
-    Parameters
-    ----------
-    log2_lr
-        Increasing, shape ``(lr,)``.
-    losses
-        Shape ``(seed, lr)``; NaN where nothing was trained, infinite where it diverged. A rate at
-        which any seed diverged is not chosen.
+    ``log2_lr``: increasing, shape ``(lr,)``. ``losses``: shape ``(seed, lr)``; NaN where nothing
+    was trained, infinite where it diverged. A rate at which any seed diverged is not chosen.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Quality of transfer: three measures beside the drift of the best rate and its cost."""
+"""Quality of transfer: three measures of transfer, in addition to drift and cost."""
 
 from __future__ import annotations
 
@@ -14,14 +14,9 @@ LEAST = 3  # sizes of a fit with a residual
 
 
 class Line(NamedTuple):
-    """A least-squares line: its slope, and the root mean square of its residuals.
+    """A least-squares line: its slope, and the root mean square of its residuals."""
 
-    Attributes
-    ----------
-    slope, error
-        NaN with fewer than two and fewer than three points, respectively.
-    """
-
+    # slope, error: NaN with fewer than two and fewer than three points, respectively.
     slope: float
     error: float
 
@@ -49,18 +44,10 @@ def line(x: np.ndarray, y: np.ndarray) -> Line:
 def curvature(log2_lr: np.ndarray, losses: np.ndarray) -> float:
     """Return c of loss/(best loss) = 1 + c·(log₂ of rate/best rate)² + …, from three rates.
 
-    Parameters
-    ----------
-    log2_lr
-        Rates, increasing.
-    losses
-        Mean losses, infinite where training diverged; NaN where nothing was trained.
+    ``log2_lr``: rates, increasing. ``losses``: mean losses, infinite where training diverged; NaN
+    where nothing was trained.
 
-    Returns
-    -------
-    float
-        NaN at an end of the grid, beside a rate that diverges, and for losses that are not
-        positive.
+    NaN at an end of the grid, next to a rate that diverges, and for losses that are not positive.
     """
     known = ~np.isnan(losses)
     x, y = log2_lr[known], losses[known]
@@ -105,16 +92,9 @@ def quality(
 ) -> xarray.Dataset:
     """Return the three numbers of each scheme, over the other axis of sizes.
 
-    Parameters
-    ----------
-    best
-        The data set that ``Sweep.best`` returns.
-    mean
-        Mean losses over seeds, (scheme, width, depth, lr).
-    transferred
-        Losses at the base's best rate, (scheme, width, depth).
-    along
-        ``"width"`` or ``"depth"``.
+    ``best``: the data set that ``Sweep.best`` returns; ``mean``: mean losses over seeds, (scheme,
+    width, depth, lr); ``transferred``: losses at the base's best rate, (scheme, width, depth);
+    ``along``: ``"width"`` or ``"depth"``.
     """
     import xarray
 

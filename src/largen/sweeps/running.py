@@ -7,33 +7,25 @@ from typing import Any
 
 import numpy as np
 
+from largen.errors import instance_of
 from largen.interrupts import check, go_on_with, interruptible
 from largen.jobs import number_of_jobs, results_of
 from largen.progress import reporter
-from largen.sweeps.arguments import cells_of, protocol_of
+from largen.sweeps.arguments import check_protocol
 from largen.sweeps.cells import Cell, Protocol, arrays_of
+from largen.sweeps.grid import Grid
 from largen.sweeps.store import Store
 from largen.sweeps.surface import Sweep, surface
 from largen.sweeps.task import Task
 
-Rates = Sequence[float] | np.ndarray | Callable[[int, int], Sequence[float] | np.ndarray]
 
-
-def sweep(
+def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
     make_model: Callable[..., Any],
     task: Task,
+    grid: Grid,
     *,
-    lrs: Rates,
-    base: tuple[int, int],
-    widths: Sequence[int] = (),
-    depths: Sequence[int] = (),
-    schemes: Sequence[Any] = ("standard", "mup", "depth_mup"),
-    seeds: int = 1,
-    weight_decays: Sequence[float] = (0.0,),
-    momenta: Sequence[float] | None = None,
     optimizer: str = "sgd",
     schedule: Callable[[int], float] | None = None,
-    names: tuple[str, str] = ("width", "depth"),
     checkpoint: Any = None,
     jobs: int = 1,
     device: Any = None,
@@ -46,7 +38,6 @@ def sweep(
 
     Networks of one shape and scheme form a cell and are trained together in one batched
     computation (:func:`largen.transfer.torch.train_replicas`); those that diverge are stopped.
-    Rates are those at the base shape, which each scheme translates.
 
     Parameters
     ----------
@@ -54,24 +45,10 @@ def sweep(
         ``make_model(width=…, depth=…)`` → a PyTorch module; for JAX see ``apply``.
     task
         The training task.
-    lrs
-        Values of η₀; or a function of width and depth that returns them, for example a coarser grid
-        for large networks. A shape with an empty grid is omitted.
-    base
-        (width, depth) at which all schemes agree.
-    widths, depths
-        The widths and depths of the target networks; those of the base by default.
-    schemes
-        As in :func:`largen.transfer.torch.scale`.
-    seeds
-        Number of networks of each setting, with seeds 0, 1, …
-    weight_decays, momenta
-        Values of λ₀ and of the momentum, swept likewise; the momentum, 0.9 by default, only for
-        ``optimizer="momentum"``.
+    grid
+        Rates, widths, depths, schemes and numbers of seeds: :class:`largen.sweeps.Grid`.
     optimizer, schedule
         As in :func:`largen.transfer.torch.scale`; s(t), see ``warmup_cosine``.
-    names
-        The builder's names for width and depth.
     checkpoint
         A folder in which every finished cell is stored. The same call with the same folder
         resumes without training stored cells again. Cells are identified by all that they depend
@@ -103,7 +80,7 @@ def sweep(
     Raises
     ------
     InvalidInput
-        If a grid is empty or has negative numbers, or another argument is invalid.
+        If there is nothing to train, or an argument is invalid.
 
     Examples
     --------
@@ -114,15 +91,20 @@ def sweep(
     >>> draw = np.random.default_rng(0)
     >>> x = draw.normal(size=(256, 64)).astype("float32")
     >>> task = Task(x, (x[:, 0] > 0).astype(int), steps=20)
-    >>> found = sweep(mlp, task, lrs=[2**-4, 2**-2, 1.0], base=(16, 2), widths=[16, 32],
-    ...               schemes=["mup"])
-    >>> dict(found.data["loss"].sizes)
+    >>> grid = Grid(lrs=[2**-4, 2**-2, 1.0], base=(16, 2), widths=[16, 32], schemes=["mup"])
+    >>> losses = sweep(mlp, task, grid)
+    >>> dict(losses.data["loss"].sizes)
     {'scheme': 1, 'width': 2, 'depth': 1, 'seed': 1, 'lr': 3}
     """
-    protocol = protocol_of(
-        make_model, task, base, names, optimizer, schedule, options, device, apply, identity
-    )
-    cells = cells_of(protocol, lrs, widths, depths, schemes, seeds, weight_decays, momenta)
+    instance_of("grid", grid, Grid, "a largen.sweeps.Grid")
+    protocol = check_protocol(
+        Protocol(
+            make_model, task, grid.base, grid.names, optimizer, schedule, options, device, apply,
+            identity,
+        ),
+        grid,
+    )  # fmt: skip
+    cells = grid.cells()
     jobs = number_of_jobs(jobs)
     goes_on = (
         "Nothing was saved; with checkpoint=… the same call would resume here."

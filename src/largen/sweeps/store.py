@@ -16,25 +16,13 @@ from largen.files import load_arrays, make_folder, save_arrays
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of finished cells, identified by all their settings.
+    """A folder of finished cells, identified by all their settings."""
 
-    Attributes
-    ----------
-    folder
-        The folder; None stores nothing.
-    """
-
-    folder: Path | None
+    folder: Path | None  # the folder; None stores nothing
 
     @classmethod
     def at(cls, folder: Any) -> Store:
-        """Open a folder, creating it if necessary.
-
-        Raises
-        ------
-        InvalidInput
-            If it cannot be created.
-        """
+        """Open a folder, creating it if necessary."""
         return cls(None if folder is None else make_folder("checkpoint", folder))
 
     def load(self, settings: dict[str, Any]) -> dict[str, np.ndarray] | None:

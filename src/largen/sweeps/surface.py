@@ -127,7 +127,7 @@ class Sweep(Result):
         return (rate - rate.isel({along: 0})).rename(f"drift along the {along}")
 
     def transferred(self) -> xarray.Dataset:
-        """Return the losses at the base's best rate beside those at the shape's own best rate.
+        """Compare the losses at the base's best rate with those at the best rate of each shape.
 
         The transferred rate is the best one of the grid at the smallest width and depth. The ratio
         of the two losses measures the cost of transfer, which the drift of a flat minimum does not.
@@ -250,13 +250,9 @@ def surface(
 
     Rates that were trained in some cells only are NaN in the others.
 
-    Parameters
-    ----------
-    cells, found
-        The cells, and the arrays ``losses (replica, step)``, ``final (replica,)`` and
-        ``margin_error (replica,)`` of each.
-    attributes
-        Attributes of the data set, among them ``chance``, the loss of the best constant output.
+    ``cells``, ``found``: the cells, and the arrays ``losses (replica, step)``, ``final (replica,)``
+    and ``margin_error (replica,)`` of each; ``attributes``: attributes of the data set, among them
+    ``chance``, the loss of the best constant output.
     """
     import xarray
 

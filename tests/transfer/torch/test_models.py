@@ -10,7 +10,7 @@ from examples.models import CharacterGPT, ConvResNet, ViT
 from examples.models.transformer import Attention
 from examples.tasks import characters_task
 from largen.errors import InvalidInput
-from largen.sweeps import sweep
+from largen.sweeps import Grid, sweep
 from largen.transfer.torch import scale
 
 BASE, TARGET = {"width": 8, "depth": 4}, {"width": 16, "depth": 8}
@@ -79,10 +79,8 @@ def test_a_small_gpt_learns_characters(tmp_path):
     task = characters_task(text, steps=40, batch_size=8, context=8)
     np.testing.assert_array_equal(task.x[:, 1:], task.y[:, :-1])
     make = partial(CharacterGPT, characters=int(task.y.max()) + 1, context=8)
-    found = sweep(
-        make, task, lrs=[2**-6], base=(8, 2), widths=[16], depths=[2], schemes=["complete_p"],
-        optimizer="adamw",
-    )  # fmt: skip
+    grid = Grid(lrs=[2**-6], base=(8, 2), widths=[16], depths=[2], schemes=["complete_p"])
+    found = sweep(make, task, grid, optimizer="adamw")
     assert float(found.data["loss"].squeeze()) < 0.9 * found.data.attrs["chance"]
     with pytest.raises(InvalidInput, match="no file"):
         characters_task(tmp_path / "nothing.txt", steps=1)

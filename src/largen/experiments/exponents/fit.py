@@ -26,17 +26,10 @@ def exponent(widths: np.ndarray, squares: np.ndarray) -> PowerLaw:
     of the corrected law; otherwise that of the pure power law, whose error then includes the
     possible effect of b.
 
-    Parameters
-    ----------
-    widths
-        N, shape ``(width,)``.
-    squares
-        One mean square for each network, shape ``(width, seed)``.
+    ``widths``: N, shape ``(width,)``; ``squares``: one mean square for each network, shape
+    ``(width, seed)``.
 
-    Returns
-    -------
-    PowerLaw
-        The exponent with one standard error; NaN for a quantity that is zero or not resolved.
+    The exponent with one standard error; NaN for a quantity that is zero or not resolved.
     """
     mean = squares.mean(1)
     noise = squares.std(1, ddof=1) / np.sqrt(squares.shape[1])
@@ -60,18 +53,11 @@ def exponent_of_sum(widths: np.ndarray, values: list[np.ndarray]) -> PowerLaw:
     different powers, the smaller power can dominate up to large widths if its prefactor is larger.
     The ensemble mean and the variance over networks separate the two.
 
-    Parameters
-    ----------
-    widths
-        N, shape ``(width,)``.
-    values
-        For each width the signed values, ``(seed, entry)``.
+    ``widths``: N, shape ``(width,)``; ``values``: for each width the signed values, ``(seed,
+    entry)``.
 
-    Returns
-    -------
-    PowerLaw
-        The larger of the two exponents where both are resolved and differ; otherwise that of the
-        root mean square.
+    The larger of the two exponents where both are resolved and differ; otherwise that of the root
+    mean square.
     """
     whole = exponent(widths, np.stack([(v**2).mean(1) for v in values]))
     parts = [

@@ -15,14 +15,8 @@ from largen.runs import Run
 def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[Name, Order]:
     """Return exponents by group and name; None for zero quantities, no key without a theory.
 
-    Parameters
-    ----------
-    run
-        The run, with its number of steps.
-    classification
-        The classification of the run's parameterization.
-    seen
-        Whether outputs are those at training inputs.
+    ``run``: the run, with its number of steps; ``classification``: the classification of the run's
+    parameterization; ``seen``: whether outputs are those at training inputs.
     """
     layers: dict[str, list[LayerScaling]] = {}
     for layer in classification.layers:

@@ -38,14 +38,9 @@ def quantities(
     Increments and features are mean squares over entries and samples; outputs and their terms
     are returned as they are, ``(sample[, output])``.
 
-    Parameters
-    ----------
-    network, start, end, x
-        As :func:`largen.networks.train_and_measure` gives them.
-    samples
-        The inputs on which features and outputs are measured.
-    terms
-        Whether to split the outputs; see :func:`decomposition`.
+    ``network``, ``start``, ``end``, ``x``: as :func:`largen.networks.train_and_measure` gives them.
+    ``samples``: the inputs on which features and outputs are measured. ``terms``: whether to split
+    the outputs; see :func:`decomposition`.
     """
     x = x[samples]
     found: dict[Name, Any] = {}

@@ -116,7 +116,7 @@ class MeasuredExponents(Result):
         return self._dataset.copy()
 
     def _figure(self) -> Figure:
-        """Draw sizes against the width, and exponents beside the predicted ones."""
+        """Draw sizes against the width, and measured and predicted exponents."""
         from largen.plots import exponents_figure
 
         return exponents_figure(self._dataset, GROUPS)

@@ -162,7 +162,7 @@ def catapult_diagram(
     level
         Fraction of the initial loss below which training counts as finished.
     quadratic
-        Whether to train, beside each network, its expansion to second order in the parameters
+        Whether to train, with each network, its expansion to second order in the parameters
         (:func:`largen.networks.taylor_expand`), from the same start and at the same rates. It has
         catapults too, and diverges earlier.
     memory_budget

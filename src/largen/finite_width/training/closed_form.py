@@ -39,50 +39,25 @@ LARGEST_CONDITION = 1e6
 
 
 class Tensors(NamedTuple):
-    """Derivatives of a network's kernel at initialisation; rows a are train, then test samples.
+    """Derivatives of a network's kernel at initialisation; rows a are train, then test samples."""
 
-    Attributes
-    ----------
-    outputs
-        f(0), ``(row,)``.
-    kernel
-        Θ₀, ``(row, sample)``.
-    third, fourth
-        O₃ ``(row, sample, sample)`` and O₄ ``(row, sample, sample, sample)``: the two arguments of
-        the kernel, then the directions in their order.
-    """
-
-    outputs: np.ndarray
-    kernel: np.ndarray
+    outputs: np.ndarray  # f(0), (row,)
+    kernel: np.ndarray  # Θ₀, (row, sample)
+    # third, fourth: O₃ (row, sample, sample) and O₄ (row, sample, sample, sample): the two
+    # arguments of the kernel, then the directions in their order.
     third: np.ndarray
     fourth: np.ndarray
 
 
 class ToFirstOrder(NamedTuple):
-    """Outputs and kernels by orders: at constant kernel, the terms of O₃, the terms of O₄.
+    """Outputs and kernels by orders: at constant kernel, the terms of O₃, the terms of O₄."""
 
-    Attributes
-    ----------
-    outputs
-        ``(time, order, row)``.
-    kernels
-        ``(time, order, row, sample)``.
-    """
-
-    outputs: np.ndarray
-    kernels: np.ndarray
+    outputs: np.ndarray  # (time, order, row)
+    kernels: np.ndarray  # (time, order, row, sample)
 
 
 def check(run: Run, what: str) -> None:
-    """Check that the closed form applies.
-
-    Raises
-    ------
-    NoTheory
-        For another optimizer, loss or number of outputs; the message says what to do instead.
-    InvalidInput
-        For too many samples.
-    """
+    """Check that the closed form applies."""
     instead = 'method="expansion" covers it'
     if not isinstance(run.optimizer, GradientFlow):
         raise NoTheory(
@@ -100,16 +75,9 @@ def check(run: Run, what: str) -> None:
 def tensors(network: FiniteNetwork, params: Any, x: Any, samples: int, report: Report) -> Tensors:
     """Return a network's kernel and its derivatives, by P² nested derivatives without a Jacobian.
 
-    Parameters
-    ----------
-    network, params
-        The network, and its initial parameters.
-    x
-        Training inputs, then test inputs.
-    samples
-        P, the number of training inputs.
-    report
-        Called with the number of finished directions.
+    ``network``, ``params``: the network, and its initial parameters; ``x``: training inputs, then
+    test inputs; ``samples``: P, the number of training inputs; ``report``: called with the number
+    of finished directions.
     """
     rows = []
     f, kernel = kernel_of(network, params, x, samples)
@@ -157,19 +125,8 @@ def derivatives(network: FiniteNetwork, params, x, samples: int, c):
 def to_first_order(found: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstOrder:
     """Return outputs and kernels at times, by their orders.
 
-    Parameters
-    ----------
-    found
-        The kernel and its derivatives.
-    y
-        Targets, ``(sample,)``.
-    times
-        In units of η₀/P.
-
-    Raises
-    ------
-    NumericalFailure
-        If the kernel is so badly conditioned that the closed form loses its accuracy.
+    ``found``: the kernel and its derivatives; ``y``: targets, ``(sample,)``; ``times``: in units of
+    η₀/P.
     """
     P = len(y)
     rates, basis = np.linalg.eigh((found.kernel[:P] + found.kernel[:P].T) / 2)
@@ -227,25 +184,14 @@ def of_fourth(product: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def response(
-    source: tuple[np.ndarray, np.ndarray],
+    source: tuple[np.ndarray, np.ndarray],  # amplitudes and exponents of S
+    # rates, basis: λ_i and e_i.
     rates: np.ndarray,
     basis: np.ndarray,
-    kernel: np.ndarray,
-    t: np.ndarray,
+    kernel: np.ndarray,  # Θ₀ e_i, (row, i)
+    t: np.ndarray,  # (time, 1)
 ) -> np.ndarray:
-    """Return the response of the outputs to a source S, (time, row).
-
-    Parameters
-    ----------
-    source
-        Amplitudes and exponents of S.
-    rates, basis
-        λ_i and e_i.
-    kernel
-        Θ₀ e_i, ``(row, i)``.
-    t
-        ``(time, 1)``.
-    """
+    """Return the response of the outputs to a source S, (time, row)."""
     amplitudes, exponents = source
     P = len(rates)
     inner = basis.T @ amplitudes[:P]  # (i, term)

@@ -24,16 +24,9 @@ def trajectory_of(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return outputs and kernels along training.
 
-    Parameters
-    ----------
-    what
-        ``"predicted"``: to each order, ``(time, order, …)``; or ``"actual"``, ``(time, …)``.
-    plan, numbers
-        The run at its width.
-    params
-        The initial parameters.
-    report
-        Called with the number of finished time indices, or once for gradient flow.
+    ``what``: ``"predicted"``: to each order, ``(time, order, …)``; or ``"actual"``, ``(time, …)``.
+    ``plan``, ``numbers``: the run at its width. ``params``: the initial parameters. ``report``:
+    called with the number of finished time indices, or once for gradient flow.
     """
     flows = isinstance(plan.optimizer, GradientFlow)
     steps = MOST_STEPS if flows else plan.time_points

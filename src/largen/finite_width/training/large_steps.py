@@ -19,46 +19,24 @@ MODELS = ("network", "quadratic")
 
 
 class Setting(NamedTuple):
-    """The static arguments of a compiled program.
-
-    Attributes
-    ----------
-    network
-        The network.
-    loss
-        ℓ.
-    degree
-        Degree of the expansion in parameters that is trained; None for the network itself.
-    """
+    """The static arguments of a compiled program."""
 
     network: FiniteNetwork
-    loss: Loss
+    loss: Loss  # ℓ
+    # Degree of the expansion in parameters that is trained; None for the network itself.
     degree: int | None
 
 
 class LargeStepState(NamedTuple):
-    """The state of training at each rate; each leaf has a leading axis of rates.
+    """The state of training at each rate; each leaf has a leading axis of rates."""
 
-    Attributes
-    ----------
-    params
-        The weights.
-    peak, at_peak
-        The largest loss so far, and its step.
-    above
-        Number of steps until the loss was last above the level.
-    last
-        The present loss.
-    sound
-        Whether training at this rate continues.
-    """
-
-    params: Any
+    params: Any  # the weights
+    # peak, at_peak: the largest loss so far, and its step.
     peak: Any
     at_peak: Any
-    above: Any
-    last: Any
-    sound: Any
+    above: Any  # number of steps until the loss was last above the level
+    last: Any  # the present loss
+    sound: Any  # whether training at this rate continues
 
 
 def train_at_rates(
@@ -66,18 +44,8 @@ def train_at_rates(
 ) -> LargeStepState:
     """Train at all rates for a number of steps, in segments.
 
-    Parameters
-    ----------
-    setting, params
-        The network, and its initial parameters.
-    x, y
-        Training samples.
-    rates
-        η₀, ``(rate,)``.
-    steps
-        Number of steps.
-    level
-        The loss whose last crossing is recorded.
+    ``setting``, ``params``: the network, and its initial parameters; ``x``, ``y``: training
+    samples; ``rates``: η₀, ``(rate,)``; ``level``: the loss whose last crossing is recorded.
     """
     state = _begun(setting, params, x, y, rates)
     for begin, end in Pace(4).segments(0, steps):

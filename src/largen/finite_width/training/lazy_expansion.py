@@ -51,12 +51,7 @@ def coefficients(curve: Callable[[Any], Any], order: int, dtype: Any) -> list[An
 class Expanded:
     """The expansion of a network about its initial parameters.
 
-    Parameters
-    ----------
-    plan, numbers
-        The run at its width.
-    start
-        θ₀.
+    ``plan``, ``numbers``: the run at its width; ``start``: θ₀.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, start: Any):
@@ -110,31 +105,19 @@ class Expanded:
 
 
 class Moved(NamedTuple):
-    """The state of the three trajectories.
+    """The state of the three trajectories."""
 
-    Attributes
-    ----------
-    moves, memories
-        δ_k, and the state of the optimizer of each.
-    outputs
-        F_k at all times reached so far, ``(time, order, sample, …)``.
-    records
-        Kernels at those times that are to be recorded.
-    """
-
+    # moves, memories: δ_k, and the state of the optimizer of each.
     moves: Any
     memories: Any
-    outputs: Any
-    records: Any
+    outputs: Any  # F_k at all times reached so far, (time, order, sample, …)
+    records: Any  # kernels at those times that are to be recorded
 
 
 class ExpandedDescent:
     """The three trajectories in steps, with the methods of ``networks.descent.Descent``.
 
-    Parameters
-    ----------
-    plan, numbers, start
-        As of :class:`Expanded`.
+    ``plan``, ``numbers``, ``start``: as of :class:`Expanded`.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, start: Any):
@@ -189,10 +172,7 @@ class ExpandedFlow:
 
     The variables are δ/√ρ, and the tolerance is that of ``networks.flow.Flow``.
 
-    Parameters
-    ----------
-    plan, numbers, start
-        As of :class:`Expanded`.
+    ``plan``, ``numbers``, ``start``: as of :class:`Expanded`.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, start: Any):

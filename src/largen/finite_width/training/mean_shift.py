@@ -40,52 +40,25 @@ MOST_AT_ONCE = 512  # neurons
 
 
 class Averages(NamedTuple):
-    """Averages over neurons; rows are train, then test samples.
+    """Averages over neurons; rows are train, then test samples."""
 
-    Attributes
-    ----------
-    kernel
-        E θ, ``(row, sample)``.
-    pairs
-        E θ_ab θ_cd, ``(row, sample, sample, sample)``, c a training sample.
-    third
-        E o3_abc f_d, ``(row, sample, sample, sample)``.
-    fourth
-        E o4_abcd, with the same axes.
-    """
-
-    kernel: Any
-    pairs: Any
-    third: Any
-    fourth: Any
+    kernel: Any  # E θ, (row, sample)
+    pairs: Any  # E θ_ab θ_cd, (row, sample, sample, sample), c a training sample
+    third: Any  # E o3_abc f_d, (row, sample, sample, sample)
+    fourth: Any  # E o4_abcd, with the same axes
 
 
 class Shift(NamedTuple):
-    """n times the shift of the mean at finite width.
+    """n times the shift of the mean at finite width."""
 
-    Attributes
-    ----------
-    of_kernels
-        Shift of f due to fluctuations of the kernel at initialisation, ``(time, row)``.
-    of_features
-        Shift of f due to O₃ and O₄, ``(time, row)``.
-    kernels
-        n(E Θ(t) − Θ_∞), ``(time, row, sample)``.
-    """
-
+    # Shift of f due to fluctuations of the kernel at initialisation, (time, row).
     of_kernels: np.ndarray
-    of_features: np.ndarray
-    kernels: np.ndarray
+    of_features: np.ndarray  # shift of f due to O₃ and O₄, (time, row)
+    kernels: np.ndarray  # n(E Θ(t) − Θ_∞), (time, row, sample)
 
 
 def check(run: Run, what: str) -> None:
-    """Check that a network is a sum over independent neurons, as in NTK parameterization.
-
-    Raises
-    ------
-    NoTheory
-        The message says what is missing.
-    """
+    """Check that a network is a sum over independent neurons, as in NTK parameterization."""
     match unrolled(program_of(run.net, run.data.inputs)).operations[1:]:
         case (Affine(dense=True), Function(), Affine(dense=True)):
             pass
@@ -116,16 +89,10 @@ def averages(
 ) -> Averages:
     """Return averages over neurons.
 
-    Parameters
-    ----------
-    network
-        The network of width 1.
-    x, samples
-        Training inputs, then test inputs; the number of training inputs.
-    normals
-        Standard Gaussian numbers, ``(neuron, parameter)``; the number of neurons is a power of two.
-    memory_budget
-        Bytes that the neurons may use at a time.
+    ``network``: the network of width 1. ``x``, ``samples``: training inputs, then test inputs; the
+    number of training inputs. ``normals``: standard Gaussian numbers, ``(neuron, parameter)``; the
+    number of neurons is a power of two. ``memory_budget``: bytes that the neurons may use at a
+    time.
     """
     total = None
     one = 8.0 * len(x) * samples**3 * 8
@@ -171,18 +138,8 @@ def shift_of(
 ) -> Shift:
     """Return the mean shift at times, in units of η₀/P.
 
-    Parameters
-    ----------
-    found
-        Averages over neurons.
-    kernel
-        Θ_∞, ``(row, sample)``.
-    prior
-        K, the covariance of outputs on training samples.
-    y
-        Targets.
-    times
-        Times, starting at 0.
+    ``found``: averages over neurons; ``kernel``: Θ_∞, ``(row, sample)``; ``prior``: K, the
+    covariance of outputs on training samples; ``times``: times, starting at 0.
     """
     P = len(y)
     rates, basis = np.linalg.eigh(kernel[:P])

@@ -22,47 +22,24 @@ LARGEST = 1e140  # bound of f, whose square is finite in float64
 
 
 class OneSample(NamedTuple):
-    """The constants of the recursion for a network.
+    """The constants of the recursion for a network."""
 
-    Attributes
-    ----------
-    coupling
-        c; 0 where the kernel is constant in the limit.
-    kernel
-        λ of wide networks at initialisation.
-    """
-
-    coupling: float
-    kernel: float
+    coupling: float  # c; 0 where the kernel is constant in the limit
+    kernel: float  # λ of wide networks at initialisation
 
 
 class Path(NamedTuple):
-    """The recursion at all times; after divergence, the last values before it are repeated.
+    """The recursion at all times; after divergence, the last values before it are repeated."""
 
-    Attributes
-    ----------
-    outputs, kernels, losses
-        f, λ and ℓ, ``(step,)``.
-    sound
-        Whether the recursion reached this step before it diverged, ``(step,)``.
-    """
-
+    # outputs, kernels, losses: f, λ and ℓ, (step,).
     outputs: Any
     kernels: Any
     losses: Any
-    sound: Any
+    sound: Any  # whether the recursion reached this step before it diverged, (step,)
 
 
 def check(run: Run) -> None:
-    """Check that a run has closed equations for f and λ.
-
-    Raises
-    ------
-    InvalidInput
-        If the number of samples is not one.
-    NoTheory
-        For another network or optimizer; the message names what is missing.
-    """
+    """Check that a run has closed equations for f and λ."""
     program = unrolled(program_of(run.net, run.data.inputs))
     operations = [each for each in program.operations[1:] if not _identity(each)]
     if len(operations) != 2 or not all(isinstance(o, Affine) and o.dense for o in operations):
@@ -98,13 +75,7 @@ def at_width(run: Run, width: int) -> OneSample:
 
 
 def at_infinite_width(run: Run) -> OneSample:
-    """Return the limits of c and λ.
-
-    Raises
-    ------
-    NoTheory
-        If one of them grows with the width.
-    """
+    """Return the limits of c and λ."""
     near, terms = _constants(run, 2**10)
     far, more = _constants(run, 2**14)
     names = ("η²cΔ²", "the kernel's part of the first layer", "the kernel's part of the read-out")

@@ -9,13 +9,7 @@ from largen.programs import Function, Maximum, program_of
 
 
 def check_smooth(net: Layer, what: str) -> None:
-    """Check that a network is a smooth function of its parameters.
-
-    Raises
-    ------
-    NoTheory
-        The message names the layer that is not smooth.
-    """
+    """Check that a network is a smooth function of its parameters."""
     for operation, layer in program_of(net).with_sources():
         match operation:
             case Maximum():

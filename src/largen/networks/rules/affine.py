@@ -44,19 +44,14 @@ class Probe(NamedTuple):
 
 
 class Use(NamedTuple):
-    """An operation with a weight, and what two sets of samples have there.
+    """An operation with a weight, and what two sets of samples have there."""
 
-    Attributes
-    ----------
-    operation, one, two
-        The operation, and the input and the gradient of both sets.
-    inputs, backward
-        Inner products of inputs, (n1, n2), and of gradients, (n1, n2, output, output_2).
-    """
-
+    # operation, one, two: the operation, and the input and the gradient of both sets.
     operation: Affine
     one: Probe
     two: Probe
+    # inputs, backward: inner products of inputs, (n1, n2), and of gradients, (n1, n2, output,
+    # output_2).
     inputs: Any
     backward: Any
 
@@ -87,13 +82,7 @@ def _multiply(operation: Affine, x: Any, weight: Any) -> Any:
 def shapes(
     operation: Affine, before: Features, behind: Features, source: Source
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a weight and its bias, given those before and behind the operation.
-
-    Raises
-    ------
-    InvalidInput
-        If channels cannot be split into groups.
-    """
+    """Return the shapes of a weight and its bias, given those before and behind the operation."""
     groups, (*space, fan_out), channels = operation.groups, behind, before[-1]
     if channels % groups or fan_out % groups:
         raise InvalidInput(

@@ -24,23 +24,11 @@ Labels = tuple[Hashable, ...]
 
 
 class View(NamedTuple):
-    """A parameter array times a constant, with its entries in another order.
+    """A parameter array times a constant, with its entries in another order."""
 
-    Attributes
-    ----------
-    leaf
-        Index of the array.
-    base
-        The reshapes that led here; axes of views with the same base can be compared.
-    axes
-        A label for each axis of the view.
-    scale
-        The constant.
-    """
-
-    leaf: int
-    base: Hashable
-    axes: Labels
+    leaf: int  # index of the array
+    base: Hashable  # the reshapes that led here; axes of views with the same base can be compared
+    axes: Labels  # a label for each axis of the view
     scale: Any
 
     def reshaped(self, shape: Sequence[int]) -> View:
@@ -74,12 +62,17 @@ class Use:
         Brings a cotangent of the output into the shape (position, \\*of_output).
     """
 
+    # leaf, base: as in View.
     leaf: int
     base: Hashable
+    # of_input, of_output: labels of the axes of a and of δ behind the axis of positions; shared
+    # labels are those of a batch, over which there is no sum.
     of_input: Labels
     of_output: Labels
+    # shape, dtype: of the output.
     shape: tuple[int, ...]
     dtype: Any
+    # Brings a cotangent of the output into the shape (position, *of_output).
     arrange: Callable[[Any], Any]
 
 
@@ -97,9 +90,12 @@ class Pass:
         Indices of parameter arrays that are used in another way.
     """
 
+    # What is added to the outputs of all uses in their order; None for nothing.
     taps: Sequence[Any] | None = None
+    # uses, inputs: the uses, and the operand a of each, of shape (position, *of_input).
     uses: list[Use] = field(default_factory=list)
     inputs: list[Any] = field(default_factory=list)
+    # Indices of parameter arrays that are used in another way.
     plain: set[int] = field(default_factory=set)
 
     def outputs(self, closed: ClosedJaxpr, parameters: Sequence[Any], x: Any) -> list[Any]:

@@ -42,25 +42,14 @@ class Derived(NamedTuple):
 
 
 def way_of(
-    sites: Sequence[Site],
+    sites: Sequence[Site],  # its uses
     positions: Sequence[int],
-    sizes: Sizes,
+    sizes: Sizes,  # the size of each labelled axis of the array
+    # outputs, samples: numbers of outputs of a sample, and of samples on both sides.
     outputs: int,
     samples: tuple[int, int],
 ) -> Factored | Derived:
-    """Return the cheaper way of an array.
-
-    Parameters
-    ----------
-    sites
-        Its uses.
-    positions
-        The number of positions of each.
-    sizes
-        The size of each labelled axis of the array.
-    outputs, samples
-        Numbers of outputs of a sample, and of samples on both sides.
-    """
+    """Return the cheaper way of an array."""
     pairs, derived = prod(samples), outputs * prod(sizes.values())
     forming = sum(positions) * derived * sum(samples)
     products, _ = cost_of_products(sites, positions, sizes, outputs)

@@ -50,27 +50,17 @@ class Plan(NamedTuple):
 
 
 def plan_of(
+    # f, params, x: the function and its arguments, or their shapes.
     f: Any,
     params: Any,
     x: Any,
-    samples: tuple[int, int],
+    samples: tuple[int, int],  # the numbers of samples, on which it depends what is cheapest
     *,
-    factored: bool,
+    factored: bool,  # whether to use factors at all; otherwise all derivatives are formed by JAX
+    # Indices of arrays whose entries have different rates, of which derivatives are formed.
     by_entry: frozenset[int] = frozenset(),
 ) -> Plan:
-    """Return how to compute the kernel of a number of samples with another number.
-
-    Parameters
-    ----------
-    f, params, x
-        The function and its arguments, or their shapes.
-    samples
-        The numbers of samples, on which it depends what is cheapest.
-    factored
-        Whether to use factors at all; otherwise all derivatives are formed by JAX.
-    by_entry
-        Indices of arrays whose entries have different rates, of which derivatives are formed.
-    """
+    """Return how to compute the kernel of a number of samples with another number."""
     row = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
     closed, out = jax.make_jaxpr(f, return_shape=True)(params, row)
     leaves = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(params)]
@@ -170,14 +160,8 @@ def factors(f: Any, arrays: tuple[Any, ...], params: Any, x: Any) -> list[Any]:
 def kernel_of(arrays: tuple[Any, ...], rates: Sequence[Any], one: Any, two: Any, of: Any) -> Any:
     """Return the kernel between two sets of samples, (n1, output, n2, output), from factors.
 
-    Parameters
-    ----------
-    arrays, rates
-        The ways of parameter arrays, and their rates.
-    one, two
-        Factors of both sides.
-    of
-        The library that computes, ``jax.numpy`` or ``numpy``.
+    ``arrays``, ``rates``: the ways of parameter arrays, and their rates; ``one``, ``two``: factors
+    of both sides; ``of``: the library that computes, ``jax.numpy`` or ``numpy``.
     """
     einsum = partial(of.einsum, optimize=True)
     total: Any = 0.0

@@ -22,21 +22,11 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
     Between two tiles the computation can be interrupted. Factors of columns are kept if they fit,
     and computed again for each row of tiles otherwise.
 
-    Parameters
-    ----------
-    f, params, x1
-        The function and its arguments, of one precision.
-    rates
-        A tree like ``params``.
-    x2
-        Other samples; None for the kernel of x1 with itself, of which half is computed.
-    factored
-        Whether to use affine maps, as in :func:`plan_of`.
+    ``f``, ``params``, ``x1``: the function and its arguments, of one precision. ``rates``: a tree
+    like ``params``. ``x2``: other samples; None for the kernel of x1 with itself, of which half is
+    computed. ``factored``: whether to use affine maps, as in :func:`plan_of`.
 
-    Returns
-    -------
-    array
-        (n1, n2), or (n1, output, n2, output).
+    (n1, n2), or (n1, output, n2, output).
     """
     leaves = jax.tree.leaves(params)
     dtype = jnp.result_type(x1)

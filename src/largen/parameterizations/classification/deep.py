@@ -52,16 +52,9 @@ def classify_program(
 ) -> Classification:
     """Return the class of a network's scaling.
 
-    Parameters
-    ----------
-    title
-        The title of the report.
-    net
-        The network.
-    adaptive
-        Whether the size of updates is the rate, whatever the gradient.
-    eps
-        Whether the optimizer has an ε > 0, to be compared with the gradients.
+    ``title``: the title of the report; ``adaptive``: whether the size of updates is the rate,
+    whatever the gradient; ``eps``: whether the optimizer has an ε > 0, to be compared with the
+    gradients.
     """
     state, history, violated = _train(net, adaptive)
     maps, late = net.maps, history[-1]

@@ -130,13 +130,8 @@ def step_of_constant_orders(first_a: Fraction, first_w: Fraction) -> int | None:
 def kappas(moved: Increments, *, seen: bool = False) -> dict[str, Order]:
     """Return ϰ_∅, ϰ_a, ϰ_w and ϰ_aw; None for a term that is zero.
 
-    Parameters
-    ----------
-    moved
-        The orders of the increments.
-    seen
-        Whether the output is at a training input, whose own gate occurs in δŵ, or at any other
-        input. Only ϰ_∅ can differ.
+    ``moved``: the orders of the increments. ``seen``: whether the output is at a training input,
+    whose own gate occurs in δŵ, or at any other input. Only ϰ_∅ can differ.
     """
     a_even, a_odd, w_even, w_odd = moved.a_even, moved.a_odd, moved.w_even, moved.w_odd
     gate = moved.gate

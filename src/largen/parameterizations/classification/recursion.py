@@ -51,25 +51,16 @@ State = tuple[Moved, ...]
 
 @dataclass(frozen=True)
 class MapOrders:
-    """Orders at one affine map.
-
-    Attributes
-    ----------
-    input
-        The order of the map's input.
-    initial, now, change
-        The orders of its output at initialisation, of its output now, and of the difference.
-    direct
-        The order of the part of the difference that is due to its own increment.
-    backward
-        The order of the derivative of the network's output with respect to the map's output.
-    """
+    """Orders at one affine map."""
 
     input: Order
+    # initial, now, change: the orders of its output at initialisation, of its output now, and of
+    # the difference.
     initial: Order
     now: Order
     change: Order
-    direct: Order
+    direct: Order  # the order of the part of the difference that is due to its own increment
+    # The order of the derivative of the network's output with respect to the map's output.
     backward: Order
 
     def through(self, fan_out: Fraction) -> Order:

@@ -30,20 +30,11 @@ from largen.programs import (
 
 @dataclass(frozen=True)
 class Entry:
-    """Exponents of the entries of one weight or bias.
+    """Exponents of the entries of one weight or bias."""
 
-    Attributes
-    ----------
-    initial
-        The exponent of m·s, the effective value at initialisation.
-    rate
-        The exponent of m²·η, or of m·η for an adaptive optimizer.
-    multiplier, eps
-        The exponents of m and of the optimizer's ε.
-    """
-
-    initial: Fraction
-    rate: Fraction
+    initial: Fraction  # the exponent of m·s, the effective value at initialisation
+    rate: Fraction  # the exponent of m²·η, or of m·η for an adaptive optimizer
+    # multiplier, eps: the exponents of m and of the optimizer's ε.
     multiplier: Fraction
     eps: Fraction
 
@@ -75,19 +66,12 @@ class MapExponents:
 
 @dataclass(frozen=True)
 class ScaledProgram:
-    """A program without repetitions, and the exponents of its affine maps.
+    """A program without repetitions, and the exponents of its affine maps."""
 
-    Attributes
-    ----------
-    program
-        The program. Operations that are not affine maps have the order of the largest value that
-        they read.
-    maps
-        The affine maps in order.
-    """
-
+    # The program. Operations that are not affine maps have the order of the largest value that they
+    # read.
     program: Program
-    maps: tuple[MapExponents, ...]
+    maps: tuple[MapExponents, ...]  # the affine maps in order
 
     def with_smaller_rates(self, power: Fraction) -> ScaledProgram:
         """Return the network with its rates multiplied by N^(−power)."""
@@ -95,16 +79,7 @@ class ScaledProgram:
 
 
 def scaled_program(net: Layer, table: RuleTable[Power], adaptive: bool) -> ScaledProgram:
-    """Return the program of a network with the exponents of a rule table.
-
-    Raises
-    ------
-    NoRule
-        For an operation that is neither an affine map, a function of each number nor a sum, and is
-        not homogeneous.
-    NoTheory
-        For infinitely many layers, and a weight at two places.
-    """
+    """Return the program of a network with the exponents of a rule table."""
     program = written_out(program_of(net))
     known = (Data, Affine, Function, Concatenate)
     for operation, source in zip(program.operations, program.sources, strict=True):

@@ -30,14 +30,7 @@ def named_by(name: str) -> Iterator[None]:
 
 
 def checked_by_sklearn(estimator: Any, X: Any, *targets: Any, **options: Any) -> Any:
-    """Return samples and targets, read as everywhere in largen and validated by scikit-learn.
-
-    Raises
-    ------
-    InvalidInput
-        If either refuses them; an :class:`InvalidType` where scikit-learn's contract requires a
-        ``TypeError``.
-    """
+    """Return samples and targets, read as everywhere in largen and validated by scikit-learn."""
     samples = read("X", X)
     if hasattr(X, "columns"):
         samples = X  # a frame, whose names of features scikit-learn keeps

@@ -160,10 +160,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight
+        X, y, sample_weight, mask
             As in :meth:`fit`.
-        mask
-            As in :meth:`decision_function`.
         """
         weights = weights_of(sample_weight, len(X))
         return float(accuracy_score(opened("y", y), self.predict(X, mask), sample_weight=weights))

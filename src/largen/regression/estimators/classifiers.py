@@ -17,26 +17,13 @@ class NTKClassifier(KernelClassifier, Trained):
 
     Parameters
     ----------
-    net
-        The architecture; None for a fully connected one of ``depth`` and ``activation``.
-    depth, activation
-        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
-        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
-    kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
-    noise
-        The ridge ≥ 0, added to the kernel's diagonal as it is. ``"auto"`` minimises the
-        leave-one-out error, and in the Bayesian kinds maximises the marginal likelihood.
-    param
-        The parameterization; None for :func:`largen.ntk`.
+    net, depth, activation, kernel, param, sample_shape, noise
+        As in :class:`largen.NTKRegressor`.
     kind
         ``"ntk"``, or ``"nngp"`` for the Bayesian mean with the network as prior.
     optimize
         Whether to fit σ_w, σ_b and the ridge by :func:`largen.regression.fit_cross_validation`
         first, from those of ``net`` and ``noise``; this fit ignores the weights of samples.
-    sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
-        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
@@ -44,10 +31,8 @@ class NTKClassifier(KernelClassifier, Trained):
         The labels.
     posterior_
         The :class:`largen.regression.Posterior` of the ±1 targets.
-    net_, noise_
-        The network and the noise after fitting, if they were fitted.
-    n_features_in_
-        Number of features.
+    net_, noise_, n_features_in_
+        As in :class:`largen.NNGPRegressor`.
 
     Raises
     ------
@@ -79,24 +64,11 @@ class NNGPClassifier(KernelClassifier, Bayesian):
 
     Parameters
     ----------
-    net
-        The architecture; None for a fully connected one of ``depth`` and ``activation``.
-    depth, activation
-        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
-        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
-    kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
-    noise
-        σ_n² ≥ 0, the variance of the targets' noise: added to the kernel's diagonal as it is.
-        ``"auto"`` maximises the marginal likelihood.
-    param
-        The parameterization; None for :func:`largen.ntk`.
+    net, depth, activation, kernel, param, sample_shape, noise
+        As in :class:`largen.NNGPRegressor`.
     optimize
         Whether to fit σ_w, σ_b and the noise to the ±1 targets by
         :func:`largen.regression.fit_likelihood` first.
-    sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
-        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
@@ -104,10 +76,8 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         The labels.
     posterior_
         The :class:`largen.regression.Posterior` of the ±1 targets.
-    net_, noise_
-        The network and the noise after fitting, if they were fitted.
-    n_features_in_
-        Number of features.
+    net_, noise_, n_features_in_
+        As in :class:`largen.NNGPRegressor`.
 
     Raises
     ------
@@ -166,25 +136,8 @@ class KernelFlowClassifier(KernelClassifier, Flow):
 
     Parameters
     ----------
-    net
-        The architecture; None for a fully connected one of ``depth`` and ``activation``.
-    depth, activation
-        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
-        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
-    kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
-    time
-        η₀t > 0, the time of gradient flow on the loss (1/P) Σ ½(f − y)²: outputs approach the
-        targets with time. :func:`largen.regression.relaxation_times` returns the time at which each
-        mode is learned. ``"auto"`` minimises the error of generalised cross-validation.
-    param
-        The parameterization; None for :func:`largen.ntk`.
-    optimize
-        Whether to fit σ_w, σ_b and the time by :func:`largen.regression.fit_cross_validation`
-        first, from those of ``net`` and ``time``; this fit ignores the weights of samples.
-    sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
-        feature), whose rows are reshaped to it. None for networks without spatial axes.
+    net, depth, activation, kernel, param, sample_shape, time, optimize
+        As in :class:`largen.regression.KernelFlowRegressor`.
 
     Attributes
     ----------
@@ -192,10 +145,8 @@ class KernelFlowClassifier(KernelClassifier, Flow):
         The labels.
     posterior_
         The :class:`largen.regression.FlowPosterior` of the ±1 targets.
-    net_, time_
-        The network and the time after fitting, if they were fitted.
-    n_features_in_
-        Number of features.
+    net_, time_, n_features_in_
+        As in :class:`largen.regression.KernelFlowRegressor`.
 
     Notes
     -----

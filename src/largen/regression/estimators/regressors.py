@@ -39,7 +39,7 @@ class NNGPRegressor(KernelRegressor, Bayesian):
         are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
         targets.
     sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        (*space, channels) for networks that read images: scikit-learn requires ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
@@ -84,18 +84,11 @@ class NTKRegressor(KernelRegressor, Trained):
 
     Parameters
     ----------
-    net
-        The architecture; None for a fully connected one of ``depth`` and ``activation``.
-    depth, activation
-        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
-        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
-    kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
+    net, depth, activation, kernel, param, sample_shape, normalize_y
+        As in :class:`largen.NNGPRegressor`.
     noise
         The ridge ≥ 0, added to the kernel's diagonal as it is. ``"auto"`` minimises the
         leave-one-out error, and in the Bayesian kinds maximises the marginal likelihood.
-    param
-        The parameterization; None for :func:`largen.ntk`.
     kind
         ``"ntk"``, or ``"ntk-gp"`` for Bayesian inference with the linearised network as prior:
         the same mean, and standard deviations of new targets, noise included.
@@ -103,22 +96,13 @@ class NTKRegressor(KernelRegressor, Trained):
         Whether to fit σ_w, σ_b and the ridge first, from those of ``net`` and ``noise``: by
         :func:`largen.regression.fit_cross_validation`, or for ``"ntk-gp"`` by
         :func:`largen.regression.fit_likelihood`; this fit ignores the weights of samples.
-    normalize_y
-        Whether targets are centred and scaled to variance 1 for the fit, the default. Predictions
-        are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
-        targets.
-    sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
-        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
     posterior_
         The :class:`largen.regression.Posterior`.
-    net_, noise_
-        The network and the noise after fitting, if they were fitted.
-    n_features_in_
-        Number of features.
+    net_, noise_, n_features_in_
+        As in :class:`largen.NNGPRegressor`.
 
     Raises
     ------
@@ -150,29 +134,15 @@ class KernelFlowRegressor(KernelRegressor, Flow):
 
     Parameters
     ----------
-    net
-        The architecture; None for a fully connected one of ``depth`` and ``activation``.
-    depth, activation
-        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
-        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
-    kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
+    net, depth, activation, kernel, param, sample_shape, normalize_y
+        As in :class:`largen.NNGPRegressor`.
     time
         η₀t > 0, the time of gradient flow on the loss (1/P) Σ ½(f − y)²: outputs approach the
         targets with time. :func:`largen.regression.relaxation_times` returns the time at which each
         mode is learned. ``"auto"`` minimises the error of generalised cross-validation.
-    param
-        The parameterization; None for :func:`largen.ntk`.
     optimize
         Whether to fit σ_w, σ_b and the time by :func:`largen.regression.fit_cross_validation`
         first, from those of ``net`` and ``time``; this fit ignores the weights of samples.
-    normalize_y
-        Whether targets are centred and scaled to variance 1 for the fit, the default. Predictions
-        are in the units of the targets; the noise and ``posterior_`` are in those of the scaled
-        targets.
-    sample_shape
-        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
-        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------

@@ -278,10 +278,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight
+        X, y, sample_weight, mask
             As in :meth:`fit`.
-        mask
-            As in :meth:`predict`.
         """
         weights = weights_of(sample_weight, len(X))
         return r2_score(read("y", y), self.predict(X, mask=mask), sample_weight=weights)

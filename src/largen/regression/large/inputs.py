@@ -26,13 +26,7 @@ def check_network(net: Any, param: Any) -> None:
 def inputs_of_blocks(
     net: Any, param: Any, x1: Any, x2: Any, mask1: Any, mask2: Any
 ) -> tuple[Masked, Masked | None]:
-    """Return both sets of samples with their masks; None for a second set that is the first.
-
-    Raises
-    ------
-    InvalidInput
-        For wrong arguments, tracers, and networks whose kernels cannot be computed in blocks.
-    """
+    """Return both sets of samples with their masks; None for a second set that is the first."""
     check_network(net, param)
     if takes_whole_batches(program_of(net)):
         raise InvalidInput(

@@ -74,8 +74,8 @@ def solve_kernel(
 ) -> KernelSolution:
     """Solve with a kernel matrix and noise by preconditioned conjugate gradients.
 
-    Each step multiplies by the matrix, which is read from the disk or computed anew block by block;
-    no array of its size is held in memory. The preconditioner is LLᵀ + σ_n², with L a pivoted
+    Each step multiplies by the matrix, which is read from the disk or computed again by blocks; no
+    array of its size is held in memory. The preconditioner is LLᵀ + σ_n², with L a pivoted
     partial Cholesky factor of K. For an operator LLᵀ is the Nyström approximation by samples drawn
     at random, so that the steps begin from a solution like that of
     :func:`largen.regression.large.low_rank_posterior`. The preconditioner removes the largest

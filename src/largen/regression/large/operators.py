@@ -144,7 +144,7 @@ def kernel_operator(
 ) -> KernelOperator:
     """Return a kernel matrix that is never stored, for products with vectors.
 
-    Each product computes all entries anew, block by block, and of a symmetric kernel one triangle:
+    Each product computes all entries again, block by block, and of a symmetric kernel one triangle:
     the memory is that of the samples and of one block. With
     :func:`largen.regression.large.solve_kernel` it gives predictions from more samples than a
     kernel fits into memory or on disk,

@@ -26,7 +26,7 @@ def sum_over_processes(part: np.ndarray) -> np.ndarray:
 
 
 def any_of_processes(wanted: bool) -> bool:
-    """Return whether some process wants it, the same answer in each of them.
+    """Return whether any process asks for it, with the same answer in all.
 
     Processors of several kinds round differently: a loop with shared products that each process
     ended by itself would leave others waiting for it.
@@ -35,13 +35,7 @@ def any_of_processes(wanted: bool) -> bool:
 
 
 def check_agreement(name: str, *values: Any) -> None:
-    """Check that all processes were given the same values.
-
-    Raises
-    ------
-    InvalidInput
-        If they were not, in every process.
-    """
+    """Check that all processes were given the same values."""
     digest = hashlib.sha256()
     for value in values:
         array = isinstance(value, np.ndarray)

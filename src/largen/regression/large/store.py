@@ -48,30 +48,14 @@ def _write(path: Path, content: bytes) -> None:
 
 def open_group(
     path: str | Path,
-    identity: str,
+    identity: str,  # the text that identifies the group
+    # names, shape, chunks, dtype: names, shape, chunk shape and dtype of the stored matrices.
     names: Sequence[str],
     shape: tuple[int, int],
     chunks: tuple[int, int],
     dtype: Any,
 ) -> Any:
-    """Return a group of matrices, which is created if the folder holds none.
-
-    Parameters
-    ----------
-    path
-        The path of the folder.
-    identity
-        The text that identifies the group.
-    names, shape, chunks, dtype
-        Names, shape, chunk shape and dtype of the stored matrices.
-
-    Raises
-    ------
-    InvalidInput
-        If the folder holds another group.
-    DamagedFile
-        If the metadata of the group or its matrices are not those that were written.
-    """
+    """Return a group of matrices, which is created if the folder holds none."""
     place = make_folder("path", path)
     store = WholeFiles(place)
     group: Any

@@ -118,7 +118,7 @@ def _shown(row: xarray.Dataset, name: str) -> str:
 
 
 @interruptible()
-def learning_curve(
+def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fit)
     net: Any,
     x: Any = None,
     y: Any = None,

@@ -49,11 +49,6 @@ def effective_ridges(pool: Pool, n: int, ridges: np.ndarray) -> np.ndarray:
 
     The path begins at the real ridge of the same modulus as the first one. Where a step does not
     converge in the upper half-plane it is divided.
-
-    Raises
-    ------
-    NumericalFailure
-        If a step in many parts does not converge either.
     """
     before = complex(abs(ridges[0]))
     mu = complex(effective_ridge(pool, n, before.real))

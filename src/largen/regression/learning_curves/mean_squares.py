@@ -34,12 +34,8 @@ def mean_squares(
 ) -> MeanSquares:
     """Return the errors after a time η₀t of gradient flow, or of ridge regression if t = ∞.
 
-    Parameters
-    ----------
-    pool
-        A pool of more than n samples.
-    n, ridge
-        Number of training samples, and δ ≥ 0, which is added to the diagonal of their kernel.
+    ``pool``: a pool of more than n samples; ``n``, ``ridge``: number of training samples, and δ ≥
+    0, which is added to the diagonal of their kernel.
     """
     if np.isinf(time):
         return MeanSquares(*(f[0, 0] for f in densities(pool, n, np.array([ridge]))))

@@ -26,29 +26,20 @@ def generator(key: Any) -> np.random.Generator:
 
 
 def measure(
+    # kernel, y: (sample, sample) and (sample, output).
     kernel: np.ndarray,
     y: np.ndarray,
+    # sizes, times: numbers of training samples, less than those of the pool; times of gradient
+    # flow, possibly infinite.
     sizes: list[int],
     times: Any,
+    # ridge, noise: δ, and the variance of noise that is added to all targets in each draw.
     ridge: float,
     noise: float,
-    draws: int,
+    draws: int,  # number of subsets of each size
     rng: np.random.Generator,
 ) -> Measured:
-    """Train on subsets drawn without replacement; test on all other samples of the pool.
-
-    Parameters
-    ----------
-    kernel, y
-        (sample, sample) and (sample, output).
-    sizes, times
-        Numbers of training samples, less than those of the pool; times of gradient flow, possibly
-        infinite.
-    ridge, noise
-        δ, and the variance of noise that is added to all targets in each draw.
-    draws
-        Number of subsets of each size.
-    """
+    """Train on subsets drawn without replacement; test on all other samples of the pool."""
     times, (M, outputs) = np.atleast_1d(times), y.shape
     found = np.empty((2, draws, len(times), len(sizes), outputs))
     for i in range(draws):

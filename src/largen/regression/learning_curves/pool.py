@@ -13,24 +13,12 @@ _ROUNDING = 4  # times the number of samples and the spacing of floats: eigenval
 
 @dataclass(frozen=True)
 class Pool:
-    """The eigendecomposition K = U diag(w) Uᵀ of the kernel of M samples, and their targets.
+    """The eigendecomposition K = U diag(w) Uᵀ of the kernel of M samples, and their targets."""
 
-    Attributes
-    ----------
-    values
-        w_k ≥ 0, decreasing, (mode,).
-    vectors
-        U, (sample, mode).
-    amplitudes
-        Uᵀy, (mode, output).
-    noise
-        σ², the variance of additional noise of the targets.
-    """
-
-    values: np.ndarray
-    vectors: np.ndarray
-    amplitudes: np.ndarray
-    noise: float
+    values: np.ndarray  # w_k ≥ 0, decreasing, (mode,)
+    vectors: np.ndarray  # U, (sample, mode)
+    amplitudes: np.ndarray  # Uᵀy, (mode, output)
+    noise: float  # σ², the variance of additional noise of the targets
 
     @property
     def size(self) -> int:

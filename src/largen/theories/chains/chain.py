@@ -41,56 +41,33 @@ LINEAR = as_activation("linear")
 
 @dataclass(frozen=True)
 class AffineChain:
-    """A network with L hidden layers.
+    """A network with L hidden layers."""
 
-    Attributes
-    ----------
-    phi
-        Activations of the hidden layers, of normalised ones with their normalisation.
-    weights
-        The weights of the L + 1 affine maps, the read-in first.
-    skips
-        For each of the L − 1 maps between hidden layers, the hidden layer that a skip connection
-        adds to its output; −1 for none.
-    readings
-        The positions that each of the L + 1 maps reads.
-    channels
-        The axis of the data's channels in a sample, if they are not the last one.
-    """
-
+    # Activations of the hidden layers, of normalised ones with their normalisation.
     phi: tuple[LayerActivation, ...]
-    weights: tuple[Weight, ...]
+    weights: tuple[Weight, ...]  # the weights of the L + 1 affine maps, the read-in first
+    # For each of the L − 1 maps between hidden layers, the hidden layer that a skip connection adds
+    # to its output; −1 for none.
     skips: tuple[int, ...]
-    readings: tuple[Reading, ...]
+    readings: tuple[Reading, ...]  # the positions that each of the L + 1 maps reads
+    # The axis of the data's channels in a sample, if they are not the last one.
     channels: int | None
 
 
 def affine_chain(program: Program, branch: float = 1.0) -> AffineChain:
     """Return a network as a chain of affine maps.
 
-    Parameters
-    ----------
-    program
-        The network.
-    branch
-        The factor of residual branches.
-
-    Raises
-    ------
-    NoTheory
-        If the network is not a chain of affine maps, activations between them, linear pooling
-        before affine maps, and residual branches of these that begin and end with an affine map.
-    NoRule
-        For an operation that the mean-field limit does not cover.
+    ``branch``: the factor of residual branches.
     """
     program = join_elementwise(written_out(program), branch)
     check_independent(program, READING)
     walk = _Walk(program)
     walk.through(program)
     if not walk.weights or walk.read or not walk.view.fresh:
-        raise NoTheory(f"{READING} wants a network that ends in Dense(), got {program.sources[-1]}")
+        last = program.sources[-1]
+        raise NoTheory(f"{READING} requires a network that ends in Dense(), got {last}")
     if walk.skips[-1] >= 0:
-        raise NoTheory(f"{READING} wants a read-out of its own, got {program.sources[-1]}")
+        raise NoTheory(f"{READING}: the last Dense() must not be part of a residual branch")
     plain = all(reading.plain for reading in walk.readings)
     normalized = any(isinstance(phi, NormalizedActivation) for phi in walk.phi)
     if normalized and not plain:
@@ -148,7 +125,7 @@ class _Walk:
         """Collect the branch of a residual block."""
         if self.read or not self.view.fresh:
             raise NoTheory(
-                f"{READING} wants residual branches that read a preactivation: an affine map or "
+                f"{READING} requires residual branches that read a preactivation: an affine map or "
                 f"another branch before them, got {at(block)}"
             )
         start = len(self.weights) - 1
@@ -156,20 +133,14 @@ class _Walk:
         end = len(self.weights) - 1
         if end == start or self.read or not self.view.fresh or self.skips[end] >= 0:
             raise NoTheory(
-                f"{READING} wants residual branches that end in an affine map, got {at(block)}"
+                f"{READING} requires residual branches that end in an affine map, got {at(block)}"
             )
         self.skips[end] = start
 
 
 @singledispatch
 def follow(operation: Operation, step: Step, walk: _Walk) -> None:
-    """Add an operation to the chain.
-
-    Raises
-    ------
-    NoRule
-        For an operation that the mean-field limit does not cover.
-    """
+    """Add an operation to the chain."""
     raise no_rule(READING, operation, step.source, follow.registry)
 
 
@@ -211,7 +182,7 @@ def _(operation: MoveChannels, step: Step, walk: _Walk) -> None:
 def _(operation: Function, step: Step, walk: _Walk) -> None:
     if walk.activated or not walk.view.fresh:
         raise NoTheory(
-            f"{READING} wants a Dense() or a Conv() before each activation, and pooling behind "
+            f"{READING} requires a Dense() or a Conv() before each activation, and pooling behind "
             f"it, got {at(step.source)}"
         )
     walk.activate(operation.phi)

@@ -10,18 +10,12 @@ from largen.programs import Weight
 
 @dataclass(frozen=True)
 class MapConstants:
-    """The constants of an affine map y = σ V x + σ_b b.
+    """The constants of an affine map y = σ V x + σ_b b."""
 
-    Attributes
-    ----------
-    std, rate
-        σ, and ρ, the learning rate of the weights relative to η₀.
-    bias_std, bias_rate
-        σ_b and ρ of the bias; 0 if there is none.
-    """
-
+    # std, rate: σ, and ρ, the learning rate of the weights relative to η₀.
     std: float
     rate: float
+    # bias_std, bias_rate: σ_b and ρ of the bias; 0 if there is none.
     bias_std: float = 0.0
     bias_rate: float = 0.0
 

@@ -23,21 +23,11 @@ from largen.expectations import ActivationFunction
 
 @dataclass(frozen=True)
 class NormalizedActivation:
-    """φ of a normalised layer.
+    """φ of a normalised layer."""
 
-    Attributes
-    ----------
-    activation
-        φ.
-    centred
-        Whether the mean over neurons is subtracted.
-    eps
-        ε.
-    """
-
-    activation: ActivationFunction
-    centred: bool
-    eps: float
+    activation: ActivationFunction  # φ
+    centred: bool  # whether the mean over neurons is subtracted
+    eps: float  # ε
 
     def __call__(self, h):
         """Return φ(h̃), neurons along the last axis."""

@@ -34,56 +34,32 @@ class AffineMap(MapConstants):
 
 @dataclass(frozen=True)
 class Problem:
-    """A network with L hidden layers at infinite width.
+    """A network with L hidden layers at infinite width."""
 
-    Attributes
-    ----------
-    phi
-        Activations of the hidden layers, of normalised ones with their normalisation.
-    fields
-        F with F Fᵀ = σ² x·x′/D + σ_b² between the receptive fields x, x′ of all positions, training
-        samples before test samples, shape ``(sample·position, direction)``: h¹ = F a, with a
-        standard Gaussian at initialisation.
-    positions
-        The number of positions of each hidden layer.
-    field_rate
-        ρ of each direction of a.
-    maps
-        The L affine maps after the first, the read-out last. For a map that ends a residual branch,
-        σ and σ_b include the branch's factor.
-    skips
-        For each map between hidden layers, the hidden layer that a skip connection adds to its
-        output; −1 for none.
-    inside
-        Whether each hidden layer lies within a residual branch, where recorded gradient kernels are
-        divided by the square of the branch's factor.
-    branch
-        The factor of the residual branches, L^(−α).
-    gamma
-        γ₀.
-    samples
-        P, the number of training samples.
-    outputs
-        C.
-    ratios
-        r, the number of neurons of each hidden layer per unit of width.
-    quiet
-        Whether random matrices of residual branches bring no noise to the stream, neither forward
-        nor backward, nor do biases at initialisation: the limit of branches L^(−α), 1/2 < α < 1.
-    """
-
+    # Activations of the hidden layers, of normalised ones with their normalisation.
     phi: tuple[LayerActivation, ...]
+    # F with F Fᵀ = σ² x·x′/D + σ_b² between the receptive fields x, x′ of all positions, training
+    # samples before test samples, shape (sample·position, direction): h¹ = F a, with a standard
+    # Gaussian at initialisation.
     fields: np.ndarray
     positions: tuple[int, ...]
-    field_rate: np.ndarray
+    field_rate: np.ndarray  # ρ of each direction of a
+    # The L affine maps after the first, the read-out last. For a map that ends a residual branch, σ
+    # and σ_b include the branch's factor.
     maps: tuple[AffineMap, ...]
+    # For each map between hidden layers, the hidden layer that a skip connection adds to its
+    # output; −1 for none.
     skips: tuple[int, ...]
+    # Whether each hidden layer lies within a residual branch, where recorded gradient kernels are
+    # divided by the square of the branch's factor.
     inside: tuple[bool, ...]
-    branch: float
-    gamma: float
-    samples: int
+    branch: float  # the factor of the residual branches, L^(−α)
+    gamma: float  # γ₀
+    samples: int  # P, the number of training samples
     outputs: int
-    ratios: tuple[Fraction, ...]
+    ratios: tuple[Fraction, ...]  # r, the number of neurons of each hidden layer per unit of width
+    # Whether random matrices of residual branches bring no noise to the stream, neither forward nor
+    # backward, nor do biases at initialisation: the limit of branches L^(−α), 1/2 < α < 1.
     quiet: bool = False
 
     @property
@@ -151,15 +127,7 @@ class Problem:
 
 
 def posed_by(run: Run) -> Posed[Problem]:
-    """Return the mean-field problem of a run, in float64, and the reason why this limit applies.
-
-    Raises
-    ------
-    NoTheory
-        If features do not move at order one (d ≠ ½), if the network is not a chain of affine maps,
-        activations, linear pooling and residual branches of them, or if a weight's update vanishes
-        or diverges with the width.
-    """
+    """Return the mean-field problem of a run, in float64, and the reason why this limit applies."""
     form = _form(run)
     links = affine_chain(run.program, form.branch)
     if form.d != Fraction(1, 2):

@@ -26,17 +26,10 @@ from largen.programs import Affine, Pool, Window, slides
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """The positions that one affine map reads.
+    """The positions that one affine map reads."""
 
-    Attributes
-    ----------
-    taps
-        T, of shape ``(tap, output position, input position)``, pooling included.
-    pooled
-        The matrix of the pooling before the map, ``(pooled position, input position)``.
-    """
-
-    taps: np.ndarray
+    taps: np.ndarray  # T, of shape (tap, output position, input position), pooling included
+    # The matrix of the pooling before the map, (pooled position, input position).
     pooled: np.ndarray
 
     @property
@@ -57,24 +50,13 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The linear map from the output positions of the last affine map to the current positions.
+    """The linear map from the output positions of the last affine map to the current positions."""
 
-    Attributes
-    ----------
-    space
-        Current lengths of the spatial axes.
-    pooled
-        The matrix that maps the output positions of the affine map to the current positions.
-    flat
-        Whether the positions have become channels.
-    fresh
-        Whether there was no pooling since the affine map.
-    """
-
-    space: tuple[int, ...]
+    space: tuple[int, ...]  # current lengths of the spatial axes
+    # The matrix that maps the output positions of the affine map to the current positions.
     pooled: np.ndarray
-    flat: bool = False
-    fresh: bool = True
+    flat: bool = False  # whether the positions have become channels
+    fresh: bool = True  # whether there was no pooling since the affine map
 
     @classmethod
     def of(cls, space: tuple[int, ...]) -> View:

@@ -20,17 +20,9 @@ def solve_by_draws(
 ) -> Answer:
     """Train networks from random initial outputs, or one network from 0 where these vanish.
 
-    Parameters
-    ----------
-    problem
-        The problem in function space.
-    draws
-        Even number of draws; they come in pairs of opposite sign, which cancels the odd part of
-        the mean's error.
-    key
-        The random key of the draws.
-    rtol
-        Target relative error of the outputs; further draws are made until it is reached.
+    ``draws``: even number of draws; they come in pairs of opposite sign, which cancels the odd part
+    of the mean's error. ``key``: the random key of the draws. ``rtol``: target relative error of
+    the outputs; further draws are made until it is reached.
     """
     names = ("train", "test")
     if problem.starts_at_zero:

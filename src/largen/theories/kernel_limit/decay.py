@@ -41,13 +41,7 @@ _POINTS = np.concatenate([side * np.geomspace(1e-3, 1e3, 41) for side in (-1, 1)
 
 
 def degree(program: Program, form: CanonicalForm) -> int:
-    """Return Λ, the degree of the output in the weights that decay.
-
-    Raises
-    ------
-    NoTheory
-        If the output is not homogeneous in these weights.
-    """
+    """Return Λ, the degree of the output in the weights that decay."""
     for name in form.weights:
         if name.endswith(".bias"):
             raise _not_homogeneous(f"it has the bias {name}")

@@ -11,7 +11,7 @@ With weight decay, initial weights shrink as well: see :mod:`largen.theories.ker
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,86 +22,75 @@ from largen.runs import Loss
 from largen.segments import scan_segments
 
 
-def outputs_under_decay(f0: Array, kernel: Array, alpha: Array, a: Array, degree: int) -> Array:
-    """Return the outputs f = a^Λ f₀ + a^(Λ−1) Θα of every network under weight decay."""
-    moved = jnp.einsum("ij,sjc->sic", kernel, alpha)
-    return a**degree * f0 + a ** (degree - 1) * moved
+class Problem(NamedTuple):
+    """What descent and flow have in common and is compiled into their programs."""
+
+    loss: Loss
+    scalar: bool  # the loss takes outputs without the output axis, which then has length 1
+    observe: Callable[[Any, Any], Any]  # of largen.theories.kernel_limit.observables
+    degree: int  # Λ of weight decay
+
+
+class Arrays(NamedTuple):
+    """Kernels between training samples, and test and training samples; targets; initial outputs."""
+
+    ntk: Float[Array, "sample sample"]
+    ntk_test: Float[Array, "test_sample sample"]
+    y: Shaped[Array, "sample *target"]
+    f0_train: Float[Array, "seed sample output"]
+    f0_test: Float[Array, "seed test_sample output"]
+
+
+def outputs_under_decay(
+    problem: Problem, arrays: Arrays, alpha: Array, a: Array
+) -> tuple[Array, Array]:
+    """Return the outputs f = a^Λ f₀ + a^(Λ−1) Θα on training and test samples."""
+
+    def outputs(f0: Array, kernel: Array) -> Array:
+        moved = jnp.einsum("ij,sjc->sic", kernel, alpha)
+        return a**problem.degree * f0 + a ** (problem.degree - 1) * moved
+
+    return outputs(arrays.f0_train, arrays.ntk), outputs(arrays.f0_test, arrays.ntk_test)
 
 
 def descend(
-    loss: Loss,
-    scalar: bool,
-    observe: Callable[[Any, Any], Any],
-    ntk: Float[Array, "sample sample"],
-    ntk_test: Float[Array, "test_sample sample"],
-    y: Shaped[Array, "sample *target"],
-    f0_train: Float[Array, "seed sample output"],
-    f0_test: Float[Array, "seed test_sample output"],
+    problem: Problem,
+    arrays: Arrays,
     rates: Float[Array, " time"],
     momentum: Scalar,
     batches: Int[Array, "step batch"] | None,
     decay: Scalar = 0.0,
-    degree: int = 1,
 ) -> Any:
     """Return the observables before every step, stacked along a leading axis.
 
-    Parameters
-    ----------
-    loss
-        ℓ.
-    scalar
-        Whether the loss takes outputs without the output axis, which then has length 1.
-    observe
-        A function from :mod:`largen.theories.kernel_limit.observables`.
-    ntk, ntk_test
-        Θ between training samples, and between test and training samples.
-    y
-        Targets.
-    f0_train, f0_test
-        Initial outputs of every network.
-    rates
-        η₀ of every step; at the last time index outputs are observed without a further step.
-    momentum
-        β.
-    batches
-        Indices of the samples in the minibatch of every step; None for full batches.
-    decay, degree
-        λ and Λ of weight decay.
+    At the last of the rates η₀, outputs are observed without a further step. Steps are on the
+    samples whose indices ``batches`` has; on all of them if it is None.
     """
+    ntk = arrays.ntk
+    still = jnp.zeros_like(arrays.f0_train)
+    carry = ((still, jnp.ones((), ntk.dtype)), (still, jnp.zeros((), ntk.dtype)))
+    settings = (rates, momentum, batches, decay)
+    return scan_segments(_step, problem, carry, len(rates), arrays, *settings)[1]
 
-    still, one, zero = jnp.zeros_like(f0_train), jnp.ones((), ntk.dtype), jnp.zeros((), ntk.dtype)
-    fixed = (loss, scalar, observe, degree)
-    carry = ((still, one), (still, zero))
-    arrays = (ntk, ntk_test, y, f0_train, f0_test, rates, momentum, batches, decay)
-    return scan_segments(_step, fixed, carry, len(rates), *arrays)[1]
 
-
-def _step(
-    fixed, i, carry, ntk, ntk_test, y, f0_train, f0_test, rates, momentum, batches, decay
-) -> tuple[Any, Any]:
+def _step(problem, i, carry, arrays, rates, momentum, batches, decay) -> tuple[Any, Any]:
     """Return α, a and their velocities after a step, and the observables before it."""
-    loss, scalar, observe, degree = fixed
     (alpha, a), (velocity, fall) = carry
-    train = outputs_under_decay(f0_train, ntk, alpha, a, degree)
-    seen = observe(train, outputs_under_decay(f0_test, ntk_test, alpha, a, degree))
+    train, test = outputs_under_decay(problem, arrays, alpha, a)
     if batches is None:
-        push = residuals(loss, scalar, train, y) / ntk.shape[0]
+        push = residuals(problem, train, arrays.y) / len(arrays.ntk)
     else:
         batch = batches[jnp.minimum(i, len(batches) - 1)]
-        push = residuals(loss, scalar, train[:, batch], y[batch]) / batch.shape[0]
-        push = jnp.zeros_like(f0_train).at[:, batch].add(push)
-    velocity = momentum * velocity + rates[i] * (a ** (degree - 1) * push - decay * alpha)
+        push = residuals(problem, train[:, batch], arrays.y[batch]) / batch.shape[0]
+        push = jnp.zeros_like(arrays.f0_train).at[:, batch].add(push)
+    velocity = momentum * velocity + rates[i] * (a ** (problem.degree - 1) * push - decay * alpha)
     fall = momentum * fall + rates[i] * decay * a
-    return ((alpha + velocity, a - fall), (velocity, fall)), seen
+    return ((alpha + velocity, a - fall), (velocity, fall)), problem.observe(train, test)
 
 
 def residuals(
-    loss: Loss,
-    scalar: bool,
-    f: Float[Array, "seed sample output"],
-    y: Shaped[Array, "sample *target"],
+    problem: Problem, f: Float[Array, "seed sample output"], y: Shaped[Array, "sample *target"]
 ) -> Float[Array, "seed sample output"]:
     """Return the residuals Δ = −∂ℓ/∂f of every network."""
-    if scalar:
-        return jax.vmap(loss.residual, in_axes=(0, None))(f[..., 0], y)[..., None]
-    return jax.vmap(loss.residual, in_axes=(0, None))(f, y)
+    residual = jax.vmap(problem.loss.residual, in_axes=(0, None))
+    return residual(f[..., 0], y)[..., None] if problem.scalar else residual(f, y)

@@ -11,33 +11,23 @@ import numpy as np
 from largen.kernels.modes import Factors, decompose, descent_factors, flow_factors, outputs
 from largen.runs import Run
 from largen.theories.kernel_limit import observables
-from largen.theories.kernel_limit.descent import descend
+from largen.theories.kernel_limit.descent import Arrays, Problem, descend
 from largen.theories.kernel_limit.flow import flow
 
 
 class KernelProblem(NamedTuple):
-    """A run and its kernels, in float64.
+    """A run and its kernels, in float64."""
 
-    Attributes
-    ----------
-    run
-        The training run.
-    nngp
-        Covariance of initial outputs on training samples, then test samples, (P + M, P + M).
-    ntk, ntk_test
-        Θ between training samples (P, P), and between test and training samples (M, P).
-    starts_at_zero
-        Whether initial outputs vanish in the limit.
-    degree
-        Under weight decay, Λ, the degree of the output in the weights; see
-        :mod:`largen.theories.kernel_limit.decay`.
-    """
-
-    run: Run
+    run: Run  # the training run
+    # Covariance of initial outputs on training samples, then test samples, (P + M, P + M).
     nngp: Any
+    # ntk, ntk_test: Θ between training samples (P, P), and between test and training samples (M,
+    # P).
     ntk: Any
     ntk_test: Any
-    starts_at_zero: bool
+    starts_at_zero: bool  # whether initial outputs vanish in the limit
+    # Under weight decay, Λ, the degree of the output in the weights; see
+    # theories.kernel_limit.decay.
     degree: int = 1
 
     @property
@@ -70,28 +60,15 @@ class KernelProblem(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Mean over initialisations, (step, sample, output), and further variables, in float64.
+    """Mean over initialisations, (step, sample, output), and further variables, in float64."""
 
-    Attributes
-    ----------
-    f_train, f_test
-        The mean outputs on training and test samples.
-    extra
-        Further variables, by name.
-    notes
-        Notes for the user.
-    solved
-        Whether the ODE solver reached its tolerance.
-    largest
-        The largest eigenvalue of the tangent kernel, if it is known.
-    """
-
+    # f_train, f_test: the mean outputs on training and test samples.
     f_train: Any
     f_test: Any
-    extra: dict[str, Any]
-    notes: tuple[str, ...] = ()
-    solved: bool = True
-    largest: float | None = None
+    extra: dict[str, Any]  # further variables, by name
+    notes: tuple[str, ...] = ()  # notes for the user
+    solved: bool = True  # whether the ODE solver reached its tolerance
+    largest: float | None = None  # the largest eigenvalue of the tangent kernel, if it is known
 
 
 def factors(problem: KernelProblem, values: Any) -> Factors:
@@ -114,44 +91,26 @@ def momentum(run: Run) -> float:
 
 def follow(
     problem: KernelProblem,
+    # f0_train, f0_test: initial outputs, (seed, sample, output).
     f0_train: Any,
     f0_test: Any,
+    # A function from theories.kernel_limit.observables.
     observe: Callable[[Any, Any], Any] = observables.everything,
-    targets: Any = None,
+    targets: Any = None,  # targets that replace those of the run
 ) -> tuple[Any, bool]:
     """Train networks from given initial outputs, by gradient steps or by the ODE of the flow.
 
-    Parameters
-    ----------
-    problem
-        The problem in function space.
-    f0_train, f0_test
-        Initial outputs, (seed, sample, output).
-    observe
-        A function from :mod:`largen.theories.kernel_limit.observables`.
-    targets
-        Targets that replace those of the run.
-
-    Returns
-    -------
-    tuple
-        The observables, stacked along a leading time axis, and whether the solver converged.
+    The observables, stacked along a leading time axis, and whether the solver converged.
     """
-    run, kernels = problem.run, (problem.ntk, problem.ntk_test)
+    run, decay = problem.run, problem.run.optimizer.weight_decay
     y = problem.targets if targets is None else targets
     scalar = not run.output_shape and not run.loss.linear_residual
-    start, decay = (f0_train, f0_test), run.optimizer.weight_decay
+    arrays = Arrays(problem.ntk, problem.ntk_test, y, f0_train, f0_test)
+    trained = Problem(run.loss, scalar, observe, problem.degree)
     if run.steps is None:
-        times = jnp.asarray(run.times)
-        rate = run.optimizer.lr
-        seen, solved = flow(
-            run.loss, scalar, observe, times, *kernels, y, *start, rate, decay, problem.degree
-        )
-        return seen, bool(solved)
+        return flow(trained, arrays, jnp.asarray(run.times), run.optimizer.lr, decay)
     batches = None if run.batches is None else jnp.asarray(np.asarray(run.batches))
-    settings = _rates(run), momentum(run), batches, decay, problem.degree
-    seen = descend(run.loss, scalar, observe, *kernels, y, *start, *settings)
-    return seen, True
+    return descend(trained, arrays, _rates(run), momentum(run), batches, decay), True
 
 
 def from_initial(problem: KernelProblem, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:

@@ -43,21 +43,11 @@ from largen.theories.kernel_limit.squared_error import solve_squared_error
 
 
 class Reduced(NamedTuple):
-    """A run at infinite width: its constants of order one, and the network of kernels.
-
-    Attributes
-    ----------
-    form
-        The constants of order one.
-    lowered
-        The network in the form that the kernel recursion takes.
-    degree
-        Under weight decay, the degree of the output in the weights.
-    """
+    """A run at infinite width: its constants of order one, and the network of kernels."""
 
     form: CanonicalForm
-    lowered: Lowered
-    degree: int
+    lowered: Lowered  # the network in the form that the kernel recursion takes
+    degree: int  # under weight decay, the degree of the output in the weights
 
 
 @dataclass(frozen=True, kw_only=True)

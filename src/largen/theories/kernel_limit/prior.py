@@ -11,20 +11,12 @@ from jaxtyping import Array, Float, Key
 
 
 class Root(NamedTuple):
-    """A lower triangular R with R Rᵀ = K on train and test samples, in three blocks.
+    """A lower triangular R with R Rᵀ = K on train and test samples, in three blocks."""
 
-    Attributes
-    ----------
-    train
-        (P, P): training outputs are ``train @ z``, z standard normal.
-    test
-        (M, P): the part of test outputs that depends on the same z, ``test @ z``.
-    own
-        (M, M): the part of test outputs that is independent of the training outputs.
-    """
-
-    train: Float[Array, "sample noise"]
+    train: Float[Array, "sample noise"]  # (P, P): training outputs are train @ z, z standard normal
+    # (M, P): the part of test outputs that depends on the same z, test @ z.
     test: Float[Array, "test_sample noise"]
+    # (M, M): the part of test outputs that is independent of the training outputs.
     own: Float[Array, "test_sample own_noise"]
 
 
@@ -32,12 +24,8 @@ class Root(NamedTuple):
 def square_root(covariance: Float[Array, "all all"], samples: int) -> Root:
     """Factorise a covariance that is positive semidefinite up to rounding (it may be singular).
 
-    Parameters
-    ----------
-    covariance
-        The covariance of training samples followed by test samples.
-    samples
-        P, the number of training samples.
+    ``covariance``: the covariance of training samples followed by test samples; ``samples``: P, the
+    number of training samples.
     """
     values, vectors = jnp.linalg.eigh(covariance)
     root = jnp.linalg.qr(jnp.sqrt(jnp.maximum(values, 0))[:, None] * vectors.T, mode="r").T

@@ -54,7 +54,9 @@ def matrices(
     return f, old
 
 
-def _sweep(f, old, now, phi0, y, layers, gamma, lr, drop_equal_time, drop_first_response, gains):
+def _sweep(  # noqa: PLR0913  (symbols of the printed equations)
+    f, old, now, phi0, y, layers, gamma, lr, drop_equal_time, drop_first_response, gains
+):
     p, size = len(y), now * len(y)
     kappa = lr * gamma / p
     past = np.kron(np.tril(np.ones((now, now)), -1), np.ones((p, p)))
