@@ -287,9 +287,9 @@ def _polynomials(z: Any, S: Any) -> Any:
     a, b, c = z[..., i], z[..., j], S[:, i, j][:, None]
     p, q = own[..., i], own[..., j]
     both = a * b
-    found = [both - c, both * (a**2 - 3 * p), both * (b**2 - 3 * q)]
-    found.append((a**2 - p) * (b**2 - q) - 2 * c**2)
-    return jnp.concatenate([f.mean(axis=1) for f in found], axis=1)
+    polynomials = [both - c, both * (a**2 - 3 * p), both * (b**2 - 3 * q)]
+    polynomials.append((a**2 - p) * (b**2 - q) - 2 * c**2)
+    return jnp.concatenate([f.mean(axis=1) for f in polynomials], axis=1)
 
 
 def _pairs(P: int) -> tuple[np.ndarray, np.ndarray]:
@@ -314,11 +314,11 @@ def _orthonormal(value: Any, C: Any) -> Any:
 
 def _conditional(network: SizedNetwork, variances: np.ndarray) -> np.ndarray:
     """Return E[φ²], E[φ'²], E[zφφ'] and E[φ²φ'²] given each S, (draws, layer, 4, input)."""
-    found = np.empty((*variances.shape[:2], 4, variances.shape[2]))
+    means = np.empty((*variances.shape[:2], 4, variances.shape[2]))
     for number, layer in enumerate(network.hidden):
         q = variances[:, number]
-        found[:, number] = np.moveaxis(_interpolate(partial(_means, layer), q), 0, 1)
-    return found
+        means[:, number] = np.moveaxis(_interpolate(partial(_means, layer), q), 0, 1)
+    return means
 
 
 def _means(layer: HiddenLayer, q: np.ndarray) -> np.ndarray:

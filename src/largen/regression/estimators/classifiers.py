@@ -169,8 +169,8 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         for k in range(mean.shape[1]):
             other = np.arange(mean.shape[1]) != k
             beaten[:, other] *= ndtr(nodes + above[:, other, k, None])
-        found = beaten @ weights
-        return found / found.sum(axis=1, keepdims=True)
+        probabilities = beaten @ weights
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
 
 class KernelFlowClassifier(KernelClassifier, Flow):
