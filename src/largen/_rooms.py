@@ -77,8 +77,8 @@ def addresses() -> dict[str, str]:
     """
     top = import_module("largen")
     rooms = [name for name in dir(top) if name not in (*top.__all__, *_OTHERS)]
-    found = {name: f"largen.{name}" for name in top.__all__ if name != "__version__"}
+    names = {name: f"largen.{name}" for name in top.__all__ if name != "__version__"}
     for room in (*rooms, "regression.large"):
         for name in getattr(import_module(f"largen.{room}"), "__all__", ()):
-            found.setdefault(name, f"largen.{room}.{name}")
-    return found
+            names.setdefault(name, f"largen.{room}.{name}")
+    return names

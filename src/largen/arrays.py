@@ -183,7 +183,7 @@ def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
 def _of_numbers(name: str, array: Any) -> Any:
     if array.dtype.type in (np.longdouble, np.clongdouble):
         raise InvalidInput(
-            f"{name}: wanted at most 64 bits a number, got dtype {array.dtype}. Round it, e.g. "
+            f"{name}: wanted a dtype of at most 64 bits, got {array.dtype}. Round it, e.g. "
             f"{name}.astype(np.float64)."
         )
     numbers = jax.numpy.issubdtype(array.dtype, np.number) and array.dtype.kind != "m"

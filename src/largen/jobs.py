@@ -80,5 +80,5 @@ def results_of(work: Iterable[tuple[Callable[..., Any], tuple]], jobs: int) -> I
                 results: Any = workers(together)
                 yield from results
     else:
-        found: Any = workers(calls)
-        yield from found
+        finished: Any = workers(calls)
+        yield from finished

@@ -160,7 +160,7 @@ def test_what_is_no_place_for_a_file_is_refused(tmp_path):
     for wrong, words in (
         (tmp_path, "is a folder"),
         (tmp_path / "none" / "x", "does not exist"),
-        ("/dev/null", "no ordinary file"),
+        ("/dev/null", "not a regular file"),
         ("a\0b", "null character"),
     ):
         with pytest.raises(InvalidInput, match=words):

@@ -201,6 +201,7 @@ def jax_losses(parameters, moved, x, y, apply=forward):
     return run(parameters, moved.init(parameters))
 
 
+@pytest.mark.slow
 def test_both_have_the_rules_of_batch_size_and_horizon():
     options = {"optimizer": "adamw", "scheme": "mup"}
     length = {"batch_ratio": 4, "horizon_ratio": 16}  # rates, decay and ε × ½; 1 − β × ¼

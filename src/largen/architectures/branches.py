@@ -51,14 +51,14 @@ class Concatenate(Branches):
 
     def signal_behind(self, signal: Signal) -> Signal:
         """Return a signal with the features of all branches, which must have equal positions."""
-        found = [branch.signal_behind(signal) for branch in self.branches]
-        for other in found[1:]:
-            if (other.space, other.from_data) != (found[0].space, found[0].from_data):
+        signals = [branch.signal_behind(signal) for branch in self.branches]
+        for other in signals[1:]:
+            if (other.space, other.from_data) != (signals[0].space, signals[0].from_data):
                 raise InvalidInput(
                     f"net: branches of {self!r} cannot be put side by side; "
-                    f"{difference(found[0], other)}."
+                    f"{difference(signals[0], other)}."
                 )
-        return replace(found[0], copies=sum(each.copies for each in found))
+        return replace(signals[0], copies=sum(each.copies for each in signals))
 
     def lower(self, program: Builder, value: int) -> int:
         """Append the branches and their concatenation."""
@@ -93,14 +93,14 @@ class Product(Branches):
 
     def signal_behind(self, signal: Signal) -> Signal:
         """Return the signal behind the branches, which must be the same for all of them."""
-        found = [branch.signal_behind(signal) for branch in self.branches]
-        for other in found[1:]:
-            if other != found[0]:
+        signals = [branch.signal_behind(signal) for branch in self.branches]
+        for other in signals[1:]:
+            if other != signals[0]:
                 raise InvalidInput(
                     f"net: branches of {self!r} have different shapes; "
-                    f"{difference(found[0], other)}."
+                    f"{difference(signals[0], other)}."
                 )
-        return found[0]
+        return signals[0]
 
     def lower(self, program: Builder, value: int) -> int:
         """Append the branches and their product."""

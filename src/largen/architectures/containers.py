@@ -28,10 +28,10 @@ class Container(Layer):
 
     def with_parts(self, parts: Iterable[Layer]) -> Container:
         """Return the same container with other layers, equal in number."""
-        found, new = iter(parts), copy(self)
+        old, new = iter(parts), copy(self)
         for name, group in self._groups().items():
             alone = isinstance(getattr(self, name), Layer)
-            layers = tuple(next(found) for _ in group)
+            layers = tuple(next(old) for _ in group)
             object.__setattr__(new, name, layers[0] if alone else layers)  # records are frozen
         return new
 
@@ -72,8 +72,8 @@ class Sequence(Container):
 
     def residual_depth(self) -> float:
         """Return the sum over the parts, times the number of copies."""
-        found = sum(part.residual_depth() for part in self.parts)
-        return self.times * found if found else 0  # of an infinite number as well
+        total = sum(part.residual_depth() for part in self.parts)
+        return self.times * total if total else 0  # of an infinite number as well
 
     def tree(self, trees: tuple[Any, ...]) -> Any:
         """Return the tuple of the parts' parameters; for copies of a single part, those of it."""

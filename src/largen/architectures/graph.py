@@ -92,14 +92,14 @@ class Graph(Container):
                 "nodes: wanted a dictionary from names to tuples such as (lg.Dense(), 'x'), got "
                 f"{shown(nodes)}."
             )
-        found: dict[str, Node] = {}
+        nodes_by_name: dict[str, Node] = {}
         for name, node in given:
-            found[name] = _node(name, node, found)
-        read = {each for node in found.values() for each in node.reads}
-        idle = [name for name in list(found)[:-1] if name not in read]
+            nodes_by_name[name] = _node(name, node, nodes_by_name)
+        read = {each for node in nodes_by_name.values() for each in node.reads}
+        idle = [name for name in list(nodes_by_name)[:-1] if name not in read]
         if idle:
             raise InvalidInput(f"nodes: no node reads {idle[0]!r}, and it is not the last.")
-        object.__setattr__(self, "nodes", tuple(found.values()))
+        object.__setattr__(self, "nodes", tuple(nodes_by_name.values()))
 
     @property
     def parts(self) -> tuple[Layer, ...]:
@@ -128,11 +128,11 @@ class Graph(Container):
 
     def residual_depth(self) -> float:
         """Return the largest number of residual branches in sequence."""
-        found: dict[str, float] = {ENTRY: 0}
+        depths: dict[str, float] = {ENTRY: 0}
         for node in self.nodes:
-            layer, before = self._layer(node), max(found[read] for read in node.reads)
-            found[node.name] = before + (0 if layer is None else layer.residual_depth())
-        return found[self.nodes[-1].name]
+            layer, before = self._layer(node), max(depths[read] for read in node.reads)
+            depths[node.name] = before + (0 if layer is None else layer.residual_depth())
+        return depths[self.nodes[-1].name]
 
     def lower(self, program: Builder, value: int) -> int:
         """Append the operations of all nodes; a layer that is used again has the same weights."""
@@ -165,11 +165,11 @@ class Graph(Container):
         return None if origin is None else origin.does  # pyright: ignore
 
     def _signals(self, signal: Signal) -> dict[str, Signal]:
-        found = {ENTRY: signal}
+        signal_at = {ENTRY: signal}
         for node in self.nodes:
-            signals, layer = [found[read] for read in node.reads], self._layer(node)
+            signals, layer = [signal_at[read] for read in node.reads], self._layer(node)
             if layer is not None:
-                found[node.name] = layer.signal_behind(signals[0])
+                signal_at[node.name] = layer.signal_behind(signals[0])
                 continue
             for other in signals[1:]:
                 one = signals[0]
@@ -183,8 +183,8 @@ class Graph(Container):
             behind = replace(signals[0], sample=None)
             if node.does == "concatenate":
                 behind = replace(behind, copies=sum(each.copies for each in signals))
-            found[node.name] = behind
-        return found
+            signal_at[node.name] = behind
+        return signal_at
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{node.name!r}: {_shown(node)}" for node in self.nodes)

@@ -23,20 +23,20 @@ def endless_stack(net: Layer) -> Repeat | None:
     repeat(Residual(serial(Activation('relu'), Dense())), inf)
     """
     layers = net.layers if isinstance(net, Serial) else (net,)
-    found = [each for each in layers if isinstance(each, Repeat) and each.times == math.inf]
-    others = [each for each in layers if each not in found]
-    if len(found) > 1 or any(map(is_endless, others)):
+    stacks = [each for each in layers if isinstance(each, Repeat) and each.times == math.inf]
+    others = [each for each in layers if each not in stacks]
+    if len(stacks) > 1 or any(map(is_endless, others)):
         raise NoTheory(
             "infinite depth: wanted one stack of infinitely many blocks, got more than one stack, "
             "or one inside another layer, where the limit depends on how the depths compare. Put "
             "one stack between the layers of the network."
         )
-    if found and any(map(_has_residual, others)):
+    if stacks and any(map(_has_residual, others)):
         raise NoTheory(
             "infinite depth: a single residual block next to infinitely many has the factor "
             "L^(−α) = 0; leave it out."
         )
-    return found[0] if found else None
+    return stacks[0] if stacks else None
 
 
 def of_depth(net: Layer, times: int) -> Layer:

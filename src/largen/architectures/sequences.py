@@ -59,16 +59,16 @@ def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
     """
     size = integer("vocabulary", vocabulary, at_least=1)
     known("tokens", tokens)
-    found = np.asarray(as_array("tokens", tokens))
-    if found.dtype.kind not in "iu":
-        raise InvalidInput(f"tokens: wanted integers, got dtype {found.dtype}.")
-    if found.ndim < 2 or not found.size:
-        raise InvalidInput(f"tokens: wanted (sample, position), got shape {found.shape}.")
-    if found.min() < 0 or found.max() >= size:
+    codes = np.asarray(as_array("tokens", tokens))
+    if codes.dtype.kind not in "iu":
+        raise InvalidInput(f"tokens: wanted integers, got dtype {codes.dtype}.")
+    if codes.ndim < 2 or not codes.size:
+        raise InvalidInput(f"tokens: wanted (sample, position), got shape {codes.shape}.")
+    if codes.min() < 0 or codes.max() >= size:
         raise InvalidInput(
-            f"tokens: wanted numbers from 0 to {size - 1}, got {found.min()} to {found.max()}."
+            f"tokens: wanted numbers from 0 to {size - 1}, got {codes.min()} to {codes.max()}."
         )
-    return np.sqrt(size) * np.eye(size)[found]
+    return np.sqrt(size) * np.eye(size)[codes]
 
 
 @cites("hron2020infinite")

@@ -33,12 +33,14 @@ class _Named(type):
     """The metaclass of layers: raises a named error for arguments that a layer does not have."""
 
     def __call__(cls, *values, **options):
-        found = _signature(cls)
+        parameters = _signature(cls)
         try:
-            found.bind(*values, **options)
+            parameters.bind(*values, **options)
         except TypeError as mistake:
             name, hint = cls.__name__, cls._misuse(values, options)  # pyright: ignore
-            raise InvalidInput(f"{name}: {mistake}; wanted {name}{found}. {hint}".strip()) from None
+            raise InvalidInput(
+                f"{name}: {mistake}; wanted {name}{parameters}. {hint}".strip()
+            ) from None
         return super().__call__(*values, **options)
 
     @property
@@ -50,8 +52,8 @@ class _Named(type):
 @cache
 def _signature(cls: type) -> Signature:
     """Return the signature of a class, without annotations."""
-    found = signature(cls.__init__).parameters.values()
-    return Signature([p.replace(annotation=p.empty) for p in found][1:])
+    parameters = signature(cls.__init__).parameters.values()
+    return Signature([p.replace(annotation=p.empty) for p in parameters][1:])
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,13 +281,13 @@ def _ratio(value: Any) -> Fraction:
     exact = Fraction(number)
     if isinstance(value, Rational):
         exact = Fraction(int(value.numerator), int(value.denominator))
-    found = exact.limit_denominator(LARGEST_TERM)
-    if not 0 < found <= LARGEST_TERM or abs(found - exact) > 1e-12 * exact:
+    ratio = exact.limit_denominator(LARGEST_TERM)
+    if not 0 < ratio <= LARGEST_TERM or abs(ratio - exact) > 1e-12 * exact:
         raise InvalidInput(
             f"width_ratio: wanted a ratio of integers up to {LARGEST_TERM}, such as 1/2, "
             f"got {shown(value)}."
         )
-    return found
+    return ratio
 
 
 def check_layer(name: str, layer: object) -> None:

@@ -52,13 +52,13 @@ class Windowed(Layer):
         return ""
 
     def _per_axis(self, name: str, value: Any) -> tuple[int, ...]:
-        found = lengths(name, value, repeat=len(self.window))
-        if len(found) != len(self.window):
+        values = lengths(name, value, repeat=len(self.window))
+        if len(values) != len(self.window):
             raise InvalidInput(
-                f"{name}: has {len(found)} entries, the window {self.window} has "
+                f"{name}: has {len(values)} entries, the window {self.window} has "
                 f"{len(self.window)} axes."
             )
-        return found
+        return values
 
     def _default(self, one: Field) -> Any:
         if one.name in ("strides", "dilation"):
@@ -79,14 +79,14 @@ class Windowed(Layer):
                 f"padding: has {len(axes)} entries, the window {self.window} has "
                 f"{len(self.window)} axes; wanted {wanted}."
             )
-        found = []
+        pairs = []
         for axis in axes:
             ends = (axis, axis) if isinstance(axis, Integral) else sequence("padding", axis, wanted)
             if len(ends) != 2:
                 raise InvalidInput(f"padding: wanted {wanted}, got {shown(self.padding)}.")
             before, after = (integer("padding", end, at_least=0) for end in ends)
-            found.append((before, after))
-        return tuple(found)
+            pairs.append((before, after))
+        return tuple(pairs)
 
     @property
     def geometry(self) -> Window:
@@ -101,18 +101,18 @@ class Windowed(Layer):
         behind = []
         geometry = self.window, self.strides, dilation_of(self), self.geometry.paddings()
         for axis in zip(space, *geometry, strict=True):
-            found = window_axis(*axis)
-            if found.positions < 1:
+            axis_window = window_axis(*axis)
+            if axis_window.positions < 1:
                 raise InvalidInput(
                     f"net: the window of {self!r} is larger than its input, whose spatial axes "
                     f'are {space}; use padding="SAME" or a smaller window.'
                 )
-            if self.padding == "CIRCULAR" and max(found.before, found.after) > axis[0]:
+            if self.padding == "CIRCULAR" and max(axis_window.before, axis_window.after) > axis[0]:
                 raise InvalidInput(
                     f"net: the window of {self!r} with circular padding wraps around its input "
                     f"more than once; the spatial axes are {space}. Use a smaller window."
                 )
-            behind.append(found.positions)
+            behind.append(axis_window.positions)
         return tuple(behind)
 
     def _check_axes(self, space: tuple[int, ...]) -> None:

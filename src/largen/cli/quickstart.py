@@ -24,12 +24,12 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
     )
     goes_on = "Nothing is saved before the end; with --fast it takes a quarter of a minute."
     with go_on_with(goes_on), progress(console) as report:
-        found = quickstart(FAST if fast else FULL, report)
-    console.print(_table(found))
-    for path in _write(found, folder):
+        results = quickstart(FAST if fast else FULL, report)
+    console.print(_table(results))
+    for path in _write(results, folder):
         console.print(f"  {path}")
     console.print(
-        f"\nTook {found.seconds:.0f} s. Single networks differ from the limit by fluctuations of "
+        f"\nTook {results.seconds:.0f} s. Single networks differ from the limit by fluctuations of "
         "order N^(-1/2), their average over initialisations by a shift of order 1/N: the "
         "exponents in the last row should be near -0.5 and -1. The picture shows the same: "
         "learning curves and outputs close in on the dashed limit, and distances fall along "
@@ -37,16 +37,16 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
     )
 
 
-def _table(found: Quickstart) -> Table:
+def _table(results: Quickstart) -> Table:
     table = Table(
         title="Distance of networks from the limit, on test images",
         caption="in brackets: the standard error of the last digits",
     )
     table.add_column("width\nN", justify="right")
-    for case in found.comparisons:
+    for case in results.comparisons:
         for what in ("one network", "ensemble mean"):
             table.add_column(f"{TITLES[case]}\n{what}", justify="right")
-    data = {case: c.to_xarray() for case, c in found.comparisons.items()}
+    data = {case: c.to_xarray() for case, c in results.comparisons.items()}
     for width in next(iter(data.values()))["width"].values:
         cells = [str(width)]
         for d in data.values():
@@ -56,7 +56,7 @@ def _table(found: Quickstart) -> Table:
                 cells.append(_concise(value, error))
         table.add_row(*cells)
     table.add_section()
-    exponents = [c.exponents[k] for c in found.comparisons.values() for k in ("single", "mean")]
+    exponents = [c.exponents[k] for c in results.comparisons.values() for k in ("single", "mean")]
     table.add_row("N to the", *map(str, exponents), style="bold")
     return table
 
@@ -68,14 +68,15 @@ def _concise(value: float, error: float) -> str:
     return f"{value:.4f}({max(1, round(error * 1e4))})"
 
 
-def _write(found: Quickstart, folder: Path) -> list[Path]:
+def _write(results: Quickstart, folder: Path) -> list[Path]:
     from largen.plots import comparison_figure
 
     picture, numbers, summary = (folder / f"quickstart.{kind}" for kind in ("png", "nc", "json"))
     rows = [
-        (TITLES[c], found.comparisons[c].to_xarray(), found.comparisons[c].exponents) for c in CASES
+        (TITLES[c], results.comparisons[c].to_xarray(), results.comparisons[c].exponents)
+        for c in CASES
     ]
     save_figure(picture, comparison_figure(rows))
-    save_dataset(numbers, found.to_datatree())
-    save_text(summary, json.dumps(found.summary(), indent=2) + "\n")
+    save_dataset(numbers, results.to_datatree())
+    save_text(summary, json.dumps(results.summary(), indent=2) + "\n")
     return [picture, numbers, summary]

@@ -309,9 +309,9 @@ def _shift(second: np.ndarray, weight: float, bias: float, K: np.ndarray) -> np.
 def _point(
     phi: ActivationFunction, weight: float, bias: float, K: float, double: bool = False
 ) -> FixedPoint:
-    found = expectations(phi, np.array([max(K, TINY)]))
-    _, parallel, curvature = weight * found.second[:3, 0]
-    perp = weight * float(found.slope[0, 0])
+    moments = expectations(phi, np.array([max(K, TINY)]))
+    _, parallel, curvature = weight * moments.second[:3, 0]
+    perp = weight * float(moments.slope[0, 0])
     if scale_invariant(phi):
         parallel, curvature = perp, 0.0
     if double or abs(abs(parallel) - 1) < NEUTRAL:

@@ -59,11 +59,11 @@ def draw(
     flat = np.stack([weight.ravel(), bias.ravel()]).astype(np.float32)
     part = max(1, _AT_ONCE // width)
     keys = jax.random.split(key, draws)
-    found = [
+    parts = [
         np.asarray(_measure(phi, width, depth, jnp.asarray(flat[:, first : first + part]), keys))
         for first in range(0, flat.shape[1], part)
     ]
-    growth, correlation = np.moveaxis(np.concatenate(found, axis=2).astype(np.float64), 1, 0)
+    growth, correlation = np.moveaxis(np.concatenate(parts, axis=2).astype(np.float64), 1, 0)
     with np.errstate(invalid="ignore"):
         means, errors = (
             [of(seen).reshape(weight.shape) for seen in (growth, correlation)]
@@ -112,5 +112,5 @@ def _measure(phi: ActivationFunction, n: int, depth: int, constants: Any, keys: 
         scale = jnp.sqrt(jnp.mean(one**2, axis=0)) * jnp.sqrt(jnp.mean(other**2, axis=0))
         return jnp.stack([growth / depth, jnp.mean(one * other, axis=0) / scale])
 
-    found = lax.map(network, keys)
-    return jnp.where(jnp.isfinite(found), found, jnp.nan)
+    sums = lax.map(network, keys)
+    return jnp.where(jnp.isfinite(sums), sums, jnp.nan)

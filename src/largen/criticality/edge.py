@@ -133,11 +133,11 @@ class EdgeOfChaos(Result):
             name: ("variance", getattr(self, name))
             for name in ("weight_std", "bias_std", "chi_parallel")
         }
-        found = self.critical_points
+        variances = self.critical_points
         points = {
             f"critical_{name}": (
                 "critical",
-                np.array([getattr(p, name) for p in found]),
+                np.array([getattr(p, name) for p in variances]),
             )
             for name in CriticalPoint.__dataclass_fields__
         }
@@ -212,25 +212,25 @@ def edge_of_chaos(
     """
     phi = checked_activation(activation, "lg.criticality.edge_of_chaos")
     K = np.geomspace(1e-3, 1e3, 241) if variances is None else _checked(variances)
-    found = expectations(phi, K)
-    if not np.isfinite(found.slope[0]).all():
+    moments = expectations(phi, K)
+    if not np.isfinite(moments.slope[0]).all():
         if variances is not None:
-            unknown = K[~np.isfinite(found.slope[0])].min()
+            unknown = K[~np.isfinite(moments.slope[0])].min()
             raise NumericalFailure(
                 f"variances: the averages of {phi} at K = {unknown:g} are not resolved: the weight "
                 "of φ² lies far out in the Gaussian's tail. Take smaller variances."
             )
-        K = K[np.isfinite(found.slope[0])]
-        found = expectations(phi, K)
-    weight = 1 / found.slope[0]
-    bias = K - weight * found.second[0]
+        K = K[np.isfinite(moments.slope[0])]
+        moments = expectations(phi, K)
+    weight = 1 / moments.slope[0]
+    bias = K - weight * moments.second[0]
     kept = bias >= -1e-13 * K
     return EdgeOfChaos(
         phi,
         K[kept],
         np.sqrt(weight[kept]),
         np.sqrt(np.maximum(bias[kept], 0)),
-        (weight * found.second[1])[kept],
+        (weight * moments.second[1])[kept],
         _critical_points(phi),
     )
 
@@ -254,18 +254,18 @@ def _critical_points(phi: ActivationFunction) -> tuple[CriticalPoint, ...]:
         return second[1] / slope[0] - 1  # χ_∥ − 1 on the edge
 
     def at(K: float) -> float:
-        found = expectations(phi, np.array([K]))
-        return float(excess(found.second, found.slope)[0])
+        moments = expectations(phi, np.array([K]))
+        return float(excess(moments.second, moments.slope)[0])
 
     # χ_∥ → 1 wherever E[φφ''] vanishes asymptotically: that is no root.
     line = excess(known.second, known.slope)
     for K in sign_changes(at, grid, np.where(np.abs(line) < 1e-9, 0, line)):
-        found = expectations(phi, np.array([K]))
-        weight = 1 / float(found.slope[0, 0])
-        bias = K - weight * float(found.second[0, 0])
+        moments = expectations(phi, np.array([K]))
+        weight = 1 / float(moments.slope[0, 0])
+        bias = K - weight * float(moments.second[0, 0])
         if bias >= 0:
-            curvature = weight * float(found.second[2, 0])
-            exponent = 2 * weight * float(found.slope[1, 0]) / curvature
+            curvature = weight * float(moments.second[2, 0])
+            exponent = 2 * weight * float(moments.slope[1, 0]) / curvature
             side = "below" if curvature > 0 else "above"
             power = 2.0 if _bends(phi) else 1.0
             constants = K, weight**0.5, bias**0.5, curvature, side, exponent, 1.0, power
@@ -276,11 +276,11 @@ def _critical_points(phi: ActivationFunction) -> tuple[CriticalPoint, ...]:
 def taylor_coefficients(phi: ActivationFunction) -> np.ndarray:
     """Return φ, φ', φ'' and φ''' at 0, (4,)."""
     with jax.enable_x64(True):
-        function, found = phi.function, []
+        function, derivatives = phi.function, []
         for _ in range(4):
-            found.append(float(function(jnp.zeros((), jnp.float64))))
+            derivatives.append(float(function(jnp.zeros((), jnp.float64))))
             function = jax.grad(function)
-    return np.array(found)
+    return np.array(derivatives)
 
 
 def _at_zero(phi: ActivationFunction) -> CriticalPoint | None:

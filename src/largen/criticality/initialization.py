@@ -185,10 +185,10 @@ def _inverse_widths(widths: int | Sequence[int] | None, depth: int) -> np.ndarra
         return None
     if isinstance(widths, (int, np.integer)):
         return np.full(depth, 1 / integer("widths", widths, at_least=1))
-    found = integers("widths", widths, at_least=1)
-    if len(found) != depth:
-        raise InvalidInput(f"widths: wanted one for each of {depth} layers, got {len(found)}.")
-    return 1 / np.array(found, float)
+    sizes = integers("widths", widths, at_least=1)
+    if len(sizes) != depth:
+        raise InvalidInput(f"widths: wanted one for each of {depth} layers, got {len(sizes)}.")
+    return 1 / np.array(sizes, float)
 
 
 def _reason(point: CriticalPoint) -> str:
@@ -210,11 +210,11 @@ def _at(phi, weight_std, bias_std, K, depth, inverse, reason, parallel=1.0) -> I
     weight, bias, start = weight_std**2, bias_std**2, float(K)
     growth, V = 1.0, 0.0
     for layer in range(depth):
-        found = expectations(phi, np.array([K]))
-        second, slope = float(found.second[0, 0]), float(found.slope[0, 0])
+        moments = expectations(phi, np.array([K]))
+        second, slope = float(moments.second[0, 0]), float(moments.slope[0, 0])
         if inverse is not None:
-            noise = weight**2 * (float(found.fourth[0]) - second**2)
-            V = (weight * float(found.second[1, 0])) ** 2 * V + noise * inverse[layer]
+            noise = weight**2 * (float(moments.fourth[0]) - second**2)
+            V = (weight * float(moments.second[1, 0])) ** 2 * V + noise * inverse[layer]
         growth *= weight * slope
         K = bias + weight * second
     effective = None if inverse is None else V / K**2
@@ -226,10 +226,10 @@ def _residual(phi: ActivationFunction, depth: int, inverse: np.ndarray | None) -
     weight_std = float(expectations(phi, np.ones(1)).slope[0, 0]) ** -0.5
     K, growth, difference = 1.0, 1.0, 1.0
     for _ in range(depth):
-        found = expectations(phi, np.array([K]))
-        difference *= 1 + weight_std**2 * float(found.second[1, 0]) / depth
-        growth *= 1 + weight_std**2 * float(found.slope[0, 0]) / depth
-        K += weight_std**2 * float(found.second[0, 0]) / depth
+        moments = expectations(phi, np.array([K]))
+        difference *= 1 + weight_std**2 * float(moments.second[1, 0]) / depth
+        growth *= 1 + weight_std**2 * float(moments.slope[0, 0]) / depth
+        K += weight_std**2 * float(moments.second[0, 0]) / depth
     reason = (
         "branches of 1/√L: variances and gradients grow by a bounded factor at any depth and any "
         "constants of order one; these let gradients grow by about e"
@@ -247,10 +247,10 @@ def _residual(phi: ActivationFunction, depth: int, inverse: np.ndarray | None) -
 def _normalise(
     phi: ActivationFunction, depth: int, network: str, inverse: np.ndarray | None
 ) -> Initialization:
-    found = expectations(phi, np.ones(1))
-    second, mean = float(found.second[0, 0]), float(found.mean[0])
+    moments = expectations(phi, np.ones(1))
+    second, mean = float(moments.second[0, 0]), float(moments.mean[0])
     spread = second - (mean**2 if network == "layer_norm" else 0)
-    chi = float(found.slope[0, 0]) / spread
+    chi = float(moments.slope[0, 0]) / spread
     reason = (
         f"normalised in every layer: gradients grow by {chi:.4g} a layer at K = 1, and more than 1 "
         "at every K (Poincaré's inequality: only a linear φ has 1). Put the normalisation into "

@@ -110,8 +110,8 @@ def jacobian_moments(
     less = 1.0 if weights == "orthogonal" else 0.0
     means, relative = [], []
     for layer in range(layers):
-        found = expectations(phi, np.array([K]))
-        slope = float(found.slope[0, 0])
+        moments = expectations(phi, np.array([K]))
+        slope = float(moments.slope[0, 0])
         if not np.isfinite(slope) or slope == 0:
             raise NumericalFailure(
                 f"lg.criticality.jacobian_moments: the variance is {K:g} in layer {layer + 1}, "
@@ -120,7 +120,7 @@ def jacobian_moments(
                 JacobianMoments(np.cumprod(means), np.cumprod(means) ** 2 * np.cumsum(relative)),
             )
         means.append(weight_std**2 * slope)
-        relative.append(float(found.slope_fourth[0]) / slope**2 - less)
-        K = bias_std**2 + weight_std**2 * float(found.second[0, 0])
+        relative.append(float(moments.slope_fourth[0]) / slope**2 - less)
+        K = bias_std**2 + weight_std**2 * float(moments.second[0, 0])
     mean = np.cumprod(means)
     return JacobianMoments(mean, mean**2 * np.cumsum(relative))

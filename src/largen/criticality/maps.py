@@ -76,10 +76,10 @@ def on_grid(phi: ActivationFunction) -> tuple[np.ndarray, Expectations]:
     """
     grid = np.geomspace(SMALLEST, LARGEST, _GRID)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = [expectations(phi, part) for part in np.split(grid, 12)]
+        parts = [expectations(phi, part) for part in np.split(grid, 12)]
         joined = Expectations(
             *(
-                np.concatenate([getattr(f, name) for f in found], axis=-1)
+                np.concatenate([getattr(f, name) for f in parts], axis=-1)
                 for name in Expectations.__dataclass_fields__
             )
         )
@@ -108,8 +108,8 @@ def next_correlation(
     """Return 1 − c after a layer and σ_w²E[φ'φ'], given 1 − c before it, at fixed variance K."""
     with jax.enable_x64(True):
         K = jnp.asarray(variance, jnp.float64)
-        found = pair_moments(phi, K, K, K * jnp.asarray(gap, jnp.float64))
-    new, slope = (np.asarray(weight * np.asarray(each)) for each in found)
+        moments = pair_moments(phi, K, K, K * jnp.asarray(gap, jnp.float64))
+    new, slope = (np.asarray(weight * np.asarray(each)) for each in moments)
     return np.asarray(new / variance), slope
 
 

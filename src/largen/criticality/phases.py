@@ -93,16 +93,16 @@ class PhaseDiagram(Result):
             "variance", "chi_parallel", "chi_perp", "correlation", "correlation_depth",
             "gradient_depth", "variance_depth",
         )  # fmt: skip
-        found: dict[str, Any] = {name: (axes, getattr(self, name)) for name in names}
+        variables: dict[str, Any] = {name: (axes, getattr(self, name)) for name in names}
         if self.kernel_variance is not None:
-            found["kernel_variance"] = (axes, self.kernel_variance)
+            variables["kernel_variance"] = (axes, self.kernel_variance)
         if self.networks is not None:
             for name in ("growth", "growth_error", "correlation", "correlation_error"):
-                found[f"network_{name}"] = (axes, getattr(self.networks, name))
-        found["edge_weight_std"] = ("point", self.edge[:, 0])
-        found["edge_bias_std"] = ("point", self.edge[:, 1])
+                variables[f"network_{name}"] = (axes, getattr(self.networks, name))
+        variables["edge_weight_std"] = ("point", self.edge[:, 0])
+        variables["edge_bias_std"] = ("point", self.edge[:, 1])
         return xarray.Dataset(
-            found,
+            variables,
             {"weight_std": self.weight_std, "bias_std": self.bias_std},
             {"activation": str(self.activation)},
         )
@@ -245,8 +245,8 @@ class _Table:
 
     def __call__(self, K: np.ndarray, order: int = 0) -> np.ndarray:
         inside = np.clip(K, self._low, self._high)
-        found = self._value(np.log(inside), order)
-        return found / inside if order else found
+        value = self._value(np.log(inside), order)
+        return value / inside if order else value
 
 
 def _tables(phi: ActivationFunction):

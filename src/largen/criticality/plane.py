@@ -49,10 +49,10 @@ def _root(excess, last: np.ndarray | float) -> np.ndarray:
 
 
 def _sum(b: np.ndarray, x: np.ndarray | float) -> np.ndarray:
-    found = np.zeros(b.shape[1:])
+    total = np.zeros(b.shape[1:])
     for each in b[::-1]:
-        found = found * x + each
-    return found
+        total = total * x + each
+    return total
 
 
 def _slope(b: np.ndarray, x: np.ndarray | float) -> np.ndarray:
@@ -65,8 +65,8 @@ def _squares(phi: ActivationFunction, K: np.ndarray) -> np.ndarray:
     z = nodes.z
     weighted = values(phi, np.sqrt(K) * z)[0] * nodes.weights
     before, now = np.zeros_like(z), np.ones_like(z)
-    found = np.empty((_TERMS, len(K)))
+    squares = np.empty((_TERMS, len(K)))
     for k in range(_TERMS):
-        found[k] = np.sum(weighted * now, axis=0) ** 2
+        squares[k] = np.sum(weighted * now, axis=0) ** 2
         before, now = now, (z * now - np.sqrt(k) * before) / np.sqrt(k + 1)
-    return found
+    return squares

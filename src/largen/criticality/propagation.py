@@ -72,9 +72,9 @@ class Propagation(Result):
 
         axes = ("layer", "sample", "sample_2")
         names = ("variance", "correlation", "gap", "chi_parallel", "chi_perp")
-        found = {name: getattr(self, name) for name in names}
+        variables = {name: getattr(self, name) for name in names}
         return xarray.Dataset(
-            {name: (axes[: value.ndim], value) for name, value in found.items()},
+            {name: (axes[: value.ndim], value) for name, value in variables.items()},
             {"name": ("layer", list(self.layers))},
         )
 
@@ -137,8 +137,8 @@ def propagate(
     lowered = lower(net, form, shape_of(x), fold=False)
     with jax.enable_x64(True):
         inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
-        names, found = _walk(lowered, inputs)
-    result = Propagation(tuple(names), *(np.stack(parts) for parts in zip(*found, strict=True)))
+        names, kernels = _walk(lowered, inputs)
+    result = Propagation(tuple(names), *(np.stack(parts) for parts in zip(*kernels, strict=True)))
     if throw and not np.isfinite(result.variance).all():
         layer = names[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
         raise NumericalFailure(
@@ -155,7 +155,7 @@ def _walk(lowered: Lowered, inputs: Any):
     rows = jnp.arange(inputs.shape[0])
     side = samples_of(inputs, None, required[0])
     state = state_of(side, side, rows[:, None] == rows, required[0], True)
-    names, found, compiled, start = [], [], {}, 0
+    names, kernels, compiled, start = [], [], {}, 0
     for end in program.cuts[1:]:
         if isinstance(program.operations[end], Function) and end < program.output:
             continue
@@ -165,12 +165,12 @@ def _walk(lowered: Lowered, inputs: Any):
         block = compiled.setdefault(kind, jax.jit(_block(*kind)))
         state, numbers = block(((), *map(_freeze, constants)), state)
         variance, correlation, gap, parallel, perp = (np.asarray(f) for f in numbers)
-        if not found:
+        if not kernels:
             perp = np.full_like(perp, np.nan)
-        found.append((variance, correlation, gap, parallel, perp))
+        kernels.append((variance, correlation, gap, parallel, perp))
         names.append(f"{len(names)} {_name(program.sources[end])}")
         start = end
-    return names, found
+    return names, kernels
 
 
 def _freeze(constants: Any) -> Any:

@@ -51,8 +51,8 @@ def relative_variance(
 def _coefficients(z: np.ndarray, weighted: np.ndarray) -> np.ndarray:
     """Return E[f h_k] for k = 1, 2, …, with normalised Hermite polynomials h_k."""
     before, now = np.ones_like(z), z
-    found = np.empty(_TERMS)
+    coefficients = np.empty(_TERMS)
     for k in range(1, _TERMS + 1):
-        found[k - 1] = weighted @ now
+        coefficients[k - 1] = weighted @ now
         before, now = now, (z * now - np.sqrt(k) * before) / np.sqrt(k + 1)
-    return found
+    return coefficients

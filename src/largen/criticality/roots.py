@@ -25,15 +25,15 @@ class Root(NamedTuple):
 def sign_changes(f: Callable[[float], float], x: np.ndarray, y: np.ndarray) -> list[float]:
     """Return where f changes sign, given its values y at ascending points x; 0 has no sign."""
     signed = np.flatnonzero(y)
-    found = []
+    roots = []
     for i, j in pairwise(signed):
         if y[i] * y[j] < 0:
             low, high = f(x[i]), f(x[j])
             if low * high < 0:
-                found.append(float(brentq(f, x[i], x[j], xtol=1e-14 * x[j], rtol=1e-14)))  # type: ignore[arg-type]
+                roots.append(float(brentq(f, x[i], x[j], xtol=1e-14 * x[j], rtol=1e-14)))  # type: ignore[arg-type]
             else:  # the sign differs only by rounding of the grid's values
-                found.append(float(x[i] if abs(low) < abs(high) else x[j]))
-    return found
+                roots.append(float(x[i] if abs(low) < abs(high) else x[j]))
+    return roots
 
 
 def all_roots(

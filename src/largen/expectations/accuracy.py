@@ -133,7 +133,7 @@ class _Coefficients(NamedTuple):
 
 def _coefficients(phi, q, dtype) -> list[list[_Coefficients]]:
     """Return Hermite coefficients and second moments of φ and of φ', coarse and refined."""
-    found = []
+    coefficients = []
     for refined, functions in zip((False, True), _on_nodes(phi, q, dtype), strict=True):
         even, odd = (b.astype(np.float64, copy=False) for b in basis(dtype, refined))
         root = even[:1].T  # √weight: the Hermite polynomial of degree 0 is 1
@@ -143,8 +143,8 @@ def _coefficients(phi, q, dtype) -> list[list[_Coefficients]]:
             total = np.sum(plus**2 + minus**2, axis=0) / 2
         n = len(q)
         cuts = slice(n), slice(n, None)
-        found.append([_Coefficients(table[:, cut], total[cut]) for cut in cuts])
-    return found
+        coefficients.append([_Coefficients(table[:, cut], total[cut]) for cut in cuts])
+    return coefficients
 
 
 def _on_nodes(phi: ActivationFunction, q: np.ndarray, dtype: np.dtype) -> list:

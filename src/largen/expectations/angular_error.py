@@ -45,9 +45,9 @@ def errors_at(
     def tabulate(theta):
         return look_up(table, basis[:, :, None], basis[:, None, :], jnp.full((len(s),) * 2, theta))
 
-    found = lax.map(tabulate, everywhere[:, 0, 0])
-    gaps = (s[:, None] - s) ** 2 * found.collinear
-    gaps += 2 * jnp.outer(s, s) * jnp.sin(everywhere / 2) ** 2 * found.secant
+    tables = lax.map(tabulate, everywhere[:, 0, 0])
+    gaps = (s[:, None] - s) ** 2 * tables.collinear
+    gaps += 2 * jnp.outer(s, s) * jnp.sin(everywhere / 2) ** 2 * tables.secant
     z, weights = (x.astype(s.dtype) for x in graded_nodes(4 * reach, 20))
 
     def moments(function):
@@ -69,7 +69,7 @@ def errors_at(
     between = lax.map(partial(derivative_moments, phi, finer, s), angles)
     return (
         bound((own[:, None] + own) / 2 - gaps[:3], values, _scale(values[0])),
-        bound(found.slope, jnp.concatenate([slopes, between]), _scale(slopes[0])),
+        bound(tables.slope, jnp.concatenate([slopes, between]), _scale(slopes[0])),
     )
 
 

@@ -49,12 +49,12 @@ def evaluate(
             jnp.where(positive, x, 1) for x in jnp.broadcast_arrays(v1, v2, apart)
         )
         theta = angle_of(safe1, safe2, safe_gap)
-        found = look_up(table, tile.of(first), tile.of(second), theta)
+        values = look_up(table, tile.of(first), tile.of(second), theta)
         s1, s2 = safe_sqrt(v1), safe_sqrt(v2)
         step = jnp.where(positive, (v1 - v2) / jnp.where(positive, s1 + s2, 1), s1 - s2)
         # s₁s₂ (1 − cos θ) = gap − (s₁ − s₂)²/2
-        grown = step**2 * (found.collinear - found.secant / 2) + apart * found.secant
-        return grown, found.slope
+        grown = step**2 * (values.collinear - values.secant / 2) + apart * values.secant
+        return grown, values.slope
 
     grown, slope = over_tiles(pairs_of, shape)
     alone = phi.derivative(jnp.zeros((), gap.dtype))

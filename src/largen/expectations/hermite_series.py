@@ -132,11 +132,11 @@ def coefficients_of_both(
     phi: ActivationFunction, parity: int, alone: bool, q1: Array, q2: Array, correlation: Array
 ) -> tuple[Coefficients, Coefficients]:
     """Return the coefficients at two arrays of variances, computed together."""
-    found = coefficients(phi, parity, alone, jnp.concatenate([q1.ravel(), q2.ravel()]), correlation)
+    both = coefficients(phi, parity, alone, jnp.concatenate([q1.ravel(), q2.ravel()]), correlation)
 
     def part(of_one, q):
-        values, slopes, tails = (x[..., of_one].reshape(*x.shape[:-1], *q.shape) for x in found[:3])
-        return found._replace(values=values, slopes=slopes, tails=tails)
+        values, slopes, tails = (x[..., of_one].reshape(*x.shape[:-1], *q.shape) for x in both[:3])
+        return both._replace(values=values, slopes=slopes, tails=tails)
 
     return part(slice(0, q1.size), q1), part(slice(q1.size, None), q2)
 

@@ -88,9 +88,9 @@ def kept(phi: ActivationFunction) -> Kept | None:
                 return None
             table, functions = made
             functions = to_terms @ functions.reshape(len(nodes), _TERMS, -1)
-            found = Kept(table, edges, functions, 0.0, fine.reach, (np.inf, np.inf))
+            known = Kept(table, edges, functions, 0.0, fine.reach, (np.inf, np.inf))
             s = jnp.asarray(fine.reach * _PROBES)
-            errors = [np.asarray(e) for e in _errors(phi, table, found.basis(s), s)]
+            errors = [np.asarray(e) for e in _errors(phi, table, known.basis(s), s)]
     except jax.errors.JAXTypeError:  # φ holds traced values and cannot be evaluated here
         return None
     comparable = _PROBES[:, None] >= LEAST * _PROBES
@@ -99,7 +99,7 @@ def kept(phi: ActivationFunction) -> Kept | None:
         bounds = tuple(float(np.max(e[first:, first:])) for e in errors)
         if max(bounds) <= _ACCEPTED:
             least = fine.reach * _PROBES[first] if first else 0.0
-            return found._replace(least=least, errors=bounds)
+            return known._replace(least=least, errors=bounds)
     return None
 
 

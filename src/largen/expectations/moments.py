@@ -120,9 +120,9 @@ def pair_error(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> PairM
     >>> import jax
     >>> from largen.expectations import pair_error
     >>> with jax.enable_x64(True):
-    ...     bounds = [pair_error(f, 1.0, 1.0, 0.0) for f in (jax.nn.elu, jax.nn.hard_swish)]
-    >>> [float(bound.derivative) < 1e-10 for bound in bounds]
-    [True, True]
+    ...     bounds = pair_error(jax.nn.elu, 1.0, 1.0, 0.0)
+    >>> float(bounds.derivative) < 1e-10
+    True
     """
     phi = as_activation(phi)
     return PairMoments(*_error(phi, *_floats(q1, q2, gap)))

@@ -192,15 +192,15 @@ def _lost(kinks: tuple[Kink, ...], q1, q2, gap):
         inverse = safe_length**2 / (8 * safe_product)  # 1/(2 sin² t)
         acute = b2 >= a2
         rest = safe_length / (2 * jnp.where(there, jnp.maximum(a2, b2), 1))
-        found = jnp.zeros_like(theta)
+        lost = jnp.zeros_like(theta)
         for weight, h, k in pairs:
             apart = jnp.where(acute, h - k, h + k)
             exponent = apart**2 * inverse + jnp.where(acute, h * k, -h * k) * rest
-            found = found + weight * jnp.exp(-exponent)
-        found = found * 2 * jnp.sqrt(safe_product) / safe_length
-        found = weights[n] * jnp.where(there, found, 0)
+            lost = lost + weight * jnp.exp(-exponent)
+        lost = lost * 2 * jnp.sqrt(safe_product) / safe_length
+        lost = weights[n] * jnp.where(there, lost, 0)
         nearer = 2 * sine2 * cosine2 * (1 - ratio) / safe_length  # cos t − cos θ
-        return total[0] + nearer * found, total[1] + found
+        return total[0] + nearer * lost, total[1] + lost
 
     start = jnp.zeros_like(theta), jnp.zeros_like(theta)
     for_gap, for_derivative = lax.fori_loop(0, len(nodes), add, start)

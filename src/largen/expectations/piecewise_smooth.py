@@ -84,9 +84,9 @@ def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
         panel, node = n // steps, n % steps
         width = edges[panel + 1] - edges[panel]
         z = edges[panel] + width * nodes[node]
-        found = (weights[node] * width * normal_density(z) * f for f in integrand(z))
+        terms = (weights[node] * width * normal_density(z) * f for f in integrand(z))
         return tuple(
-            t + (jnp.sum(f, axis=0) if at_once else f) for t, f in zip(totals, found, strict=True)
+            t + (jnp.sum(f, axis=0) if at_once else f) for t, f in zip(totals, terms, strict=True)
         )
 
     start = tuple(jnp.zeros_like(f) for f in integrand(edges[0]))
@@ -159,14 +159,14 @@ def piecewise_smooth(
 
     def cross_slope(q1, q2, q12):
         """∂V/∂q1 = ½E[φ''(u)φ(v)] = (E[u φ'(u)φ(v)] − q12 D)/2q1, by parts."""
-        found, slope = over_plane(of_slope, (kinks, kinks), q1, q2, (q1 + q2) / 2 - q12)
-        return jnp.where(q1 > 0, (found - q12 * slope) / (2 * jnp.where(q1 > 0, q1, 1)), 0)
+        moment, slope = over_plane(of_slope, (kinks, kinks), q1, q2, (q1 + q2) / 2 - q12)
+        return jnp.where(q1 > 0, (moment - q12 * slope) / (2 * jnp.where(q1 > 0, q1, 1)), 0)
 
     second = partial(_alone, lambda x: function(x) ** 2, kinks, _COARSE)
 
     def slopes(q):
-        found = _alone(lambda x: derivative(x) ** 2, kinks, _COARSE, q)
-        return jnp.full_like(found, jnp.inf) if jumps else found
+        moment = _alone(lambda x: derivative(x) ** 2, kinks, _COARSE, q)
+        return jnp.full_like(moment, jnp.inf) if jumps else moment
 
     def error(q1, q2, gap):
         coarse, fine = (both_by(rule, q1, q2, gap) for rule in (_COARSE, _FINE))
@@ -194,8 +194,8 @@ def piecewise_smooth(
             seeds = tuple(jnp.full_like(x, d) for x, d in zip(primals, direction, strict=True))
             return jax.jvp(lambda *p: both(*p)[1], primals, seeds)
 
-        found, along = jax.vmap(rate)(jnp.eye(3, dtype=primals[0].dtype))
-        return found[0], sum(r * t for r, t in zip(along, tangents, strict=True))
+        moment, along = jax.vmap(rate)(jnp.eye(3, dtype=primals[0].dtype))
+        return moment[0], sum(r * t for r, t in zip(along, tangents, strict=True))
 
     return ClosedForm(
         pair=smooth_pair(lambda *p: both(*p)[0], derivative_moment, cross_slope, second, both),

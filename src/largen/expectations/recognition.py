@@ -58,9 +58,9 @@ def recognise(
     n = len(points)
     cuts = (slice(n), slice(n, 2 * n))
     at_zero = float(value[2 * n]), float(slope[2 * n])
-    found = _of_degree_one([value[c] for c in cuts], [slope[c] for c in cuts], *at_zero)
-    found = found or _with_kinks(value[2 * n + 1 :], slope[2 * n + 1 :], *at_zero)
-    return found or _in_pieces(function, derivative, np.max(np.abs(slope)))
+    form = _of_degree_one([value[c] for c in cuts], [slope[c] for c in cuts], *at_zero)
+    form = form or _with_kinks(value[2 * n + 1 :], slope[2 * n + 1 :], *at_zero)
+    return form or _in_pieces(function, derivative, np.max(np.abs(slope)))
 
 
 def _in_pieces(function, derivative, steepest) -> ClosedForm | None:

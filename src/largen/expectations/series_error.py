@@ -42,15 +42,15 @@ def _quadrature_error(phi: ActivationFunction, q1: Array, q2: Array) -> Float[Ar
     norm = jnp.zeros((2, PROBES), both.dtype)
     parts = parts_of(phi, both.dtype)
     for parity in parts:
-        found = []
+        errors = []
         for refined in (False, True):
             on_nodes = part_on_nodes(phi, parity, len(parts) == 1, probes, refined)
             even, odd = basis(both.dtype, refined)
             bases = (odd, even) if parity else (even, odd)
-            found.append(
+            errors.append(
                 jnp.stack([jnp.asarray(b) @ f for b, f in zip(bases, on_nodes, strict=True)])
             )
-        coarse, fine = found
+        coarse, fine = errors
         change = change + jnp.sum((coarse - fine) ** 2, axis=1)
         norm = norm + jnp.sum(fine**2, axis=1)
     relative = jnp.sqrt(jnp.max(change / jnp.where(norm > 0, norm, 1), axis=1))

@@ -124,12 +124,12 @@ def cross_moment(
     raised1, raised2 = (jnp.maximum(q, floor) if max(i, j) > 1 else q for q in (q1, q2))
     tables, parts = [], parts_of(phi, q1.dtype)
     for p in parts:
-        found = coefficients_of_both(phi, p, len(parts) == 1, raised1, raised2, largest)
+        series = coefficients_of_both(phi, p, len(parts) == 1, raised1, raised2, largest)
         first, second = (
             _shift(table, p, order, q)
-            for table, order, q in zip(found, (i, j), (raised1, raised2), strict=True)
+            for table, order, q in zip(series, (i, j), (raised1, raised2), strict=True)
         )
-        tables.append((first, second, (p + i) % 2, found[0].blocks))
+        tables.append((first, second, (p + i) % 2, series[0].blocks))
 
     def pairs_of(tile: Tile):
         correlation = correlation_of(tile.of(q1), tile.of(q2), tile.of(gap))
@@ -162,11 +162,11 @@ def _horner(first: Array, second: Array, y: Array, blocks: Array, tile: Tile) ->
     return lax.fori_loop(0, blocks, add_block, jnp.zeros(y.shape, y.dtype))
 
 
-def _shift(found: Coefficients, parity: int, order: int, q: Array) -> Array:
+def _shift(series: Coefficients, parity: int, order: int, q: Array) -> Array:
     """Return the coefficients of φ⁽ᵒʳᵈᵉʳ⁾: those of f' are √(k + 1) a_{k+1}(f)/√q."""
     if order == 0:
-        return found.values
-    table, degree = found.slopes, 1 - parity  # the lowest degree in the table
+        return series.values
+    table, degree = series.slopes, 1 - parity  # the lowest degree in the table
     for _ in range(order - 1):
         k = degree + 2 * jnp.arange(len(table)).reshape(-1, *[1] * q.ndim)
         table = jnp.sqrt(k.astype(q.dtype)) * table / jnp.sqrt(q)

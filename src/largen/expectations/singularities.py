@@ -29,7 +29,7 @@ def singular_places(
     """
     edges = np.linspace(*_ENDS, _START + 1)
     intervals = np.stack([edges[:-1], edges[1:]], axis=1)
-    found: list[tuple[float, float]] = []  # place, half length
+    brackets: list[tuple[float, float]] = []  # place, half length
     size = None
     while len(intervals):
         rough, sizes = _not_smooth(sample, intervals, size)
@@ -39,11 +39,11 @@ def singular_places(
             return None
         middle, length = intervals.mean(axis=1), np.diff(intervals, axis=1)[:, 0]
         short = length < _SHORT
-        found += zip(middle[short], length[short], strict=True)
+        brackets += zip(middle[short], length[short], strict=True)
         longer = length > _PLACED * np.maximum(1, np.abs(middle))
         (low, high), middle = intervals[longer].T, middle[longer]
         intervals = np.stack([[*low, *middle], [*middle, *high]], axis=1)
-    places = _clusters(found)
+    places = _clusters(brackets)
     return places if len(places) <= most else None
 
 
@@ -70,10 +70,10 @@ def _not_smooth(sample, intervals, size):
     return rough, size
 
 
-def _clusters(found) -> tuple[float, ...]:
+def _clusters(intervals) -> tuple[float, ...]:
     """Return one point for each group of neighbouring intervals, from the shortest of them."""
     places: list[tuple[float, float]] = []
-    for place, length in sorted(found):
+    for place, length in sorted(intervals):
         if places and place - places[-1][0] < 2 * _SHORT:
             if length < places[-1][1]:
                 places[-1] = (place, length)

@@ -61,8 +61,8 @@ def cross_moments(
     >>> float(found.value), float(found.derivative)
     (0.5, 0.5)
     """
-    if (found := current_watch()) is not None:
-        return CrossMoments(*pair_of_two(found, phi, psi, q1, q2, q12))
+    if (watching := current_watch()) is not None:
+        return CrossMoments(*pair_of_two(watching, phi, psi, q1, q2, q12))
     q1, q2, q12 = _floats(q1, q2, q12)
     if phi == psi:
         gap = (q1 + q2) / 2 - q12
@@ -209,13 +209,13 @@ def _series_errors(phi, psi, q1, q2):
     q1, q2 = (jnp.maximum(q, _SMALL) for q in (q1, q2))
     s1, s2 = jnp.sqrt(q1), jnp.sqrt(q2)
     kinks = kinks_of(phi), kinks_of(psi)
-    found = _by_series(phi, psi, kinks, q1, q2, s1 * s2)
+    values = _by_series(phi, psi, kinks, q1, q2, s1 * s2)
     like = jnp.zeros(jnp.broadcast_shapes(q1.shape, q2.shape))
     places = [like + kink / s for its, s in zip(kinks, (s1, s2), strict=True) for kink in its]
     z, weights, root = _nodes(places, like)
     weights = weights * root**2
     errors = []
-    for series, (f, g) in zip(found, ((phi, psi), (phi.derivative, psi.derivative)), strict=True):
+    for series, (f, g) in zip(values, ((phi, psi), (phi.derivative, psi.derivative)), strict=True):
         one, two = f(s1 * z), g(s2 * z)
         exact, size1, size2 = (
             jnp.sum(weights * product, axis=0) for product in (one * two, one**2, two**2)

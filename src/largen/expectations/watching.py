@@ -52,7 +52,7 @@ class Watch:
     @property
     def all(self) -> list[MomentRequest]:
         """All requests: those of the block, one for each activation, and those of inner blocks."""
-        own = [MomentRequest(phi, _told(found)) for phi, found in self._own.items()]
+        own = [MomentRequest(phi, _told(variances)) for phi, variances in self._own.items()]
         return [*self._passed_on, *own]
 
     def note(self, phi: ActivationFunction, *variances: Any) -> None:
@@ -64,10 +64,10 @@ class Watch:
         self._passed_on += requests
 
 
-def _told(found: list[Any]) -> Any:
-    if isinstance(found[0], np.ndarray):
-        return np.unique(np.concatenate([np.ravel(q) for q in found]))
-    low, high = ([end(q) for q in found] for end in (jnp.min, jnp.max))
+def _told(variances: list[Any]) -> Any:
+    if isinstance(variances[0], np.ndarray):
+        return np.unique(np.concatenate([np.ravel(q) for q in variances]))
+    low, high = ([end(q) for q in variances] for end in (jnp.min, jnp.max))
     return jnp.stack([jnp.min(jnp.stack(low)), jnp.max(jnp.stack(high))])
 
 
@@ -77,10 +77,10 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 @contextmanager
 def watch(only_which: bool = False) -> Iterator[Watch]:
     """Record the requested moments within the block, instead of computing them."""
-    found = Watch(only_which)
-    token = _WATCH.set(found)
+    record = Watch(only_which)
+    token = _WATCH.set(record)
     try:
-        yield found
+        yield record
     finally:
         _WATCH.reset(token)
 
@@ -91,14 +91,14 @@ def separate_watch() -> Iterator[Watch]:
     if (outer := _WATCH.get()) is None:
         yield Watch()
     else:
-        with watch(outer.only_which) as found:
-            yield found
+        with watch(outer.only_which) as inner:
+            yield inner
 
 
 def add_requests(requests: Iterable[MomentRequest]) -> None:
     """Add requests that were recorded separately to the current watch."""
-    if (found := _WATCH.get()) is not None:
-        found.add_requests(requests)
+    if (record := _WATCH.get()) is not None:
+        record.add_requests(requests)
 
 
 def current_watch() -> Watch | None:
@@ -106,23 +106,23 @@ def current_watch() -> Watch | None:
     return _WATCH.get()
 
 
-def single(found: Watch, phi: ActivationFunction, moment: str, q: Any) -> Any:
+def single(record: Watch, phi: ActivationFunction, moment: str, q: Any) -> Any:
     """Record a variance and return a moment under one Gaussian, for a variance of any size."""
     (q,) = _numpy_if_known(q)
-    found.note(phi, q)
-    return _moment(found, phi, moment, q)
+    record.note(phi, q)
+    return _moment(record, phi, moment, q)
 
 
-def pair(found: Watch, phi: ActivationFunction, q1: Any, q2: Any, gap: Any) -> tuple[Any, Any]:
+def pair(record: Watch, phi: ActivationFunction, q1: Any, q2: Any, gap: Any) -> tuple[Any, Any]:
     """Record two variances and return a gap and E[φ'φ'].
 
     The correlation of φ(u) and φ(v) is set to that of u and v, which is exact for linear φ and for
     equal u and v; sums over positions then attain their largest values.
     """
     q1, q2, gap = _numpy_if_known(q1, q2, gap)
-    found.note(phi, q1, q2)
-    one, two = (_moment(found, phi, "second_moment", q) ** 0.5 for q in (q1, q2))
-    slopes = [_moment(found, phi, "derivative_second_moment", q) ** 0.5 for q in (q1, q2)]
+    record.note(phi, q1, q2)
+    one, two = (_moment(record, phi, "second_moment", q) ** 0.5 for q in (q1, q2))
+    slopes = [_moment(record, phi, "derivative_second_moment", q) ** 0.5 for q in (q1, q2)]
     size = q1**0.5 * q2**0.5
     apart = gap - (q1**0.5 - q2**0.5) ** 2 / 2  # (1 − c) √(q1 q2)
     apart = apart / (size + (size == 0))
@@ -130,7 +130,7 @@ def pair(found: Watch, phi: ActivationFunction, q1: Any, q2: Any, gap: Any) -> t
 
 
 def pair_of_two(
-    found: Watch, phi: ActivationFunction, psi: ActivationFunction, q1: Any, q2: Any, q12: Any
+    record: Watch, phi: ActivationFunction, psi: ActivationFunction, q1: Any, q2: Any, q12: Any
 ) -> tuple[Any, Any]:
     """Return E[φψ] and E[φ'ψ'] with the correlation of u and v.
 
@@ -138,7 +138,7 @@ def pair_of_two(
     """
     q1, q2, q12 = _numpy_if_known(q1, q2, q12)
     values, slopes = (
-        _moment(found, phi, moment, q1) ** 0.5 * _moment(found, psi, moment, q2) ** 0.5
+        _moment(record, phi, moment, q1) ** 0.5 * _moment(record, psi, moment, q2) ** 0.5
         for moment in ("second_moment", "derivative_second_moment")
     )
     size = q1**0.5 * q2**0.5

@@ -212,10 +212,10 @@ def compare(
     predictions = [prediction_for(limit, net, on) if net.width else None for net in nets]
     for net, prediction in zip(nets, predictions, strict=True):
         if prediction is None:
-            found = between_limits(limit, net, on)
+            distances = between_limits(limit, net, on)
         else:
-            found = distances_of(net, prediction, on, draw)
-        for name, value in found.items():
+            distances = distances_of(net, prediction, on, draw)
+        for name, value in distances.items():
             columns.setdefault(name, []).append(value)
     error = error_of_limit(limit, on)
     widths = np.array([net.width or np.inf for net in nets])

@@ -29,11 +29,11 @@ def distances_of(
     # The estimates below need only the inner products of the networks' distances.
     gram = distance @ distance.T / distance.shape[1]
     counts = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
-    found = dict(zip(("single", "mean"), _squares(gram, np.ones((1, seeds))), strict=True))
+    distances = dict(zip(("single", "mean"), _squares(gram, np.ones((1, seeds))), strict=True))
     resampled = dict(zip(("single", "mean"), _squares(gram, counts), strict=True))
     size = float(np.sqrt(np.mean(prediction.astype(np.float64) ** 2)))
     numbers: dict[str, Any] = {"seeds": seeds, "output_size": size}
-    for kind, (square,) in found.items():
+    for kind, (square,) in distances.items():
         enough = seeds > (1 if kind == "single" else 2)
         spread = float(np.std(resampled[kind])) if enough else float("inf")
         root = float(np.sqrt(max(square, 0.0)))

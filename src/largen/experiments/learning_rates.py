@@ -260,10 +260,10 @@ def learning_rate_curves(
     """
     if not isinstance(run.optimizer, Stepped):
         raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")
-    found = sequence("rates", rates, "a list of positive numbers")
-    found = np.array(sorted(real("rates", rate, above=0) for rate in found))
-    if len(found) < 2 or (np.diff(found) == 0).any():
-        raise InvalidInput(f"rates: wanted two or more that differ, got {found.tolist()}.")
+    tried = sequence("rates", rates, "a list of positive numbers")
+    tried = np.array(sorted(real("rates", rate, above=0) for rate in tried))
+    if len(tried) < 2 or (np.diff(tried) == 0).any():
+        raise InvalidInput(f"rates: wanted two or more that differ, got {tried.tolist()}.")
     if width is not None:
         width, seeds = integer("width", width, at_least=1), integer("seeds", seeds, at_least=1)
         if options:
@@ -275,8 +275,8 @@ def learning_rate_curves(
     losses: dict[str, list[tuple[float, float, float]]] = {on: [] for on in samples}
     of = ""
     with reporter(progress, "learning rates") as report:
-        for i, rate in enumerate(found):
-            report(i, len(found))
+        for i, rate in enumerate(tried):
+            report(i, len(tried))
             one = run.with_changes(optimizer=replace(run.optimizer, lr=float(rate)))
             if width is None:
                 trained = solve(one, throw=False, **options)
@@ -287,13 +287,13 @@ def learning_rate_curves(
                 of = f"{seeds} networks of width {width}{blocks}"
             for on in samples:
                 losses[on].append(_losses(trained, on))
-        report(len(found), len(found))
+        report(len(tried), len(tried))
     curves = {}
     for on in samples:
         before, after, errors = np.array(losses[on]).T
         sound = before[np.isfinite(before)]
         initial = float(sound[0]) if len(sound) else np.nan
-        curves[on] = LearningRateCurve(found, after, errors, initial, of, on)
+        curves[on] = LearningRateCurve(tried, after, errors, initial, of, on)
     return curves
 
 

@@ -177,7 +177,7 @@ def plane_map(
         middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
         lines.setdefault(kind(middle), []).append((start, end))
     return ScalingMap(
-        across, up, apart, regions, {name: tuple(found) for name, found in lines.items()}, NAMED
+        across, up, apart, regions, {name: tuple(points) for name, points in lines.items()}, NAMED
     )
 
 

@@ -128,21 +128,21 @@ def fit_two_exponents(
         return first**2 + second**2 + 2 * product * first * second
 
     largest = np.sqrt(np.max(y[np.isfinite(y)]))
-    found = np.array([np.log(largest), -0.5, np.log(largest), -1.0, 0.0][:parameters])
+    parameters_of = np.array([np.log(largest), -0.5, np.log(largest), -1.0, 0.0][:parameters])
     sigma = np.hypot(noise, 2 * HIGHER_ORDERS * np.abs(y))
 
     def off(theta: np.ndarray, sigma: np.ndarray) -> np.ndarray:
         return (y - law(theta)) / sigma
 
-    fit = least_squares(off, found, args=(sigma,))
+    fit = least_squares(off, parameters_of, args=(sigma,))
     for _ in range(REWEIGHTINGS // 4):
         sigma = np.hypot(noise, 2 * HIGHER_ORDERS * np.abs(law(fit.x)))
         fit = least_squares(off, fit.x, args=(sigma,))
-    found = fit.x
+    parameters_of = fit.x
     covariance = np.linalg.pinv(fit.jac.T @ fit.jac)
     worst = max(1.0, 2 * fit.cost / max(len(y) - parameters, 1))
     error = np.sqrt(worst * np.diag(covariance))
     return (
-        PowerLaw(float(found[1]), float(error[1]), float(np.exp(found[0]))),
-        PowerLaw(float(found[3]), float(error[3]), float(np.exp(found[2]))),
+        PowerLaw(float(parameters_of[1]), float(error[1]), float(np.exp(parameters_of[0]))),
+        PowerLaw(float(parameters_of[3]), float(error[3]), float(np.exp(parameters_of[2]))),
     )

@@ -105,7 +105,7 @@ class PredictedTraining(Result):
         return self.data.copy()
 
     def _figure(self) -> Figure:
-        """Draw outputs and what is left of them at each order."""
+        """Plot outputs and the residual at each order."""
         from largen.plots import predicted_figure
 
         return predicted_figure(self.data)
@@ -225,14 +225,14 @@ def predict_training(
         if compare:
             f, kernels = trajectory_of(ACTUAL, plan, numbers, params, report)
             actual = {"f": f, **kernels}
-    found = PredictedTraining(_dataset(run, plan, method, orders, actual), _status(orders))
-    if found.status is not Status.OK and throw:
+    prediction = PredictedTraining(_dataset(run, plan, method, orders, actual), _status(orders))
+    if prediction.status is not Status.OK and throw:
         raise NumericalFailure(
             f"{WHAT}: the expansion diverges for {run.optimizer} at width {network.width}. Lower "
             "the rate below 2P/λ of its kernel, or take a larger width; throw=False returns it.",
-            found,
+            prediction,
         )
-    return found
+    return prediction
 
 
 def _check(run: Run, method: str) -> None:
@@ -272,11 +272,11 @@ def _closed_form(
     P = plan.samples
     given = tensors(plan.network, params, numbers.x, P, report)
     times = run.times * run.optimizer.lr / P
-    found = to_first_order(given, np.asarray(run.data.y_train, np.float64).reshape(P), times)
+    expansion = to_first_order(given, np.asarray(run.data.y_train, np.float64).reshape(P), times)
     at, dtype = np.asarray(plan.record_at), numbers.x.dtype
-    f = found.outputs.reshape(*found.outputs.shape, *run.output_shape)
-    wide = found.kernels[at].reshape(
-        len(at), *found.kernels.shape[1:], *(1,) * (2 * len(run.output_shape))
+    f = expansion.outputs.reshape(*expansion.outputs.shape, *run.output_shape)
+    wide = expansion.kernels[at].reshape(
+        len(at), *expansion.kernels.shape[1:], *(1,) * (2 * len(run.output_shape))
     )
     kernels = {"ntk": wide[:, :, :P]}
     if len(numbers.x) > P:

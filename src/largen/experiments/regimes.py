@@ -167,9 +167,11 @@ def feature_movement(
     for i, n in enumerate(width):
         for j, value in enumerate(gamma):
             there = _at(run, value)
-            found = train_and_measure(there, n, measure, seeds=seeds, key=key, progress=progress)
+            movements = train_and_measure(
+                there, n, measure, seeds=seeds, key=key, progress=progress
+            )
             for name in QUANTITIES:
-                squares[name][i, j] = found[name]
+                squares[name][i, j] = movements[name]
     return Regimes(_dataset(run, np.array(width), np.array(gamma), squares))
 
 
@@ -185,8 +187,8 @@ class _Movement:
         x = x[: self.samples]
         before, after = (probe(network, params, x) for params in (start, end))
         # The inputs of the affine maps after the first: captures hold φ(h), in order.
-        phi, moved = (jax.tree.leaves(found.capture)[1:] for found in (before, after))
-        old, new = (kernels(network, found, found) for found in (before, after))
+        phi, moved = (jax.tree.leaves(network_at.capture)[1:] for network_at in (before, after))
+        old, new = (kernels(network, network_at, network_at) for network_at in (before, after))
 
         def relative(old: Any, new: Any) -> Any:
             change = sum(((a - b) ** 2).mean() for a, b in zip(new, old, strict=True))

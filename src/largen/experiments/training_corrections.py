@@ -231,7 +231,7 @@ def width_corrections_in_training(
     check_divisible(problem, width, name="width")
     settings = _settings(problem, width, Kept(test=wanted.test), memory_budget)
     with reporter(progress, f"order 1/width at {width}") as report:
-        found = corrections(
+        result = corrections(
             problem,
             run,
             wanted.recorded,
@@ -242,8 +242,8 @@ def width_corrections_in_training(
             max_replicates,
             report,
         )
-    shares, error = _shares(found.summed)
-    return WidthCorrectionsInTraining(_dataset(run, problem, wanted, width, found), shares, error)
+    shares, error = _shares(result.summed)
+    return WidthCorrectionsInTraining(_dataset(run, problem, wanted, width, result), shares, error)
 
 
 def _problem(run: Run) -> Problem:
@@ -302,7 +302,7 @@ def _shares(summed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _dataset(
-    run: Run, problem: Problem, wanted: WantedKernels, width: int, found: Corrections
+    run: Run, problem: Problem, wanted: WantedKernels, width: int, results: Corrections
 ) -> xarray.Dataset:
     import xarray
 
@@ -319,17 +319,17 @@ def _dataset(
     }
     variables: dict[str, Any] = {}
 
-    def add(name: str, what: str, found: Coefficient) -> None:
+    def add(name: str, what: str, results: Coefficient) -> None:
         for part, array, lead in (
-            (what, found.total, ()),
-            (f"{what}_error", found.total_error, ()),
-            (f"{what}_of_layers", found.groups, ("group",)),
-            (f"{what}_of_layers_error", found.groups_error, ("group",)),
+            (what, results.total, ()),
+            (f"{what}_error", results.total_error, ()),
+            (f"{what}_of_layers", results.groups, ("group",)),
+            (f"{what}_of_layers_error", results.groups_error, ("group",)),
         ):
             about = {"long_name": f"width times the {part.replace('_', ' ')}: {long_name(name)}"}
             variables[f"{name}_{part}"] = ((*lead, *axes[name]), array.astype(dtype), about)
 
-    for what, coefficients in (("shift", found.shift), ("variance", found.variance)):
+    for what, coefficients in (("shift", results.shift), ("variance", results.variance)):
         for name, one in coefficients.items():
             if name != "f":
                 if wanted.has(name):
@@ -350,17 +350,17 @@ def _dataset(
         "run": repr(run),
         "net": repr(run.net),
         "width": width,
-        "replicates": len(found.summed),
-        "next_order": found.next_order,
+        "replicates": len(results.summed),
+        "next_order": results.next_order,
     }
     return xarray.Dataset(variables, coordinates, attributes)
 
 
-def _samples(found: Coefficient, rows: slice, output_shape: tuple[int, ...]) -> Coefficient:
+def _samples(coefficient: Coefficient, rows: slice, output_shape: tuple[int, ...]) -> Coefficient:
     """Return a coefficient of some samples, ``([group,] step, sample[, output])``."""
 
     def chosen(x: np.ndarray) -> np.ndarray:
         x = x[..., rows, :]
         return x if output_shape else x[..., 0]
 
-    return Coefficient(*map(chosen, found))
+    return Coefficient(*map(chosen, coefficient))

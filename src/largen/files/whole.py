@@ -45,20 +45,20 @@ def make_folder(name: str, folder: str | PathLike[str]) -> Path:
 def as_path(name: str, path: str | PathLike[str]) -> Path:
     """Return the path that an argument denotes."""
     try:
-        found = Path(path)
+        place = Path(path)
     except TypeError:
         raise InvalidInput(f"{name}: wanted a path, got {shown(path)}.") from None
-    if "\0" in str(found):
-        raise InvalidInput(f"{name}: {shown(str(found))} is not a path: it has a null character.")
-    if not found.name and not found.is_absolute() and str(path) != ".":
+    if "\0" in str(place):
+        raise InvalidInput(f"{name}: {shown(str(place))} is not a path: it has a null character.")
+    if not place.name and not place.is_absolute() and str(path) != ".":
         raise InvalidInput(f"{name}: wanted a path, got {shown(path)}.")
     try:
-        found.exists()
+        place.exists()
     except OSError as error:
-        raise InvalidInput(f"{name}: {shown(str(found))}: {error.strerror}.") from None
+        raise InvalidInput(f"{name}: {shown(str(place))}: {error.strerror}.") from None
     except UnicodeEncodeError:
-        raise InvalidInput(f"{name}: {shown(str(found))} is no file name here.") from None
-    return found
+        raise InvalidInput(f"{name}: {shown(str(place))} is not a valid file name here.") from None
+    return place
 
 
 def as_file(name: str, path: str | PathLike[str]) -> Path:
@@ -145,15 +145,15 @@ def _forget(raw: io.FileIO, draft: Path) -> None:
 def _mode(name: str, target: Path) -> int | None:
     """Return the permissions of a file; None if there is no such file."""
     try:
-        found = target.stat()
+        status = target.stat()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise InvalidInput(f"{name}: {str(target)!r}: {error.strerror}.") from None
-    if not stat.S_ISREG(found.st_mode):
-        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no ordinary file"
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise InvalidInput(f"{name}: {str(target)!r} is {kind}.")
-    return stat.S_IMODE(found.st_mode)
+    return stat.S_IMODE(status.st_mode)
 
 
 def _new_draft(target: Path, mode: int | None) -> tuple[Path, int]:
@@ -195,8 +195,8 @@ def _delete_leftovers(target: Path) -> None:
     """Delete the drafts of processes that were killed while writing this file."""
     prefix = _prefix(target)
     with os.scandir(target.parent) as entries:
-        found = [e.path for e in entries if e.name.startswith(prefix) and e.name.endswith(DRAFT)]
-    for left in found:
+        drafts = [e.path for e in entries if e.name.startswith(prefix) and e.name.endswith(DRAFT)]
+    for left in drafts:
         with suppress(OSError):
             if fcntl is None:
                 os.unlink(left)

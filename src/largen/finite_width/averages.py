@@ -56,7 +56,7 @@ def fourth_averages(
     index = {pair: n for n, pair in enumerate(pairs_of(P))}
     M = len(index)
     square = np.zeros((3, M, M))
-    found = Fourth(square[0], square[1], square[2], np.zeros((P,) * 4))
+    averages = Fourth(square[0], square[1], square[2], np.zeros((P,) * 4))
     for done, chosen in enumerate(combinations(range(P), min(P, 4)), 1):
         inputs = list(chosen)
         n = len(inputs)
@@ -74,12 +74,12 @@ def fourth_averages(
             )
             total += (features * weights) @ features.T
         into = np.ix_(*[[index[inputs[i], inputs[j]] for i, j in own]] * 2)
-        found.values[into] = total[:m, :m]
-        found.mixed[into] = total[:m, m : 2 * m]
-        found.slopes[into] = total[m : 2 * m, m : 2 * m]
-        found.crossed[np.ix_(*[inputs] * 4)] = total[2 * m :, 2 * m :].reshape((n,) * 4)
+        averages.values[into] = total[:m, :m]
+        averages.mixed[into] = total[:m, m : 2 * m]
+        averages.slopes[into] = total[m : 2 * m, m : 2 * m]
+        averages.crossed[np.ix_(*[inputs] * 4)] = total[2 * m :, 2 * m :].reshape((n,) * 4)
         report(done)
-    return found
+    return averages
 
 
 def third_averages(phi: ActivationFunction, kernel: np.ndarray) -> Third:

@@ -144,7 +144,7 @@ class WidthCorrections(Result):
         import xarray
 
         square, pairs = ("input", "input_2"), ("pair", "pair_2", "pair_3")
-        found: dict[str, Any] = {
+        variables: dict[str, Any] = {
             name: (square, getattr(self, name))
             for name in ("kernel", "kernel_shift", "ntk", "ntk_shift")
             if getattr(self, name) is not None
@@ -157,15 +157,15 @@ class WidthCorrections(Result):
             "kernel_between_outputs",
         ):
             if getattr(self, name) is not None:
-                found[name] = (pairs[:2], getattr(self, name))
+                variables[name] = (pairs[:2], getattr(self, name))
         if self.kernel_third_cumulant is not None:
-            found["kernel_third_cumulant"] = (pairs, self.kernel_third_cumulant)
+            variables["kernel_third_cumulant"] = (pairs, self.kernel_third_cumulant)
         for name in ("off_diagonal", "off_diagonal_kernel"):
             if getattr(self, name) is not None:
-                found[name] = ((*square, "input_3", "input_4"), getattr(self, name))
-        found["next_order"] = ("input", self.next_order)
+                variables[name] = ((*square, "input_3", "input_4"), getattr(self, name))
+        variables["next_order"] = ("input", self.next_order)
         return xarray.Dataset(
-            found,
+            variables,
             {"first": ("pair", self.pairs[:, 0]), "second": ("pair", self.pairs[:, 1])},
             {"widths": list(self.widths), "trusted": int(self.trusted)},
         )
@@ -263,19 +263,21 @@ def width_corrections(
     kernel = network.first_kernel(inputs)
     check_alive(kernel, 1)
     third = len(kernel) <= 4
-    found = start(kernel, network.first.tangent(inputs), third)
+    cumulants = start(kernel, network.first.tangent(inputs), third)
     with reporter(progress, what) as report:
         for number, layer in enumerate(network.hidden):
-            if found.T is not None and singular(found.K):
-                found = replace(found, T=None)  # its derivatives do not exist there
-            found = through(layer, found, partial(_report, report, number, len(network.hidden)))
+            if cumulants.T is not None and singular(cumulants.K):
+                cumulants = replace(cumulants, T=None)  # its derivatives do not exist there
+            cumulants = through(
+                layer, cumulants, partial(_report, report, number, len(network.hidden))
+            )
             # The read-out vanishes with the width in some parameterizations.
             last = number + 1 == len(network.hidden)
             size = layer.weight + layer.bias if last else 1.0
-            check_alive(found.K / (size or 1.0), number + 2)
+            check_alive(cumulants.K / (size or 1.0), number + 2)
     V, V2 = variance_at_next_order(network, np.diagonal(kernel).copy())
     ratio = np.divide(V2, V, out=np.zeros_like(V), where=V > 0)
-    return _result(found, network.widths, ratio)
+    return _result(cumulants, network.widths, ratio)
 
 
 def _report(report: Report, layer: int, layers: int, done: int, total: int) -> None:
@@ -290,17 +292,17 @@ def _of_stream(stream: SizedNetwork, inputs: np.ndarray) -> WidthCorrections:
             "pair of layers is averaged over. Take two at a time: their tensors do not depend on "
             "others."
         )
-    found = kernel_through(stream, stream.first_kernel(inputs))
-    check_alive(found.K, len(stream.parts) + 1)
+    stream_kernel = kernel_through(stream, stream.first_kernel(inputs))
+    check_alive(stream_kernel.K, len(stream.parts) + 1)
     pairs = np.array(pairs_of(P))
     own = [n for n, (i, j) in enumerate(pairs) if i == j]
-    ratio = np.diagonal(found.V)[own] / np.diagonal(found.K) ** 2 / 2
+    ratio = np.diagonal(stream_kernel.V)[own] / np.diagonal(stream_kernel.K) ** 2 / 2
     return WidthCorrections(
         pairs=pairs,
         widths=stream.widths,
-        kernel=found.K,
-        kernel_shift=_square(found.m, P),
-        kernel_covariance=found.V,
+        kernel=stream_kernel.K,
+        kernel_shift=_square(stream_kernel.m, P),
+        kernel_covariance=stream_kernel.V,
         kernel_third_cumulant=None,
         ntk=None,
         ntk_shift=None,
@@ -322,28 +324,28 @@ def _square(of_pairs: np.ndarray, P: int) -> np.ndarray:
     return whole
 
 
-def _result(found: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) -> WidthCorrections:
-    P = len(found.K)
+def _result(cumulants: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) -> WidthCorrections:
+    P = len(cumulants.K)
     pairs = np.array(pairs_of(P))
     i, j = pairs.T
-    B = found.B[i[:, None], j[:, None], i, j] + found.B[i[:, None], j[:, None], j, i]
-    F = found.F[i[:, None], i, j[:, None], j] + found.F[i[:, None], j, j[:, None], i]
+    B = cumulants.B[i[:, None], j[:, None], i, j] + cumulants.B[i[:, None], j[:, None], j, i]
+    F = cumulants.F[i[:, None], i, j[:, None], j] + cumulants.F[i[:, None], j, j[:, None], i]
 
     return WidthCorrections(
         pairs=pairs,
         widths=widths,
-        kernel=found.K,
-        kernel_shift=_square(found.m, P),
-        kernel_covariance=found.V,
-        kernel_third_cumulant=found.T,
-        ntk=found.H,
-        ntk_shift=_square(found.m_H, P),
-        ntk_covariance=found.A + B,
-        ntk_kernel_covariance=found.D + F,
-        between_outputs=found.A,
-        kernel_between_outputs=found.D,
-        off_diagonal=found.B,
-        off_diagonal_kernel=found.F,
+        kernel=cumulants.K,
+        kernel_shift=_square(cumulants.m, P),
+        kernel_covariance=cumulants.V,
+        kernel_third_cumulant=cumulants.T,
+        ntk=cumulants.H,
+        ntk_shift=_square(cumulants.m_H, P),
+        ntk_covariance=cumulants.A + B,
+        ntk_kernel_covariance=cumulants.D + F,
+        between_outputs=cumulants.A,
+        kernel_between_outputs=cumulants.D,
+        off_diagonal=cumulants.B,
+        off_diagonal_kernel=cumulants.F,
         next_order=ratio,
         trusted=bool(np.all(np.abs(ratio) <= SMALL)),
     )

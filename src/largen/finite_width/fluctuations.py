@@ -92,16 +92,16 @@ class WidthFluctuations(Result):
         import xarray
 
         square = ("input", "input_2")
-        found: dict[str, Any] = {
+        variables: dict[str, Any] = {
             name: (square, getattr(self, name))
             for name in ("kernel", "kernel_shift", "ntk", "ntk_shift")
         }
         for name in ("kernel", "ntk"):
             samples = getattr(self, f"{name}_samples")
-            found[f"{name}_std"] = (square, _root_mean_square(samples))
-        found["next_order"] = ("input", self.next_order)
+            variables[f"{name}_std"] = (square, _root_mean_square(samples))
+        variables["next_order"] = ("input", self.next_order)
         attributes = {"widths": list(self.widths), "trusted": int(self.trusted)}
-        return xarray.Dataset(found, attrs=attributes)
+        return xarray.Dataset(variables, attrs=attributes)
 
     def __repr__(self) -> str:
         spread, tangent = (
@@ -229,17 +229,17 @@ def _limits(
     """Return all hidden layers at infinite width, and kernel and NTK behind them."""
     H = K = network.first_kernel(inputs)
     check_alive(K, 1)
-    found = []
+    limits = []
     for number, layer in enumerate(network.hidden, 2):
         of_value, of_slope = pair_derivatives(layer.phi, K)
-        found.append(_Limit(K, H, of_value, of_slope, np.ones_like(K)))
+        limits.append(_Limit(K, H, of_value, of_slope, np.ones_like(K)))
         K = layer.bias + layer.weight * of_value.value
         H = K + layer.weight * of_slope.value * H
         check_alive(K, number)
-    for place in range(len(found) - 1, 0, -1):
-        slopes = network.hidden[place].weight * found[place].of_slope.value
-        found[place - 1] = found[place - 1]._replace(behind=found[place].behind * slopes)
-    return found, K, H
+    for place in range(len(limits) - 1, 0, -1):
+        slopes = network.hidden[place].weight * limits[place].of_slope.value
+        limits[place - 1] = limits[place - 1]._replace(behind=limits[place].behind * slopes)
+    return limits, K, H
 
 
 def _start(P: int, samples: int) -> _State:
@@ -343,9 +343,9 @@ def _first_order(J_c: np.ndarray, J_1: np.ndarray, change: np.ndarray) -> np.nda
 def _second_order(of: PairDerivatives, V: np.ndarray) -> np.ndarray:
     """Return M'':V for every pair."""
     own = np.diagonal(V[0])
-    found = of.cc * V[0] + of.q1q1 * own[:, None] + of.q1q1.T * own + 2 * of.q1q2 * V[1]
-    found = found + 2 * of.q1c * V[2] + 2 * of.q1c.T * V[2].T
-    return found + np.diag(of.second * own)
+    total = of.cc * V[0] + of.q1q1 * own[:, None] + of.q1q1.T * own + 2 * of.q1q2 * V[1]
+    total = total + 2 * of.q1c * V[2] + 2 * of.q1c.T * V[2].T
+    return total + np.diag(of.second * own)
 
 
 def _exchange(F: np.ndarray, of_value: PairDerivatives, of_slope: PairDerivatives) -> np.ndarray:

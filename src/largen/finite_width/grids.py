@@ -115,10 +115,10 @@ def _step(phi: ActivationFunction, q: np.ndarray, power: int, tolerance: float) 
         z = step * np.arange(-int(9 / step), int(9 / step) + 1)
         weights = np.exp(-(z**2) / 2)
         weights = weights / weights.sum()
-        found = [weights @ f**power for f in values(phi, z[:, None] * np.sqrt(q))]
+        moments = [weights @ f**power for f in values(phi, z[:, None] * np.sqrt(q))]
         if all(
             np.all(np.abs(f - e) <= tolerance * np.abs(e))
-            for f, e in zip(found, exact, strict=True)
+            for f, e in zip(moments, exact, strict=True)
         ):
             return step
     return _STEPS[-1]

@@ -75,8 +75,8 @@ class LinearOutput:
         step = _LINE[1] - _LINE[0]
         of_log = np.exp(scale - c * y) * phase.sum(axis=1) * step / np.pi
         # p(f) df is half of the probability of log f², for either sign of f.
-        found = of_log * np.exp(-y / 2) / np.sqrt(self.variance)
-        return found.reshape(points.shape)
+        density = of_log * np.exp(-y / 2) / np.sqrt(self.variance)
+        return density.reshape(points.shape)
 
     @property
     def log_kernel(self) -> tuple[float, float]:

@@ -150,7 +150,7 @@ def _kinks(f: _Checked, variances: np.ndarray) -> tuple[float, ...] | None:
     """
     places: set[float] = set()
     for number in range(len(variances)):
-        found: set[float] = set()
+        kinks_so_far: set[float] = set()
         for other in _OTHERS[: len(variances)]:
             fixed = other * np.sqrt(variances) * (1 + 0.1 * np.arange(len(variances)))
 
@@ -164,8 +164,8 @@ def _kinks(f: _Checked, variances: np.ndarray) -> tuple[float, ...] | None:
             if kinks is None:
                 return None
             here = {round(_SEARCHED * kink, 9) for kink in kinks}
-            if not (here <= found or found <= here):
+            if not (here <= kinks_so_far or kinks_so_far <= here):
                 return None
-            found |= here
-        places |= found
+            kinks_so_far |= here
+        places |= kinks_so_far
     return tuple(sorted(places)) if len(places) <= MOST_KINKS else None

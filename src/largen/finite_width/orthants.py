@@ -154,7 +154,7 @@ def _probability(K: np.ndarray) -> np.ndarray:
         return 0.5**inputs + angles / (2 ** (inputs - 1) * np.pi)
     t, weights = _path()
     along = rho[..., None] * t
-    found = np.full(K.shape[:-2], 0.5**4)
+    probability = np.full(K.shape[:-2], 0.5**4)
     for a, b in combinations(range(4), 2):
         k, l = (n for n in range(4) if n not in (a, b))
         # Covariance of u_k and u_l given u_a = u_b = 0, all correlations being tρ.
@@ -167,8 +167,8 @@ def _probability(K: np.ndarray) -> np.ndarray:
         kl = along[..., k, l, :] - (ka * la + kb * lb - c * (ka * lb + kb * la)) / det
         left = np.clip(kl / np.sqrt(np.maximum(kk * ll, 1e-300)), -1, 1)
         rate = (0.25 + np.arcsin(left) / (2 * np.pi)) / (2 * np.pi * np.sqrt(det))
-        found = found + rho[..., a, b] * (rate @ weights)
-    return found
+        probability = probability + rho[..., a, b] * (rate @ weights)
+    return probability
 
 
 @lru_cache

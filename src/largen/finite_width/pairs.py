@@ -227,8 +227,10 @@ def hermite(y: np.ndarray, inverse: np.ndarray, order: tuple[int, ...]) -> np.nd
         i, j = order
         return y[:, i] * y[:, j] - inverse[i, j]
     i, j, k, l = order
-    found = y[:, i] * y[:, j] * y[:, k] * y[:, l]
+    polynomial = y[:, i] * y[:, j] * y[:, k] * y[:, l]
     for (a, b), (c, d) in (((i, j), (k, l)), ((i, k), (j, l)), ((i, l), (j, k))):
-        found = found - inverse[a, b] * y[:, c] * y[:, d] - inverse[c, d] * y[:, a] * y[:, b]
-        found = found + inverse[a, b] * inverse[c, d]
-    return found
+        polynomial = (
+            polynomial - inverse[a, b] * y[:, c] * y[:, d] - inverse[c, d] * y[:, a] * y[:, b]
+        )
+        polynomial = polynomial + inverse[a, b] * inverse[c, d]
+    return polynomial

@@ -167,13 +167,17 @@ def corrected_posterior(
             f"x_test: {len(train)} training inputs of {train.shape[1]} numbers, {len(y)} targets "
             f"and test inputs of {test.shape[1]} numbers do not fit."
         )
-    found = width_fluctuations(
+    fluctuations = width_fluctuations(
         net, np.concatenate([train, test]), width=width, draws=draws, key=key
     )
     if kind == "linearized":
-        G, m, deviations = found.ntk, found.ntk_shift, found.ntk_samples
+        G, m, deviations = fluctuations.ntk, fluctuations.ntk_shift, fluctuations.ntk_samples
     else:
-        G, m, deviations = found.kernel, found.kernel_shift, found.kernel_samples
+        G, m, deviations = (
+            fluctuations.kernel,
+            fluctuations.kernel_shift,
+            fluctuations.kernel_samples,
+        )
     limit = _Regression(G, y, noise)
     second, spread = _averages(limit, deviations, weighted=kind == "bayesian")
     m = m + second.evidence
@@ -190,7 +194,7 @@ def corrected_posterior(
         covariance=none if linear else limit.covariance,
         covariance_shift=none if linear else covariance,
         width_covariance=spread,
-        trusted=found.trusted,
+        trusted=fluctuations.trusted,
     )
     return finite_result("corrected_posterior", result)
 

@@ -130,44 +130,47 @@ def through(layer: HiddenLayer, before: Cumulants, report: Report) -> Cumulants:
 def _third(layer: HiddenLayer, before: Cumulants, J, hessian) -> np.ndarray:
     assert before.T is not None
     w, n, V = layer.weight, layer.width, before.V
-    found = third_averages(layer.phi, before.K)
+    averages = third_averages(layer.phi, before.K)
     VJ = V @ J.T
     T = np.einsum("ai,bj,ck,ijk->abc", J, J, J, before.T, optimize=True)
     bent = np.einsum("aij,ib,jc->abc", hessian, VJ, VJ, optimize=True)
-    noise = np.einsum("ia,ibc->abc", VJ, found.change) * w**2 / n
+    noise = np.einsum("ia,ibc->abc", VJ, averages.change) * w**2 / n
     for each in (bent, noise):
         T = T + each + each.transpose(1, 0, 2) + each.transpose(1, 2, 0)
-    return T + w**3 * found.central / n**2
+    return T + w**3 * averages.central / n**2
 
 
-def on_pairs(found: PairDerivatives, pairs: list[tuple[int, int]]):
+def on_pairs(derivatives: PairDerivatives, pairs: list[tuple[int, int]]):
     """Return first and second derivatives in the entries of S, (M, M) and (M, M, M)."""
     M = len(pairs)
     index = {pair: n for n, pair in enumerate(pairs)}
     J, hessian = np.zeros((M, M)), np.zeros((M, M, M))
     for a, (i, j) in enumerate(pairs):
         if i == j:
-            J[a, a], hessian[a, a, a] = found.first[i], found.second[i]
+            J[a, a], hessian[a, a, a] = derivatives.first[i], derivatives.second[i]
             continue
         own, other = index[i, i], index[j, j]
-        J[a, [a, own, other]] = found.c[i, j], found.q1[i, j], found.q1[j, i]
-        hessian[a, a, a] = found.cc[i, j]
-        hessian[a, own, own], hessian[a, other, other] = found.q1q1[i, j], found.q1q1[j, i]
-        hessian[a, own, other] = hessian[a, other, own] = found.q1q2[i, j]
-        hessian[a, own, a] = hessian[a, a, own] = found.q1c[i, j]
-        hessian[a, other, a] = hessian[a, a, other] = found.q1c[j, i]
+        J[a, [a, own, other]] = derivatives.c[i, j], derivatives.q1[i, j], derivatives.q1[j, i]
+        hessian[a, a, a] = derivatives.cc[i, j]
+        hessian[a, own, own], hessian[a, other, other] = (
+            derivatives.q1q1[i, j],
+            derivatives.q1q1[j, i],
+        )
+        hessian[a, own, other] = hessian[a, other, own] = derivatives.q1q2[i, j]
+        hessian[a, own, a] = hessian[a, a, own] = derivatives.q1c[i, j]
+        hessian[a, other, a] = hessian[a, a, other] = derivatives.q1c[j, i]
     return J, hessian
 
 
 def _bend(of_value: PairDerivatives, of_slope: PairDerivatives) -> np.ndarray:
     """Return E[∂_μ(φ'_α φ_γ)], (α, γ, μ)."""
     P = len(of_value.value)
-    found = np.zeros((P,) * 3)
+    bend = np.zeros((P,) * 3)
     for a in range(P):
         for c in range(P):
             if a == c:
-                found[a, a, a] = of_value.first[a]
+                bend[a, a, a] = of_value.first[a]
             else:
-                found[a, c, c] = of_slope.value[a, c]
-                found[a, c, a] = 2 * of_value.q1[a, c]
-    return found
+                bend[a, c, c] = of_slope.value[a, c]
+                bend[a, c, a] = 2 * of_value.q1[a, c]
+    return bend

@@ -86,11 +86,11 @@ def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
                 "on one stream; fluctuations at order 1/width are known for a single one."
             )
         of_stream = own.phi
-        found = _read(own, state, sources)
+        layer_averages = _read(own, state, sources)
         if isinstance(part, Branch):
-            state, sources = _add(part, state, found, sources)
+            state, sources = _add(part, state, layer_averages, sources)
         else:
-            state, sources = Kernel(found.S, found.m, found.V), []
+            state, sources = Kernel(layer_averages.S, layer_averages.m, layer_averages.V), []
     return state
 
 
@@ -121,10 +121,10 @@ def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
 
 
 def _add(
-    branch: Branch, state: Kernel, found: _Layer, sources: list[_Source]
+    branch: Branch, state: Kernel, layer_averages: _Layer, sources: list[_Source]
 ) -> tuple[Kernel, list[_Source]]:
     """Return the stream behind a branch, and the sources with their responses updated."""
-    S, m, V = found.S, found.m, found.V
+    S, m, V = layer_averages.S, layer_averages.m, layer_averages.V
     through, fresh = np.eye(len(m)), np.zeros_like(V)
     pairs = pairs_of(len(S))
     rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
@@ -140,12 +140,12 @@ def _add(
         through = J @ through
         S = layer.bias + w * of_value.value
     b = branch.square
-    A, B = np.eye(len(m)) + b * through @ found.J, b * through
-    mixed = A @ found.crossed @ B.T
+    A, B = np.eye(len(m)) + b * through @ layer_averages.J, b * through
+    mixed = A @ layer_averages.crossed @ B.T
     new = Kernel(
         K=state.K + b * S,
         m=state.m + b * m,
-        V=A @ state.V @ A.T + mixed + mixed.T + B @ found.noise @ B.T + b**2 * fresh,
+        V=A @ state.V @ A.T + mixed + mixed.T + B @ layer_averages.noise @ B.T + b**2 * fresh,
     )
     sources = [_Source(each.Q, each.weight, A @ each.response) for each in sources]
     return new, [*sources, _Source(state.K, branch.inner[0].weight, B)]

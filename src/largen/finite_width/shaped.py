@@ -173,10 +173,10 @@ def covariance_sde(
         batch = max(1, min(draws, _AT_ONCE, _STEPS // steps))
         apart = jnp.arange(-(-draws // batch) * batch).reshape(-1, batch) % draws
         what = f"draws: {draws} paths of {steps} steps"
-        found = map_segments(_paths, steps, keys[apart], start, given, jnp.asarray(last), what=what)
-        found = [np.asarray(each).reshape(-1, *each.shape[2:])[:draws] for each in found]
-    finite_result("covariance_sde", found)
-    return CovariancePaths(np.linspace(0, last, steps + 1), *found)
+        paths = map_segments(_paths, steps, keys[apart], start, given, jnp.asarray(last), what=what)
+        paths = [np.asarray(each).reshape(-1, *each.shape[2:])[:draws] for each in paths]
+    finite_result("covariance_sde", paths)
+    return CovariancePaths(np.linspace(0, last, steps + 1), *paths)
 
 
 def _constants(
@@ -246,12 +246,12 @@ def _paths(steps: int, keys: Any, start: Any, given: Any, last: Any) -> Any:
     def path(key: Any) -> Any:
         motion = diffrax.UnsafeBrownianPath(shape, key)
         terms = diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, motion))
-        found = diffrax.diffeqsolve(
+        solution = diffrax.diffeqsolve(
             terms, diffrax.Euler(), 0.0, last, last / steps, start, max_steps=steps + 2,
             saveat=diffrax.SaveAt(ts=jnp.linspace(0, last, steps + 1)),
             adjoint=diffrax.DirectAdjoint(),
         )  # fmt: skip
-        F, times = found.ys, found.ts
+        F, times = solution.ys, solution.ts
         assert F is not None
         assert times is not None
         V = F @ jnp.swapaxes(F, 1, 2)

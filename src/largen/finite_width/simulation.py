@@ -16,13 +16,13 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
+from largen.finite_width.batched_draws import in_batches
 from largen.finite_width.checks import checked_inputs
 from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.sized_network import sized_network
 from largen.finite_width.stream_simulation import draw_streams
 from largen.parameterizations import Parameterization
 from largen.scalars import integer, random_key
-from largen.segments import map_segments
 
 Layers = tuple[tuple[ActivationFunction, int], ...]  # activations and widths
 MOST_INPUTS = 16  # whose Cholesky factor is written out
@@ -89,22 +89,13 @@ def sample_kernels(
     what = "lg.finite_width.sample_kernels"
     network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
     key = random_key(key)
-    P = len(inputs)
-    if P > MOST_INPUTS:
-        raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {P}.")
+    if len(inputs) > MOST_INPUTS:
+        raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {len(inputs)}.")
     if network.branched:
         return draw_streams(network, inputs, draws, key)
     layers = tuple((layer.phi, layer.width) for layer in network.hidden)
-    widest = max(n for _, n in layers)
-    batch = max(1, min(draws, _AT_ONCE // (widest * P)))
-    batches = -(-draws // batch)
-    with jax.enable_x64(True):
-        first = jnp.asarray(network.first_kernel(inputs))
-        constants = jnp.array([(layer.weight, layer.bias) for layer in network.hidden])
-        keys = jax.random.split(key, batches)
-        what = f"draws: kernels of {draws} networks"
-        found = map_segments(_batch, (layers, batch), keys, first, constants, what=what)
-        return np.asarray(found).reshape(batches * batch, P, P)[:draws]
+    constants = np.array([(layer.weight, layer.bias) for layer in network.hidden])
+    return in_batches(_batch, layers, constants, network, inputs, draws, key, _AT_ONCE)
 
 
 def _batch(given: tuple[Layers, int], key: Any, first: Any, constants: Any) -> Any:

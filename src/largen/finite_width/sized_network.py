@@ -131,7 +131,7 @@ def _parts(steps: tuple[Step, ...], wrong: NoTheory, what: str) -> list[_Pair | 
     """Return what follows the first affine map, the pairs of a branch as a list."""
     if not isinstance(steps[0].operation, Affine):
         raise wrong
-    found: list[_Pair | list[_Pair]] = []
+    pairs: list[_Pair | list[_Pair]] = []
     straight: list[Step] = []  # since the last branch
     for step in steps[1:]:
         if step.residual is None:
@@ -140,25 +140,25 @@ def _parts(steps: tuple[Step, ...], wrong: NoTheory, what: str) -> list[_Pair | 
         skip, branch = step.residual
         if skip.output > 0 or branch.output == 0:
             raise wrong
-        found += [*_pairs(straight, wrong, what), _pairs(blocks(branch, what), wrong, what)]
+        pairs += [*_pairs(straight, wrong, what), _pairs(blocks(branch, what), wrong, what)]
         straight = []
     if not straight:
         raise wrong
-    return found + _pairs(straight, wrong, what)
+    return pairs + _pairs(straight, wrong, what)
 
 
 def _pairs(steps: Sequence[Step], wrong: NoTheory, what: str) -> list[_Pair]:
     """Return alternating functions and affine maps in pairs."""
     if len(steps) % 2:
         raise wrong
-    found = []
+    pairs = []
     for function, then in zip(steps[0::2], steps[1::2], strict=True):
         phi = function.operation
         if not isinstance(phi, Function) or not isinstance(then.operation, Affine):
             raise wrong
         check_derivative(phi.phi, what)
-        found.append((phi.phi, then.weight))
-    return found
+        pairs.append((phi.phi, then.weight))
+    return pairs
 
 
 def _numbers(program: Program, width: int | Sequence[int], residual: bool) -> list[int]:
@@ -167,19 +167,19 @@ def _numbers(program: Program, width: int | Sequence[int], residual: bool) -> li
     ratios = [program.weights[index].width_ratio for index in maps[:-1]]
     if isinstance(width, (int, np.integer)):
         n = integer("width", width, at_least=1)
-        found = [n * ratio for ratio in ratios]
-        if any(w.denominator != 1 for w in found):
+        numbers = [n * ratio for ratio in ratios]
+        if any(w.denominator != 1 for w in numbers):
             shown = ", ".join(map(str, ratios))
             raise InvalidInput(f"width: {n} times the ratios {shown} are not all integers.")
-        return [int(w) for w in found]
+        return [int(w) for w in numbers]
     if residual:
         raise InvalidInput(f"width: residual networks have one width, got {width!r}.")
-    found = integers("width", width, at_least=1)
-    if len(found) != len(ratios):
+    numbers = integers("width", width, at_least=1)
+    if len(numbers) != len(ratios):
         raise InvalidInput(
-            f"width: wanted one for each of {len(ratios)} hidden layers, got {len(found)}."
+            f"width: wanted one for each of {len(ratios)} hidden layers, got {len(numbers)}."
         )
-    return found
+    return numbers
 
 
 def _sized(

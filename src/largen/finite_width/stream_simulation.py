@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.expectations import ActivationFunction
+from largen.finite_width.batched_draws import in_batches
 from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.sized_network import Branch, HiddenLayer, SizedNetwork
-from largen.segments import map_segments
 
 _AT_ONCE = 2**21  # Gaussian numbers
 
@@ -25,9 +25,6 @@ def draw_streams(stream: SizedNetwork, x: np.ndarray, draws: int, key: Any) -> n
     The neurons of the stream are kept, h ← h + βN(0, S) with S the average over all neurons, so
     that a layer takes n·P Gaussian numbers and no matrix.
     """
-    P = x.shape[0]
-    batch = max(1, min(draws, _AT_ONCE // (max(stream.widths) * P)))
-    batches = -(-draws // batch)
 
     def named(layer: HiddenLayer) -> tuple[ActivationFunction, int]:
         return layer.phi, layer.width
@@ -36,18 +33,13 @@ def draw_streams(stream: SizedNetwork, x: np.ndarray, draws: int, key: Any) -> n
         tuple(map(named, part.inner)) if isinstance(part, Branch) else named(part)
         for part in stream.parts
     )
-    with jax.enable_x64(True):
-        constants = [
-            (part.square, [(layer.weight, layer.bias) for layer in part.inner])
-            if isinstance(part, Branch)
-            else (1.0, [(part.weight, part.bias)])
-            for part in stream.parts
-        ]
-        constants = jax.tree.map(lambda each: jnp.asarray(each, np.float64), constants)
-        first = jnp.asarray(stream.first_kernel(x))
-        keys, what = jax.random.split(key, batches), f"draws: kernels of {draws} networks"
-        found = map_segments(_batch, (layers, batch), keys, first, constants, what=what)
-        return np.asarray(found).reshape(batches * batch, P, P)[:draws]
+    constants = [
+        (part.square, [(layer.weight, layer.bias) for layer in part.inner])
+        if isinstance(part, Branch)
+        else (1.0, [(part.weight, part.bias)])
+        for part in stream.parts
+    ]
+    return in_batches(_batch, layers, constants, stream, x, draws, key, _AT_ONCE)
 
 
 def _batch(given: tuple[_Layers, int], key: Any, first: Any, constants: Any) -> Any:

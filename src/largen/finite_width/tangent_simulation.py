@@ -29,13 +29,13 @@ from largen.architectures import Layer
 from largen.arrays import finite_result
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
+from largen.finite_width.batched_draws import in_batches
 from largen.finite_width.checks import checked_inputs
 from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.simulation import MOST_INPUTS, Layers
 from largen.finite_width.sized_network import HiddenLayer, SizedNetwork, sized_network
 from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import integer, random_key
-from largen.segments import map_segments
 
 if TYPE_CHECKING:
     import xarray
@@ -193,21 +193,13 @@ def sample_tangent_kernels(
     network = sized_network(net, width, "lg.finite_width.sample_tangent_kernels")
     inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
     key = random_key(key)
-    P = len(inputs)
-    if P > MOST_INPUTS:
-        raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {P}.")
+    if len(inputs) > MOST_INPUTS:
+        raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {len(inputs)}.")
     layers = tuple((layer.phi, layer.width) for layer in network.hidden)
-    widest = max(n for _, n in layers)
-    batch = max(1, min(draws, _AT_ONCE // (widest * P)))
-    batches = -(-draws // batch)
-    with jax.enable_x64(True):
-        first = jnp.asarray(network.first_kernel(inputs))
-        constants = jnp.array([(layer.weight, layer.bias) for layer in network.hidden])
-        keys, what = jax.random.split(key, batches), f"draws: kernels of {draws} networks"
-        found = map_segments(_batch, (layers, batch), keys, first, constants, what=what)
-        found = [np.asarray(f).reshape(batches * batch, *f.shape[2:])[:draws] for f in found]
-    outputs, kernel, ntk, forward, variances, backward = found
-    finite_result("sample_tangent_kernels", found)
+    constants = np.array([(layer.weight, layer.bias) for layer in network.hidden])
+    drawn = in_batches(_batch, layers, constants, network, inputs, draws, key, _AT_ONCE)
+    outputs, kernel, ntk, forward, variances, backward = drawn
+    finite_result("sample_tangent_kernels", drawn)
     # A dead layer does not fluctuate.
     alive = variances[:, :, None] > 0
     forward = np.where(alive, forward - _conditional(network, variances), 0)
@@ -295,9 +287,9 @@ def _polynomials(z: Any, S: Any) -> Any:
     a, b, c = z[..., i], z[..., j], S[:, i, j][:, None]
     p, q = own[..., i], own[..., j]
     both = a * b
-    found = [both - c, both * (a**2 - 3 * p), both * (b**2 - 3 * q)]
-    found.append((a**2 - p) * (b**2 - q) - 2 * c**2)
-    return jnp.concatenate([f.mean(axis=1) for f in found], axis=1)
+    polynomials = [both - c, both * (a**2 - 3 * p), both * (b**2 - 3 * q)]
+    polynomials.append((a**2 - p) * (b**2 - q) - 2 * c**2)
+    return jnp.concatenate([f.mean(axis=1) for f in polynomials], axis=1)
 
 
 def _pairs(P: int) -> tuple[np.ndarray, np.ndarray]:
@@ -322,11 +314,11 @@ def _orthonormal(value: Any, C: Any) -> Any:
 
 def _conditional(network: SizedNetwork, variances: np.ndarray) -> np.ndarray:
     """Return E[φ²], E[φ'²], E[zφφ'] and E[φ²φ'²] given each S, (draws, layer, 4, input)."""
-    found = np.empty((*variances.shape[:2], 4, variances.shape[2]))
+    means = np.empty((*variances.shape[:2], 4, variances.shape[2]))
     for number, layer in enumerate(network.hidden):
         q = variances[:, number]
-        found[:, number] = np.moveaxis(_interpolate(partial(_means, layer), q), 0, 1)
-    return found
+        means[:, number] = np.moveaxis(_interpolate(partial(_means, layer), q), 0, 1)
+    return means
 
 
 def _means(layer: HiddenLayer, q: np.ndarray) -> np.ndarray:

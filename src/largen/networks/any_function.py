@@ -166,8 +166,8 @@ def nngp_of_function(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | No
         one = jnp.asarray(f(params, x1))
         two = one if x2 is None else jnp.asarray(f(params, x2))
         one, two = (values.reshape(values.shape[0], -1) for values in (one, two))
-        found = like(one @ two.T / one.shape[1], given)
-        return finite_result("nngp_of_function", found)
+        kernel = like(one @ two.T / one.shape[1], given)
+        return finite_result("nngp_of_function", kernel)
 
 
 def ntk_operator_of_function(
@@ -223,8 +223,8 @@ def ntk_operator_of_function(
         def times(v):
             with precision(params, first, second):
                 v = jnp.asarray(np.reshape(v, shape), dtype)
-                found = np.asarray(product_of(f, params, rates, first, second, v)).ravel()
-                return finite_result("ntk_operator_of_function", found)
+                image = np.asarray(product_of(f, params, rates, first, second, v)).ravel()
+                return finite_result("ntk_operator_of_function", image)
 
         return times
 

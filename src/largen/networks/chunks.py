@@ -84,7 +84,7 @@ def in_chunks(
                 yield passed
                 if flows and np.asarray(passed[2]).all():
                     break
-        done[start] = jax.tree.map(lambda found: _in_a_row(np.asarray(found), shape), passed[1])
+        done[start] = jax.tree.map(lambda values: _in_a_row(np.asarray(values), shape), passed[1])
         report(min(len(done) * chunk, seeds), seeds)
 
     starts = range(0, seeds, chunk)
@@ -154,9 +154,9 @@ def _grouping(plan: Plan, numbers: Numbers, seeds: int, budget: float) -> tuple[
     return (groups,) if together == 1 else (groups, group)
 
 
-def _in_a_row(found: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _in_a_row(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return results of groups along one axis of networks."""
-    return found.reshape(-1, *found.shape[len(shape) :])
+    return values.reshape(-1, *values.shape[len(shape) :])
 
 
 def _multiplications(plan: Plan, numbers: Numbers) -> float:
@@ -202,13 +202,13 @@ def _nothing(plan: Plan, measure: Measure | None, numbers: Numbers, keys: Any):
     numbers = jax.tree.map(jnp.asarray, numbers)
     one = keys.ravel()[0]
     state = jax.eval_shape(partial(_begun, plan, numbers), one)
-    found = jax.eval_shape(partial(_found, plan, measure, numbers, one), state)
+    expected = jax.eval_shape(partial(_found, plan, measure, numbers, one), state)
 
     def room(shapes, leading):
         return jax.tree.map(lambda leaf: jnp.zeros((*leading, *leaf.shape), leaf.dtype), shapes)
 
     group = keys.shape[1:]
-    return room(state, group), room(found, keys.shape), jnp.zeros(group, bool)
+    return room(state, group), room(expected, keys.shape), jnp.zeros(group, bool)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=6)
@@ -217,22 +217,22 @@ def _advance(plan: Plan, measure, numbers: Numbers, keys, begin, end, passed):
     numbers = jax.tree.map(jnp.asarray, numbers)
     most = _most_steps(plan)
 
-    def one(key, state, found, start, stop):
+    def one(key, state, values, start, stop):
         course = _course(plan, numbers, key)
         state = lax.cond(start == 0, lambda: _begun(plan, numbers, key), lambda: state)
         state = course.advance(state, start, stop)
         ended = course.ended(state, stop)
         finish = partial(_found, plan, measure, numbers, key, state)
-        return state, lax.cond(ended, finish, lambda: found), ended
+        return state, lax.cond(ended, finish, lambda: values), ended
 
     train = one if keys.ndim == 1 else jax.vmap(one, in_axes=(0, 0, 0, None, None))
 
     def of_group(group, passed):
-        state, found, _ = passed
+        state, values, _ = passed
         start, stop = (jnp.clip(step - group * most, 0, most) for step in (begin, end))
-        own = jax.tree.map(lambda all: all[group], found)
+        own = jax.tree.map(lambda all: all[group], values)
         state, own, ended = train(keys[group], state, own, start, stop)
-        return state, jax.tree.map(lambda all, new: all.at[group].set(new), found, own), ended
+        return state, jax.tree.map(lambda all, new: all.at[group].set(new), values, own), ended
 
     return lax.fori_loop(begin // most, (end + most - 1) // most, of_group, passed)
 

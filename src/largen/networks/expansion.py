@@ -91,8 +91,8 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
         x = jax.tree.map(lambda v: as_array("x", v) if isinstance(v, np.ndarray) else v, x)
         with precision(at, params, x):
             given = at, params, x
-            found = of_one_precision(*same_precision(given))
-            return finite_result("taylor_expand", like(found, given))
+            expansion = of_one_precision(*same_precision(given))
+            return finite_result("taylor_expand", like(expansion, given))
 
     def of_one_precision(at: Any, params: Any, x: Any) -> Any:
         for out in jax.tree.leaves(outputs_on_shapes("f", f, at, x)):

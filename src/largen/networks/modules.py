@@ -79,8 +79,8 @@ class Module:
 
     def forward(self, params: Params, x: Any, taps: Any) -> tuple[Any, Any]:
         """Return the outputs and the captures; there are no captures if taps is None."""
-        found = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, dict))
-        return _forward(self.sized, tuple(found[place] for place in self.order), x, taps)
+        nodes = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, dict))
+        return _forward(self.sized, tuple(nodes[place] for place in self.order), x, taps)
 
     def inputs(self, params: Params, x: Any) -> list[tuple[str, Any]]:
         """Return the name of the weight and the input of every affine map, in order."""
@@ -198,8 +198,8 @@ def _kernels(at_size: Sized, one: Probe, two: Probe, level: int = 0) -> LayerKer
             continue
         first, second = (Probe(*(part[place - 1] for part in probe)) for probe in (one, two))
         if isinstance(operation, Repeat):
-            found = _kernels_of_copies(at_size.bodies[place], first, second, level + inside)
-            parts += [] if found is None else [found]
+            copies = _kernels_of_copies(at_size.bodies[place], first, second, level + inside)
+            parts += [] if copies is None else [copies]
             continue
         use = use_of(operation, first, second)
         uses.setdefault(operation.weight, []).append(use)
@@ -223,8 +223,8 @@ def _kernels_of_copies(body: Sized, one: Probe, two: Probe, level: int) -> Layer
         return _kernels(body, *probes, level)
 
     def accumulate(total, probes):
-        found = of_copy(probes)
-        return total + found.tangent, (found.features, found.gradients)
+        per_copy = of_copy(probes)
+        return total + per_copy.tangent, (per_copy.features, per_copy.gradients)
 
     first = jax.eval_shape(of_copy, jax.tree.map(lambda leaf: leaf[0], (one, two)))
     if first is None:
@@ -240,10 +240,10 @@ def _levels(program: Program) -> list[int]:
 
     These are the factors of branches on the way to the output, on the way that has the fewest.
     """
-    found = [len(program.operations)] * program.output + [0]
+    levels = [len(program.operations)] * program.output + [0]
     for place in range(program.output, 0, -1):
         operation = program.operations[place]
         for position, read in enumerate(operation.reads):
             branch = isinstance(operation, Sum) and operation.factors[position] == BRANCH
-            found[read] = min(found[read], found[place] + branch)
-    return found
+            levels[read] = min(levels[read], levels[place] + branch)
+    return levels

@@ -106,8 +106,8 @@ def monte_carlo_kernel(
         scale = network.table.gamma**2 if param.d > 0 else 1.0
         means, spreads = _moments(network, keys, x1, x2, scale)
         errors = [jnp.sqrt(s / (draws - 1) / draws) for s in spreads]
-        found = like((*means, *errors), x1, x2)
-        return KernelEstimate(*finite_result("monte_carlo_kernel", found))
+        estimate = like((*means, *errors), x1, x2)
+        return KernelEstimate(*finite_result("monte_carlo_kernel", estimate))
 
 
 def _moments(network: FiniteNetwork, keys, x1, x2, scale):
@@ -121,12 +121,12 @@ def _moments(network: FiniteNetwork, keys, x1, x2, scale):
 
 def _add(network: FiniteNetwork, draw, state, keys, x1, x2, scale):
     """Return the moments with another draw added, by Welford's update without cancellation."""
-    found = _kernels(network, keys[draw], x1, x2, scale)
+    drawn = _kernels(network, keys[draw], x1, x2, scale)
     count = (draw + 1).astype(x1.dtype)
-    steps = jax.tree.map(lambda new, mean: new - mean, found, state[0])
+    steps = jax.tree.map(lambda new, mean: new - mean, drawn, state[0])
     means = jax.tree.map(lambda mean, step: mean + step / count, state[0], steps)
     squares = jax.tree.map(
-        lambda total, step, new, mean: total + step * (new - mean), state[1], steps, found, means
+        lambda total, step, new, mean: total + step * (new - mean), state[1], steps, drawn, means
     )
     return (means, squares), None
 

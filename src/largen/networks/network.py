@@ -355,7 +355,7 @@ def network_of(
         raise InvalidInput(
             "params: wanted what lg.networks.init returns, with a read-in and a read-out."
         )
-    found, ratio = weights[-1][-1], weight_sites(net)[0].width_ratio
+    features, ratio = weights[-1][-1], weight_sites(net)[0].width_ratio
     width = weights[0][-1] / ratio
     if width.denominator != 1:
         raise InvalidInput(
@@ -366,7 +366,7 @@ def network_of(
         ntk() if param is None else param,
         width=int(width),
         inputs=inputs,
-        outputs=outputs if found == 1 else found,
+        outputs=outputs if features == 1 else features,
     )
 
 

@@ -89,11 +89,11 @@ def train_and_measure(
         if not jax.tree.leaves(outputs_on_shapes("measure", *given)):
             raise InvalidInput("measure: wanted a function that returns arrays, got none.")
         with reporter(progress, f"width {width}") as report:
-            _, found = in_chunks(plan, numbers, key, seeds, memory_budget, report, measure)
-    if throw and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found)):
+            _, measured = in_chunks(plan, numbers, key, seeds, memory_budget, report, measure)
+    if throw and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(measured)):
         raise NumericalFailure(
             f"observe: something measured is not finite for networks of width {width} with "
             f"{run.optimizer}; lower lr. throw=False returns what was measured.",
-            found,
+            measured,
         )
-    return found
+    return measured

@@ -38,14 +38,14 @@ def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:
     """Return the kernels to record: Φ and G among training samples, K with test samples as well."""
     network, samples = plan.network, plan.samples
     training = probe(network, params, x[:samples])
-    found = kernels(network, training, training)
+    kernels_now = kernels(network, training, training)
     kept = {}
     if "feature_kernel" in plan.records:
-        kept["feature_kernel"] = found.features
+        kept["feature_kernel"] = kernels_now.features
     if "gradient_kernel" in plan.records:
-        kept["gradient_kernel"] = found.gradients
+        kept["gradient_kernel"] = kernels_now.gradients
     if "ntk" in plan.records:
-        kept["ntk"] = found.tangent
+        kept["ntk"] = kernels_now.tangent
         if len(x) > samples:
             test = probe(network, params, x[samples:])
             kept["ntk_test"] = kernels(network, test, training).tangent

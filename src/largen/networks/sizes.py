@@ -25,8 +25,8 @@ class Size:
 
     def names(self, path: Path) -> dict[str, str]:
         """Return the names of the parameters at a path in the rule table, by their kinds."""
-        found = {kind: f"{name_of(path)}.{kind}" for kind in ("weight", "bias")}
-        return {kind: name for kind, name in found.items() if name in self.table}
+        names = {kind: f"{name_of(path)}.{kind}" for kind in ("weight", "bias")}
+        return {kind: name for kind, name in names.items() if name in self.table}
 
     def rules(self, weight: Weight) -> Rules:
         """Return the rules of a weight and its bias, by their kinds."""
@@ -59,7 +59,7 @@ class Sized:
 def sized(program: Program, size: Size, start: Features) -> Sized:
     """Return a program at a size, given the shape of its data."""
     features, bodies = [start], dict[int, Sized]()
-    found: dict[str, tuple[int, ...]] = {}
+    shapes_by_name: dict[str, tuple[int, ...]] = {}
     for place in range(1, len(program.operations)):
         operation, source = program.operations[place], program.sources[place]
         space, reads = program.signals[place].space, [features[r] for r in operation.reads]
@@ -67,7 +67,7 @@ def sized(program: Program, size: Size, start: Features) -> Sized:
         if isinstance(operation, Repeat):
             bodies[place] = body = sized(operation.body, size, reads[0])
             times = copies_of(operation, str(source))
-            found |= {name: (times, *shape) for name, shape in body.shapes.items()}
+            shapes_by_name |= {name: (times, *shape) for name, shape in body.shapes.items()}
             channels = body.features[-1][-1]
         elif isinstance(operation, Affine):
             weight = program.weights[operation.weight]
@@ -76,15 +76,15 @@ def sized(program: Program, size: Size, start: Features) -> Sized:
                 channels = size.whole(weight.width_ratio * size.width, source)
             made = shapes(operation, reads[0], (*space, channels), source)
             for kind, name in size.names(weight.path).items():
-                if found.setdefault(name, made[kind]) != made[kind]:
+                if shapes_by_name.setdefault(name, made[kind]) != made[kind]:
                     raise InvalidInput(
                         f"net: {source} shares {name} with another affine map, in which it has the "
-                        f"shape {found[name]} instead of {made[kind]}."
+                        f"shape {shapes_by_name[name]} instead of {made[kind]}."
                     )
         else:
             channels = _channels(program, place, tuple(reads), size)
         features.append((*space, channels))
-    return Sized(program, size, tuple(features), found, bodies)
+    return Sized(program, size, tuple(features), shapes_by_name, bodies)
 
 
 def _channels(program: Program, place: int, reads: tuple[Features, ...], size: Size) -> int:

@@ -95,8 +95,8 @@ def empirical_ntk(
     )
     with precision(params, x1, x2):
         given = params, x1, x2
-        found = like(_ntk(network, *same_precision(given)), given)
-        return finite_result("empirical_ntk", found)
+        kernel = like(_ntk(network, *same_precision(given)), given)
+        return finite_result("empirical_ntk", kernel)
 
 
 def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."]) -> Probe:

@@ -187,7 +187,7 @@ def langevin(
     The raw temperature is T = T₀/γ², the same for all weights, and the raw rate η = η₀ρs²γ² of a
     weight with initial standard deviation s: its noise is √(2η₀ρT₀) in units of s, at every width
     (ρ = 1 in :func:`ntk` and :func:`mean_field`). With small steps, the weights converge to the
-    Gibbs distribution, of density exp(−[γ²L + Σ λ₀(θ/s)²/2ρ]/T₀) with the loss L. For λ₀ = T₀ and
+    Gibbs distribution with density exp(−[γ²L + Σ λ₀(θ/s)²/2ρ]/T₀) with the loss L. For λ₀ = T₀ and
     ρ = 1 it is the Bayesian posterior whose prior is the initial distribution; the loss ``mse``
     then corresponds to observations with noise of variance P T₀/γ².
 

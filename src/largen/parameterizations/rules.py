@@ -122,15 +122,15 @@ def evaluate(table: RuleTable[Power], *, width: int, depth: float, inputs: int) 
         return power.at(width=width, depth=max(depth, 1), inputs=inputs)
 
     def rule(row: Row[Power]) -> Rule[float]:
-        found = {f.name: value(getattr(row.rule, f.name)) for f in fields(Rule)}
-        for name, number in found.items():
+        values = {f.name: value(getattr(row.rule, f.name)) for f in fields(Rule)}
+        for name, number in values.items():
             if number and not SMALLEST_SCALE <= number <= 1 / SMALLEST_SCALE:
                 raise InvalidInput(
                     f"param: the {name} of {row.name} is {getattr(row.rule, name)} = {number:.4g} "
                     f"at {sizes}, wanted a number between {SMALLEST_SCALE:g} and "
                     f"{1 / SMALLEST_SCALE:g}."
                 )
-        return Rule(**found)
+        return Rule(**values)
 
     sizes = f"N={width}" + (f", L={depth}" if depth else "") + f", D={inputs}"
     rows = tuple(Row(row.site, row.kind, rule(row), row.distribution) for row in table.rows)

@@ -142,12 +142,12 @@ def _factors(name: str, values: Any) -> tuple[float, ...]:
 def _samples(order: Order, batch_size: int | None) -> tuple[int, ...]:
     if batch_size is None:
         raise InvalidInput("order: an order of samples needs a batch_size as well.")
-    found = tuple(integers("order", order, at_least=0))
-    if len(found) < batch_size:
+    samples = tuple(integers("order", order, at_least=0))
+    if len(samples) < batch_size:
         raise InvalidInput(
-            f"order: wanted at least the {batch_size} samples of a batch, got {len(found)}."
+            f"order: wanted at least the {batch_size} samples of a batch, got {len(samples)}."
         )
-    return found
+    return samples
 
 
 def _shown(value: Any) -> str:

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     import xarray
 
 
-def catapult_figure(found: Any) -> Figure:
+def catapult_figure(result: Any) -> Figure:
     """Draw the loss and ηλ of a :class:`largen.experiments.Catapult` against the step."""
     with style():
         figure, axes = panels(1, 2, ("loss", "kernel"))
         loss, kernel = axes[0]
-        steps = np.arange(len(found.losses))
-        loss.plot(steps, found.losses, color=CYCLE[0])
-        loss.set(xlabel="step", ylabel="loss", yscale="log", title=found.of)
-        rates = np.concatenate([found.rates, found.rates[-1:]])
-        kernel.plot(steps, rates * found.kernels, color=CYCLE[1])
+        steps = np.arange(len(result.losses))
+        loss.plot(steps, result.losses, color=CYCLE[0])
+        loss.set(xlabel="step", ylabel="loss", yscale="log", title=result.of)
+        rates = np.concatenate([result.rates, result.rates[-1:]])
+        kernel.plot(steps, rates * result.kernels, color=CYCLE[1])
         kernel.axhline(2, label=r"$\eta\lambda = 2$", **LIMIT)
-        kernel.set(xlabel="step", ylabel=r"$\eta\lambda$", title=f"c = {found.coupling:.3g}")
+        kernel.set(xlabel="step", ylabel=r"$\eta\lambda$", title=f"c = {result.coupling:.3g}")
         kernel.legend()
     return figure
 

@@ -70,10 +70,10 @@ def exponents_panel(ax: Any, laws: Mapping[str, Mapping[str, tuple[Any, float | 
     there is no prediction.
     """
     names = list(next(iter(laws.values())))
-    for shift, (scaling, found) in enumerate(laws.items()):
+    for shift, (scaling, fitted) in enumerate(laws.items()):
         x = np.arange(len(names)) + 0.17 * (shift - (len(laws) - 1) / 2)
         for place, name in zip(x, names, strict=True):
-            law, wanted = found[name]
+            law, wanted = fitted[name]
             label = scaling if name == names[0] else None
             ax.errorbar(
                 place,
@@ -87,7 +87,7 @@ def exponents_panel(ax: Any, laws: Mapping[str, Mapping[str, tuple[Any, float | 
             if wanted is not None:
                 ax.plot([place - 0.07, place + 0.07], [wanted] * 2, color="red", linewidth=1.8)
     ax.set_xticks(np.arange(len(names)), names, rotation=60 if len(names) > 8 else 0)
-    predicted = any(q is not None for found in laws.values() for _, q in found.values())
+    predicted = any(q is not None for fitted in laws.values() for _, q in fitted.values())
     title = "exponents (red ticks: predicted)" if predicted else "exponents"
     ax.set(title=title, ylabel="power of N")
     ax.legend()

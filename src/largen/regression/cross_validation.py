@@ -165,16 +165,16 @@ def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and 
             f"start from a {'shorter time' if flow else 'larger noise'}."
         )
     groups = groups_of(of.given.names, shared)
-    found = ascend(net, of, name, number, groups, True, steps)
+    ascent = ascend(net, of, name, number, groups, True, steps)
     fit = CrossValidationFit(
-        found.net,
-        None if flow else found.number,
-        found.number if flow else None,
-        float(np.exp(-found.value / size)),
+        ascent.net,
+        None if flow else ascent.number,
+        ascent.number if flow else None,
+        float(np.exp(-ascent.value / size)),
         float(np.exp(-start / size)),
-        found.evaluations,
-        found.status,
-        found.at_bound,
+        ascent.evaluations,
+        ascent.status,
+        ascent.at_bound,
     )
     if fit.status == "not converged" and throw:
         raise NumericalFailure(

@@ -115,10 +115,10 @@ def flow_posterior(
     tangent, prior = matrices(net, given, "ntk", param)
     columns = targets.reshape(len(rows), -1)
     times = training_times(time, tangent, columns, weight)
-    found = relax(tangent, prior, columns, times, weight)
-    result = FlowPosterior(net, param, "ntk", rows, targets, given.mask, found, times)
-    if found.status != "ok" and throw:
-        raise NumericalFailure(f"flow_posterior: {singular_at_infinity(found)}", result)
+    relaxation = relax(tangent, prior, columns, times, weight)
+    result = FlowPosterior(net, param, "ntk", rows, targets, given.mask, relaxation, times)
+    if relaxation.status != "ok" and throw:
+        raise NumericalFailure(f"flow_posterior: {singular_at_infinity(relaxation)}", result)
     return result
 
 
@@ -146,11 +146,11 @@ def is_infinite(time: Any) -> bool:
     return isinstance(time, (float, np.floating)) and bool(np.isposinf(time))
 
 
-def singular_at_infinity(found: Relaxation) -> str:
+def singular_at_infinity(relaxation: Relaxation) -> str:
     """Return the error message for an infinite time with a singular tangent kernel."""
     return (
         f"after an infinite time the outputs need the inverse of the NTK, which is singular to "
-        f"working precision: rank {found.rank} of {len(found.vectors)}, condition number "
-        f"{found.condition:.1e}. Drop equal rows, or take finite times; throw=False leaves modes "
-        "that are lost in rounding where they start."
+        f"working precision: rank {relaxation.rank} of {len(relaxation.vectors)}, condition number "
+        f"{relaxation.condition:.1e}. Drop equal rows, or take finite times; throw=False leaves "
+        "modes that are lost in rounding where they start."
     )

@@ -178,10 +178,10 @@ def _cause(x: np.ndarray, matrix: np.ndarray) -> str:
     )
 
 
-def _shown(found: list[int] | list[tuple[int, int]]) -> str:
+def _shown(rows: list[int] | list[tuple[int, int]]) -> str:
     """Return the first few rows, or pairs of them, in words."""
-    first = [f"{each[0]} and {each[1]}" if isinstance(each, tuple) else str(each) for each in found]
-    return ", ".join(first[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+    first = [f"{each[0]} and {each[1]}" if isinstance(each, tuple) else str(each) for each in rows]
+    return ", ".join(first[:4]) + (f" and {len(rows) - 4} more" if len(rows) > 4 else "")
 
 
 def equal_rows(x: np.ndarray) -> list[tuple[int, int]]:

@@ -135,8 +135,8 @@ def fit_likelihood(  # noqa: PLR0913  (data, and options of the model and the fi
             f"fit_likelihood: the {PRIORS[kind]} of {len(of.x)} inputs with noise = {variance:g} "
             "is not positive in float64; start from a larger noise, or drop rows that are equal."
         )
-    found = ascend(net, of, "noise", variance, groups, fit_noise, steps)
-    fit = LikelihoodFit(*found[:3], start, *found[3:])
+    ascent = ascend(net, of, "noise", variance, groups, fit_noise, steps)
+    fit = LikelihoodFit(*ascent[:3], start, *ascent[3:])
     final = evidence(fit.net, x, y, param, mask, kind)
     # With the methods that the likelihood was computed by.
     words = final._replace(given=final.given._replace(program=of.given.program)).inaccuracy()
@@ -224,7 +224,7 @@ def ascend(
         return -value / size, -gradient / size
 
     reach = np.array([_RANGE] * count + [_NOISE_RANGE] * free)
-    found = minimize(
+    optimum = minimize(
         cost,
         np.zeros_like(reach),
         jac=True,
@@ -232,13 +232,13 @@ def ascend(
         bounds=list(zip(-reach, reach, strict=True)),
         options={"maxiter": steps, "ftol": 1e-12, "gtol": 1e-7},
     )
-    stds, now = constants(found.x)
+    stds, now = constants(optimum.x)
     fitted = with_stds(net, dict(zip(of.given.names, stds.tolist(), strict=True)))
-    stopped = np.abs(found.x) > reach - 1e-9
+    stopped = np.abs(optimum.x) > reach - 1e-9
     at_bound = [name for name, group in zip(of.given.names, groups, strict=True) if stopped[group]]
     at_bound += [name] if free and stopped[count] else []
     status = "at bound" if at_bound else "ok"
-    if found.status == 1 or not np.isfinite(found.fun):
+    if optimum.status == 1 or not np.isfinite(optimum.fun):
         status = "not converged"
-    value = -float(found.fun) * size
-    return Ascent(fitted, float(now), value, int(found.nfev), status, tuple(at_bound))
+    value = -float(optimum.fun) * size
+    return Ascent(fitted, float(now), value, int(optimum.nfev), status, tuple(at_bound))

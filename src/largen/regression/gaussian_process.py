@@ -208,7 +208,7 @@ class Posterior(Conditioned):
         """
         draws, key = integer("draws", draws, at_least=1), random_key(key)
         if isinstance(self.given, Relaxation) and self.given.several:
-            raise InvalidInput("time: draws are of one time; condition on one of them.")
+            raise InvalidInput("time: sample() needs a single time; pass one of them.")
         if is_traced(x_test):
             raise InvalidInput("x_test: is traced; draw samples outside of jit and grad.")
         given = new_inputs(x_test, self.x)
@@ -350,10 +350,12 @@ def posterior(
         if np.ndim(variance):
             variance = np.asarray(variance)[kept]
     matrix, prior = matrices(net, given, kind, param)
-    found = infer(matrix, prior, targets.reshape(len(targets), -1), variance, weight, kind != "ntk")
-    result = Posterior(net, param, kind, given.x, targets, given.mask, found)
-    if found.factor.singular and throw:
-        words = explain(KINDS[kind], found.factor, matrix, found.noise, weight, given.x)
+    inferred = infer(
+        matrix, prior, targets.reshape(len(targets), -1), variance, weight, kind != "ntk"
+    )
+    result = Posterior(net, param, kind, given.x, targets, given.mask, inferred)
+    if inferred.factor.singular and throw:
+        words = explain(KINDS[kind], inferred.factor, matrix, inferred.noise, weight, given.x)
         raise NumericalFailure(f"posterior: {words}", result)
     return result
 
@@ -366,7 +368,7 @@ def matrices(
     # Kernels, the sum with the noise, its factor, and what the factorisation works with.
     check_size("x", len(given.x), len(given.x), 6 if kind == "ntk" else 4, np.float64)
     of = {"nngp": nngp_kernel, "ntk": kernel, "ntk-gp": ntk_kernel}[kind]
-    found = kernel_of(of, net, fill(given, np.float64), param=param)
-    prior, matrix = found if kind == "ntk" else (None, found)
+    kernels = kernel_of(of, net, fill(given, np.float64), param=param)
+    prior, matrix = kernels if kind == "ntk" else (None, kernels)
     seen = slice(len(given.x))
     return np.asarray(matrix)[seen, seen], None if prior is None else np.asarray(prior)[seen, seen]

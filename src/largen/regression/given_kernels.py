@@ -151,14 +151,14 @@ class KernelPosterior(Conditioned):
         """
         draws, key = integer("draws", draws, at_least=1), random_key(key)
         if isinstance(self.given, Relaxation) and self.given.several:
-            raise InvalidInput("time: draws are of one time; condition on one of them.")
-        found = self.predict(cross, test, prior_cross=prior_cross)
-        if found.covariance is None:
+            raise InvalidInput("time: sample() needs a single time; pass one of them.")
+        moments = self.predict(cross, test, prior_cross=prior_cross)
+        if moments.covariance is None:
             raise InvalidInput("test: draws need the kernel of all pairs of test samples.")
         if self.targets.coupled:
-            mean, covariance = found.mean.reshape(-1, 1), join_outputs(found.covariance)
+            mean, covariance = moments.mean.reshape(-1, 1), join_outputs(moments.covariance)
         else:
-            mean, covariance = found.mean.reshape(len(found.mean), -1), found.covariance
+            mean, covariance = moments.mean.reshape(len(moments.mean), -1), moments.covariance
         return self.targets.shaped(draw(mean, covariance, key, draws))
 
     def _cross(self, name: str, kernel: Any) -> np.ndarray:
@@ -251,10 +251,10 @@ def posterior_from_kernel(
     weight = np.ones(1) if of_rows is None else of_rows
     added = 0.0 if isinstance(noise, str) else variance / weight
     check_positive("kernel", matrix, added, float(weight.max()))
-    found = infer(matrix, before, columns, variance, of_rows, kind == "gp")
-    result = KernelPosterior(given, kind == "gp", found)
-    if found.factor.singular and throw:
-        words = explain("kernel", found.factor, matrix, found.noise, of_rows)
+    inferred = infer(matrix, before, columns, variance, of_rows, kind == "gp")
+    result = KernelPosterior(given, kind == "gp", inferred)
+    if inferred.factor.singular and throw:
+        words = explain("kernel", inferred.factor, matrix, inferred.noise, of_rows)
         raise NumericalFailure(f"posterior_from_kernel: {words}", result)
     return result
 
@@ -315,10 +315,10 @@ def flow_posterior_from_kernel(
     times = training_times(time, matrix, columns, of_rows)
     if not isinstance(time, str):
         times = times * given.outputs  # the loss is a mean over samples, not over rows
-    found = relax(matrix, before, columns, times, of_rows)
-    result = KernelPosterior(given, False, found)
-    if found.status != "ok" and throw:
-        words = singular_at_infinity(found)
+    relaxation = relax(matrix, before, columns, times, of_rows)
+    result = KernelPosterior(given, False, relaxation)
+    if relaxation.status != "ok" and throw:
+        words = singular_at_infinity(relaxation)
         raise NumericalFailure(f"flow_posterior_from_kernel: {words}", result)
     return result
 

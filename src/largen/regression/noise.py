@@ -158,13 +158,13 @@ def _minimum(cost: Cost, low: float, high: float) -> float:
     samples, gives the same number.
     """
     logs = np.linspace(np.log(low), np.log(high), _TRIED)
-    found = [cost(float(np.exp(log))) for log in logs]
-    best = int(np.argmin(found))
+    costs = [cost(float(np.exp(log))) for log in logs]
+    best = int(np.argmin(costs))
     refined = minimize_scalar(
         lambda log: cost(float(np.exp(log))),
         bounds=(logs[max(best - 1, 0)], logs[min(best + 1, _TRIED - 1)]),
         method="bounded",
         options={"xatol": 1e-5},
     )
-    place = refined.x if float(refined.fun) < found[best] else logs[best]
+    place = refined.x if float(refined.fun) < costs[best] else logs[best]
     return float(np.exp(round(float(place), 3)))

@@ -103,12 +103,12 @@ def labelled(dataset: xarray.Dataset) -> xarray.Dataset:
     >>> labelled(xarray.Dataset({"loss_train": ("step", [0.5, 0.25])}))["loss_train"].attrs
     {'long_name': 'mean loss on training samples', 'units': '1'}
     """
-    found = dataset.copy()
-    for name, variable in found.variables.items():
+    copy = dataset.copy()
+    for name, variable in copy.variables.items():
         variable.attrs.setdefault("long_name", long_name(str(name)))
         if variable.dtype.kind in "fiuc":
             variable.attrs.setdefault("units", "1")
-    return found
+    return copy
 
 
 def with_labels(method: Callable[[Any], xarray.Dataset]) -> Callable[[Any], xarray.Dataset]:

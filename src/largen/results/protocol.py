@@ -41,7 +41,7 @@ def save_result(self: Any, path: str | PathLike[str]) -> Path:
     Raises
     ------
     InvalidInput
-        If the folder does not exist, or the path exists and is no ordinary file.
+        If the folder does not exist, or the path exists and is not a regular file.
     CannotWrite
         If the disk is full, or writing is not permitted.
     """
@@ -199,15 +199,15 @@ def tuple_from(kind: type, dataset: xarray.Dataset) -> Any:
         If a field is not among the variables and attributes of that name.
     """
     fields: Any = getattr(kind, "_fields")  # noqa: B009  # pyright knows no named tuples of a type
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in fields:
         if name in dataset.variables:
             value = dataset[name].values
-            found[name] = value if value.ndim else value.item()
+            values[name] = value if value.ndim else value.item()
         elif name in dataset.attrs:
-            found[name] = dataset.attrs[name]
+            values[name] = dataset.attrs[name]
         elif name in dataset.attrs.get(EMPTY, "").split():
-            found[name] = None
+            values[name] = None
         else:
             raise TypeError(f"{kind.__name__} has no {name} in this data set.")
-    return kind(**found)
+    return kind(**values)

@@ -19,7 +19,7 @@ def checked_outputs(
     """Return outputs on training and test data, which may be NaN or infinite, as NumPy arrays."""
     instance_of("run", run, Run, "an lg.Run")
     lead = () if seeds is None else (integer("seeds", seeds, at_least=1),)
-    found = []
+    outputs = []
     for name, value, x in (
         ("f_train", f_train, run.data.x_train),
         ("f_test", f_test, run.data.x_test),
@@ -32,8 +32,8 @@ def checked_outputs(
                 f"{name}: wanted floats ([seed,] step, sample[, output]) of shape {wanted}, got "
                 f"shape {array.shape} and dtype {array.dtype}."
             )
-        found.append(array)
-    return found[0], found[1]
+        outputs.append(array)
+    return outputs[0], outputs[1]
 
 
 def check_words(

@@ -232,10 +232,10 @@ def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:
     integral = np.issubdtype(y.dtype, np.integer)
     match loss.targets:
         case "sign":
-            found = np.unique(y)
-            if not np.isin(found, (-1, 1)).all():
+            labels = np.unique(y)
+            if not np.isin(labels, (-1, 1)).all():
                 raise InvalidInput(
-                    f"{name}: the logistic loss requires labels −1 and +1, got {_some(found)}. "
+                    f"{name}: the logistic loss requires labels −1 and +1, got {_some(labels)}. "
                     "For labels 0 and 1 pass 2*y - 1."
                 )
         case "class":

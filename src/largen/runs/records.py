@@ -32,7 +32,7 @@ def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...]:
     ``name``, ``wanted``: the name and the value of the argument.
     """
     words = "a list of pairs of time indices, such as [(0, 10)]"
-    found = [sequence(name, pair, words) for pair in sequence(name, wanted, words)]
-    if any(len(pair) != 2 for pair in found):
+    pairs = [sequence(name, pair, words) for pair in sequence(name, wanted, words)]
+    if any(len(pair) != 2 for pair in pairs):
         raise InvalidInput(f"{name}: wanted {words}, got {shown(wanted)}.")
-    return tuple(dict.fromkeys(tuple(integers(name, pair, at_least=0)) for pair in found))
+    return tuple(dict.fromkeys(tuple(integers(name, pair, at_least=0)) for pair in pairs))

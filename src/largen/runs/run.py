@@ -245,12 +245,12 @@ class Run:
         last = len(self.times) - 1
         if wanted is None:
             return (0, last)
-        found = set(integers(name, wanted, at_least=0))
-        if max(found, default=0) > last:
+        indices = set(integers(name, wanted, at_least=0))
+        if max(indices, default=0) > last:
             raise InvalidInput(
                 f"{name}: wanted time indices within 0 … {last}, got {shown(wanted)}."
             )
-        return tuple(sorted(found))
+        return tuple(sorted(indices))
 
     def pairs(self, name: str, wanted: Any) -> np.ndarray:
         """Check the pairs of time indices for which an argument asks for records.
@@ -272,9 +272,9 @@ class Run:
         InvalidInput
             If it is not a list of pairs, or an index exceeds the trajectory.
         """
-        found = pairs_of(name, wanted)
-        self.time_indices(name, [index for pair in found for index in pair])
-        return np.array(found, dtype=int).reshape(-1, 2)
+        pairs = pairs_of(name, wanted)
+        self.time_indices(name, [index for pair in pairs for index in pair])
+        return np.array(pairs, dtype=int).reshape(-1, 2)
 
     def __repr__(self) -> str:
         length = f"{self.steps} steps" if self.steps else f"{len(self.recorded)} times"

@@ -117,19 +117,19 @@ def load(path: str | PathLike[str]) -> Any:
     groups, has_checksum = load_tree(path)
     if set(groups) == {"/"}:
         return _restore(groups["/"], path, has_checksum)
-    found: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     for place, dataset in groups.items():
         if not dataset.variables and not dataset.attrs:
             continue  # a group that only holds others
         name, _, number = place.strip("/").partition("/")
         result = _restore(dataset, path, has_checksum)
         if number:
-            found.setdefault(name, {})[int(number)] = result
+            contents.setdefault(name, {})[int(number)] = result
         else:
-            found[name] = result
+            contents[name] = result
     return {
         name: [each[i] for i in sorted(each)] if isinstance(each, Mapping) else each
-        for name, each in found.items()
+        for name, each in contents.items()
     }
 
 

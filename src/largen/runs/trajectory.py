@@ -291,7 +291,7 @@ class Trajectory(Result):
         Raises
         ------
         InvalidInput
-            If the folder does not exist, or the path exists and is no ordinary file.
+            If the folder does not exist, or the path exists and is not a regular file.
         CannotWrite
             If the disk is full, or writing is not permitted.
         """
@@ -320,12 +320,12 @@ class Trajectory(Result):
         InvalidInput, DamagedFile
             As :meth:`load` does.
         """
-        found = dataset.attrs.get("format")
-        if found not in (1, FORMAT):
+        version = dataset.attrs.get("format")
+        if version not in (1, FORMAT):
             raise InvalidInput(f"path: {str(path)!r} does not hold a trajectory of largen.")
         if dataset.attrs.get("status") not in set(Status):
             raise InvalidInput(f"path: {str(path)!r} has an unknown status.")
-        if found == FORMAT and not has_checksum:
+        if version == FORMAT and not has_checksum:
             raise DamagedFile(Path(path), "its checksum is missing")
         dataset.attrs["format"] = FORMAT
         dataset.attrs = {k: v.item() if hasattr(v, "item") else v for k, v in dataset.attrs.items()}

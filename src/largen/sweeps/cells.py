@@ -117,12 +117,12 @@ class Protocol:
         }
 
 
-def arrays_of(found: TrainedReplicas, task: Task) -> dict[str, np.ndarray]:
+def arrays_of(trained: TrainedReplicas, task: Task) -> dict[str, np.ndarray]:
     """Return the arrays of a cell to store."""
     return {
-        "losses": found.losses.astype(np.float32),
-        "final": found.final,
-        "margin_error": task.margin_error(found.each),
+        "losses": trained.losses.astype(np.float32),
+        "final": trained.final,
+        "margin_error": task.margin_error(trained.each),
     }
 
 

@@ -57,8 +57,8 @@ def curvature(log2_lr: np.ndarray, losses: np.ndarray) -> float:
     around = slice(best - 1, best + 2)
     if best in (0, len(y) - 1) or not (np.isfinite(y[around]) & (y[around] > 0)).all():
         return np.nan
-    found = float(np.polyfit(x[around] - x[best], np.log(y[around]), 2)[0])
-    return found if found > 0 else np.nan
+    coefficient = float(np.polyfit(x[around] - x[best], np.log(y[around]), 2)[0])
+    return coefficient if coefficient > 0 else np.nan
 
 
 def asymptote(sizes: np.ndarray, losses: np.ndarray) -> float:
@@ -102,25 +102,27 @@ def quality(
     sizes, log2_lr = best[along].values.astype(float), np.log2(mean["lr"].values)
     shape = (best.sizes["scheme"], best.sizes[other])
     names = ("exponent", "fit_error", "kappa", "loss_at_infinity", "transferred_at_infinity")
-    found = {name: np.full(shape, np.nan) for name in names}
+    measures = {name: np.full(shape, np.nan) for name in names}
     curvatures = np.full((*shape, len(sizes)), np.nan)
     for i, scheme in enumerate(best["scheme"].values):
         for j, size in enumerate(best[other].values):
             at = {"scheme": scheme, other: size}
             rates = best["log2_lr"].where(best["trains"]).sel(at).values
             fit = line(np.log2(sizes), rates)
-            found["exponent"][i, j], found["fit_error"][i, j] = fit
+            measures["exponent"][i, j], measures["fit_error"][i, j] = fit
             blocks = mean.sel(at).transpose(along, "lr").values
             curvatures[i, j] = [curvature(log2_lr, block) for block in blocks]
-            found["kappa"][i, j] = line(np.log2(sizes), np.log2(curvatures[i, j])).slope
-            found["loss_at_infinity"][i, j] = asymptote(sizes, best["loss"].sel(at).values)
+            measures["kappa"][i, j] = line(np.log2(sizes), np.log2(curvatures[i, j])).slope
+            measures["loss_at_infinity"][i, j] = asymptote(sizes, best["loss"].sel(at).values)
             moved = transferred.sel(at).values
             diverges = moved[-1] == np.inf
-            found["transferred_at_infinity"][i, j] = np.inf if diverges else asymptote(sizes, moved)
+            measures["transferred_at_infinity"][i, j] = (
+                np.inf if diverges else asymptote(sizes, moved)
+            )
     axes = ("scheme", other)
     data = xarray.Dataset(
         {
-            **{name: (axes, values) for name, values in found.items()},
+            **{name: (axes, values) for name, values in measures.items()},
             "curvature": ((*axes, along), curvatures),
         },
         {axis: best[axis] for axis in (*axes, along)},

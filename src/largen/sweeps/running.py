@@ -112,7 +112,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
         else f"Finished cells are in {checkpoint}: the same call resumes from them."
     )
     with go_on_with(goes_on), reporter(progress, "sweep") as report:
-        found = dict(_run(protocol, cells, Store.at(checkpoint), jobs, report))
+        arrays = dict(_run(protocol, cells, Store.at(checkpoint), jobs, report))
     attributes = {
         "optimizer": protocol.optimizer,
         "base_width": protocol.base[0],
@@ -121,7 +121,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
         "steps": task.steps,
         "chance": task.chance,
     }
-    return surface(cells, [found[i] for i in range(len(cells))], attributes)
+    return surface(cells, [arrays[i] for i in range(len(cells))], attributes)
 
 
 def _run(
@@ -163,7 +163,7 @@ def _number(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.n
 
 
 class _Bar:
-    """Progress over cells of unlike cost, in thousandths."""
+    """Progress bar weighted by the cost of each cell, in thousandths."""
 
     def __init__(self, report: Callable[[int, int], object], costs: list[float], missing: list):
         self.report, self.costs = report, costs

@@ -72,13 +72,13 @@ class Sweep(Result):
 
         loss = self._plain()
         x = np.log2(loss["lr"].values)
-        found = [optimum(x, block) for block in loss.values.reshape(-1, *loss.shape[-2:])]
+        optima = [optimum(x, block) for block in loss.values.reshape(-1, *loss.shape[-2:])]
         shape = loss.shape[:3]
         names = ("log2_lr", "low", "high", "grid", "loss", "edge")
         data = xarray.Dataset(
             {
                 name: (AXES, np.array(values).reshape(shape))
-                for name, values in zip(names, zip(*found, strict=True), strict=True)
+                for name, values in zip(names, zip(*optima, strict=True), strict=True)
             },
             {axis: loss[axis] for axis in AXES},
         )
@@ -109,8 +109,8 @@ class Sweep(Result):
         if seeds > 1:
             spread = loss.where(np.isfinite(mean)).std("seed", ddof=1)
             bound = bound + (stdtrit(seeds - 1, level) * spread) ** 2 / seeds
-        found = mean + np.sqrt(bound) < self.data.attrs["chance"]
-        return found.transpose(*AXES, "lr").rename("trains")
+        trains = mean + np.sqrt(bound) < self.data.attrs["chance"]
+        return trains.transpose(*AXES, "lr").rename("trains")
 
     def drift(self, along: str) -> xarray.DataArray:
         """Return the change of log₂ of the best rate along the width or the depth.
@@ -244,15 +244,17 @@ def _cell(best: Any, moved: float) -> str:
 
 
 def surface(
-    cells: Sequence[Cell], found: Sequence[Mapping[str, np.ndarray]], attributes: Mapping[str, Any]
+    cells: Sequence[Cell],
+    of_cells: Sequence[Mapping[str, np.ndarray]],
+    attributes: Mapping[str, Any],
 ) -> Sweep:
     """Put the arrays of all cells into one data set.
 
     Rates that were trained in some cells only are NaN in the others.
 
-    ``cells``, ``found``: the cells, and the arrays ``losses (replica, step)``, ``final (replica,)``
-    and ``margin_error (replica,)`` of each; ``attributes``: attributes of the data set, among them
-    ``chance``, the loss of the best constant output.
+    ``of_cells``: for each cell the arrays ``losses (replica, step)``, ``final (replica,)`` and
+    ``margin_error (replica,)``; ``attributes``: attributes of the data set, among them ``chance``,
+    the loss of the best constant output.
     """
     import xarray
 
@@ -271,9 +273,9 @@ def surface(
     where = {axis: {v: i for i, v in enumerate(own)} for axis, own in coordinates.items()}
     shape = tuple(map(len, coordinates.values()))
     numbers = {name: np.full(shape, np.nan) for name in ("final", "margin_error")}
-    steps = found[0]["losses"].shape[1]
+    steps = of_cells[0]["losses"].shape[1]
     curves = np.full((*shape, steps), np.nan, np.float32)
-    for cell, arrays in zip(cells, found, strict=True):
+    for cell, arrays in zip(cells, of_cells, strict=True):
         for i, r in enumerate(cell.replicas):
             at = (str(cell.scheme), cell.width, cell.depth)
             at += (r.weight_decay, r.momentum, r.seed, r.lr)

@@ -135,12 +135,12 @@ class Task:
 
     def digest(self) -> str:
         """Return a fingerprint of all fields."""
-        found = hashlib.sha256(repr((self.loss, self.batch_size, self.steps, self.seed)).encode())
+        digest = hashlib.sha256(repr((self.loss, self.batch_size, self.steps, self.seed)).encode())
         for array in (self.x, self.y, self.x_final, self.y_final):
             if array is not None:
-                found.update(repr((array.shape, str(array.dtype))).encode())
-                found.update(np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()
+                digest.update(repr((array.shape, str(array.dtype))).encode())
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:

@@ -70,7 +70,7 @@ def register(theory: Kind) -> Kind:
     Raises
     ------
     InvalidInput
-        If the argument is no such class, or if another theory has its name.
+        If the argument is not a valid theory, or if another theory has its name.
 
     Examples
     --------

@@ -118,11 +118,11 @@ def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
 def _class_of(run: Run) -> list[str]:
     """Return the limit that the exponents of the scaling imply, solvable or not."""
     try:
-        found = classify(run.param, run.net, run.optimizer)
+        classification = classify(run.param, run.net, run.optimizer)
     except LargenError:
         return []
-    words = (MEANING[found.kind], *found.violated, *found.notes)
-    return [f"  By its exponents the scaling is {found.kind}: {'; '.join(words)}."]
+    words = (MEANING[classification.kind], *classification.violated, *classification.notes)
+    return [f"  By its exponents the scaling is {classification.kind}: {'; '.join(words)}."]
 
 
 def _record(theory: Any, run: Run, options: dict[str, Any]) -> Theory:

@@ -170,7 +170,7 @@ def test_masks_and_kernels_of_test_samples_have_their_place():
     model = lg.NNGPRegressor(kernel="precomputed", noise=0.1)
     with pytest.raises(InvalidInput, match="mask: belongs to samples"):
         model.fit(X @ X.T, Y, mask=np.ones((30, 2), bool))
-    with pytest.raises(InvalidInput, match="test_kernel: belongs to kernel='precomputed'"):
+    with pytest.raises(InvalidInput, match="test_kernel: is only used with kernel='precomputed'"):
         lg.NNGPRegressor(NET, noise=0.1).fit(X, Y).predict(X, test_kernel=np.ones(30))
     fitted = model.fit(X @ X.T, Y)
     with pytest.raises(InvalidInput, match="all pairs"):

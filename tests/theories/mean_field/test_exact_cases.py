@@ -189,6 +189,7 @@ def test_small_gamma_is_the_kernel_limit():
     np.testing.assert_allclose(limit.ntk[0], expected.ntk, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_kernels_of_particles_lie_within_their_errors():
     run = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), curve(), optimizer=lg.gd(0.3), steps=20)
     told = {"record_at": [20], "record_pairs": [(20, 5)]}

@@ -18,15 +18,19 @@ def run_of(*layers, param=None):
     return lg.Run(net, param or lg.mean_field(), DATA, optimizer=lg.gd(0.2), steps=3)
 
 
-@pytest.mark.parametrize("param", [lg.mean_field(), lg.depth_mup()], ids=repr)
 @pytest.mark.parametrize(
-    "layers",
+    ("layers", "param"),
     [
-        (TANH, RELU, DENSE, TANH),
-        (lg.Residual(TANH), DENSE, RELU),
-        (lg.layers.Product(RELU, TANH), DENSE, lg.Residual(lg.serial(TANH, DENSE)), TANH),
+        pytest.param((TANH, RELU, DENSE, TANH), lg.mean_field(), id="function of a function"),
+        pytest.param((lg.Residual(TANH), DENSE, RELU), lg.mean_field(), id="residual, 1"),
+        pytest.param((lg.Residual(TANH), DENSE, RELU), lg.depth_mup(), id="residual, 1/2"),
+        pytest.param(
+            (lg.layers.Product(RELU, TANH), DENSE, lg.Residual(lg.serial(TANH, DENSE)), TANH),
+            lg.depth_mup(),
+            id="product of functions",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["function of a function", "residual of a function", "product of functions"],
 )
 def test_the_tangent_kernel_is_that_of_the_kernel_recursion(layers, param):
     run = run_of(*layers, param=param)

@@ -99,6 +99,7 @@ def test_an_exported_model_computes_the_same(captioner):
     assert torch.allclose(exported(*inputs), model(*inputs))
 
 
+@pytest.mark.slow
 def test_data_parallel_and_sharded_models(tmp_path):
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard

@@ -143,6 +143,7 @@ def test_clipping_does_not_notice_folding():
     assert float(nn.utils.clip_grad_norm_(model.parameters(), 1e9)) == pytest.approx(0.1, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_attention_is_folded_exactly():
     make = partial(Captioner, tied=False)
     losses = []

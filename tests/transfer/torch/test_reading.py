@@ -149,6 +149,7 @@ def test_keys_and_values_of_a_fixed_number_of_heads():
     assert any("'shared'" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_first_blocks_unlike_the_others():
     for kind in ("relative", "experts"):
         found = plan(kind)

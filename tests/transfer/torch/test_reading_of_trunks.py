@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 import torch
 from torch import nn
 
@@ -74,6 +75,7 @@ def test_blocks_that_the_depth_does_not_repeat():
     assert found["first.5.mlp.2.weight"].folded == ()
 
 
+@pytest.mark.slow
 def test_stages_in_one_sequence():
     def make(width, depth):
         sizes = (3, width, 2 * width, 3 * width)

@@ -117,7 +117,7 @@ def measure_exponents(
     seen = len(run.data.x_train)
     samples = slice(seen, None) if on == "test" else slice(seen)
     measure = partial(quantities, samples=samples, terms=has_terms(run.net))
-    found = [
+    measured = [
         train_and_measure(
             run,
             width,
@@ -134,8 +134,8 @@ def measure_exponents(
     exponents, columns = [], []
     order = [*run.param.table(run.net), "f at start", "δf", *(f"f_{term}" for term in TERMS)]
     kinds = list(GROUPS)
-    for name in sorted(found[0], key=lambda key: (kinds.index(key[0]), order.index(key[1]))):
-        values = [np.asarray(one[name], np.float64).reshape(seeds, -1) for one in found]
+    for name in sorted(measured[0], key=lambda key: (kinds.index(key[0]), order.index(key[1]))):
+        values = [np.asarray(one[name], np.float64).reshape(seeds, -1) for one in measured]
         if name[0] in SIGNED:
             law = exponent_of_sum(sizes, values)
             squares = np.stack([(value**2).mean(1) for value in values])

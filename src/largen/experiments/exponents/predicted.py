@@ -22,30 +22,30 @@ def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[N
     for layer in classification.layers:
         layers.setdefault(f"{layer.name}.weight", []).append(layer)
     table = run.param.table(run.net, run.optimizer)
-    found: dict[Name, Order] = {}
+    orders: dict[Name, Order] = {}
     stream = depth(run.net) > 0
     behind: Order = None
     for position, (name, copies) in enumerate(layers.items()):
         moved = largest(*(copy.increment for copy in copies))
-        found["relative", name] = moved
-        found["absolute", name] = product(moved, Fraction(table[name].init_std.width))
+        orders["relative", name] = moved
+        orders["absolute", name] = product(moved, Fraction(table[name].init_std.width))
         if position:
-            found["features", name] = behind
+            orders["features", name] = behind
         change = largest(*(copy.change for copy in copies))
         # A residual stream is the sum of all preceding branches.
         behind = largest(behind, change) if stream else change
-    found["outputs", "f at start"] = classification.outputs[0]
+    orders["outputs", "f at start"] = classification.outputs[0]
     steps = len(classification.moved) - 1 if run.steps is None else run.steps
-    found["outputs", "δf"] = classification.moved[min(steps, len(classification.moved) - 1)]
+    orders["outputs", "δf"] = classification.moved[min(steps, len(classification.moved) - 1)]
     plane = classification.plane
     if run.optimizer.adaptive and has_terms(run.net):
-        found |= {("terms", f"f_{n}"): q for n, q in _adaptive_terms(run, steps, seen).items()}
+        orders |= {("terms", f"f_{n}"): q for n, q in _adaptive_terms(run, steps, seen).items()}
     elif plane is not None:
         late = plane.constant_from or 1
         step = late if run.steps is None else run.steps
         parts = plane.terms(step, seen=seen)
-        found |= {("terms", f"f_{name}"): order for name, order in parts.items()}
-    return found
+        orders |= {("terms", f"f_{name}"): order for name, order in parts.items()}
+    return orders
 
 
 def _adaptive_terms(run: Run, steps: int, seen: bool) -> dict[str, Order]:

@@ -43,24 +43,24 @@ def quantities(
     the outputs; see :func:`decomposition`.
     """
     x = x[samples]
-    found: dict[Name, Any] = {}
+    measured: dict[Name, Any] = {}
     names = jax.tree.leaves(network.module.names)
     leaves = zip(names, jax.tree.leaves(start), jax.tree.leaves(end), strict=True)
     for name, before, after in leaves:
         moved = jnp.mean((after - before) ** 2)
-        found["relative", name] = moved / network.table[name].init_std ** 2
-        found["absolute", name] = moved
+        measured["relative", name] = moved / network.table[name].init_std ** 2
+        measured["absolute", name] = moved
     before, after = (network.module.inputs(params, x) for params in (start, end))
     features: dict[str, list[Any]] = {}
     for (name, one), (_, two) in list(zip(before, after, strict=True))[1:]:
         features.setdefault(name, []).append(jnp.mean((two - one) ** 2))
-    found |= {("features", name): sum(uses) / len(uses) for name, uses in features.items()}
+    measured |= {("features", name): sum(uses) / len(uses) for name, uses in features.items()}
     f = [network.outputs_of(params, x) for params in (start, end)]
-    found |= {("outputs", "f at start"): f[0], ("outputs", "δf"): f[1] - f[0]}
+    measured |= {("outputs", "f at start"): f[0], ("outputs", "δf"): f[1] - f[0]}
     if terms:
         parts = decomposition(network, start, end, x)
-        found |= {("terms", f"f_{name}"): part for name, part in parts.items()}
-    return found
+        measured |= {("terms", f"f_{name}"): part for name, part in parts.items()}
+    return measured
 
 
 def decomposition(network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[str, Any]:

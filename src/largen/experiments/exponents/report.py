@@ -91,11 +91,11 @@ class MeasuredExponents(Result):
 
     def __getitem__(self, name: str | tuple[str, str]) -> MeasuredExponent:
         """Return a quantity by its (group, name), or by a name that only one group has."""
-        found = [e for e in self.exponents if name in ((e.group, e.name), e.name)]
-        if len(found) != 1:
+        matches = [e for e in self.exponents if name in ((e.group, e.name), e.name)]
+        if len(matches) != 1:
             known = ", ".join(f"({e.group!r}, {e.name!r})" for e in self.exponents)
-            raise KeyError(f"{name!r} names {len(found)} of the quantities {known}")
-        return found[0]
+            raise KeyError(f"{name!r} names {len(matches)} of the quantities {known}")
+        return matches[0]
 
     @property
     def deviations(self) -> tuple[MeasuredExponent, ...]:

@@ -77,16 +77,16 @@ class CatapultDiagram(Result):
         """
         if model not in self.data["model"].values:
             raise InvalidInput(f"model: wanted one of {list(self.data['model'].values)}.")
-        rates, found = self.data["rate"].values, {}
+        rates, thresholds = self.data["rate"].values, {}
         for width in self.data["width"].values:
             most = self.survival.sel(model=model, width=width).values >= 0.5
             lost = np.flatnonzero(~most)
             first = lost[0] if len(lost) else len(rates)
-            found[int(width)] = (
+            thresholds[int(width)] = (
                 float(rates[first - 1]) if first else 0.0,
                 float(rates[first]) if first < len(rates) else np.inf,
             )
-        return found
+        return thresholds
 
     @classmethod
     def from_xarray(cls, dataset: xarray.Dataset) -> CatapultDiagram:
@@ -230,10 +230,10 @@ def catapult_diagram(
                 before["initial_curvature"][i, s], before["initial_loss"][i, s] = own, first
                 for m, model in enumerate(models):
                     setting = Setting(network, run.loss, None if model == "network" else 2)
-                    found = _at_rates(
+                    trained = _at_rates(
                         setting, params, x, y, rate / own, run.steps, level * first, memory_budget
                     )
-                    for name, values in found.items():
+                    for name, values in trained.items():
                         table[name][m, i, s] = values
                     done += 1
                     report(done, cells)

@@ -188,22 +188,22 @@ def catapult(
     check_fits(40.0 * len(run.times), f"run: {run.steps} steps", "Take fewer steps.")
     if params is not None:
         if width is not None or start is not None:
-            raise InvalidInput("params: determine width and start, which are to be left out.")
-        found, of = _of_network(run, params)
+            raise InvalidInput("params: pass either params, or width and start.")
+        start_values, of = _of_network(run, params)
     else:
         size = None if width is None else integer("width", width, at_least=1)
         constants = at_infinite_width(run) if size is None else at_width(run, size)
         f0, kernel0 = (0.0, constants.kernel) if start is None else _start(start)
-        found = (constants.coupling, f0, kernel0)
+        start_values = (constants.coupling, f0, kernel0)
         of = "a network of " + ("infinite width" if size is None else f"width {size}")
-    path = recursion(run, *found)
+    path = recursion(run, *start_values)
     lost = np.flatnonzero(~path.sound)
     return Catapult(
         outputs=path.outputs,
         kernels=path.kernels,
         losses=path.losses,
         rates=run.rates,
-        coupling=found[0],
+        coupling=start_values[0],
         diverged=int(lost[0]) if len(lost) else None,
         of=of,
     )
@@ -224,7 +224,7 @@ def _of_network(run: Run, params: Any) -> tuple[tuple[float, float, float], str]
 
 
 def _start(start: Any) -> tuple[float, float]:
-    found = numbers("start", start)
-    if found.shape != (2,) or found[1] <= 0:
+    pair = numbers("start", start)
+    if pair.shape != (2,) or pair[1] <= 0:
         raise InvalidInput(f"start: wanted the pair (f, λ) with λ > 0, got {shown(start)}.")
-    return real("start", float(found[0])), real("start", float(found[1]), above=0)
+    return real("start", float(pair[0])), real("start", float(pair[1]), above=0)

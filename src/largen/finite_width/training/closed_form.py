@@ -91,8 +91,8 @@ def tensors(network: FiniteNetwork, params: Any, x: Any, samples: int, report: R
 def _tangent(network: FiniteNetwork, params, x, samples: int):
     training = probe(network, params, x[:samples])
     whole = training if len(x) == samples else probe(network, params, x)
-    found = kernels(network, whole, training).tangent
-    return found.reshape(found.shape[:2])
+    tangent = kernels(network, whole, training).tangent
+    return tangent.reshape(tangent.shape[:2])
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -122,24 +122,24 @@ def derivatives(network: FiniteNetwork, params, x, samples: int, c):
     return third(params), jnp.moveaxis(lax.map(fourth, jnp.arange(samples)), 0, -1)
 
 
-def to_first_order(found: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstOrder:
+def to_first_order(at_start: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstOrder:
     """Return outputs and kernels at times, by their orders.
 
-    ``found``: the kernel and its derivatives; ``y``: targets, ``(sample,)``; ``times``: in units of
-    η₀/P.
+    ``at_start``: the kernel and its derivatives; ``y``: targets, ``(sample,)``; ``times``: in units
+    of η₀/P.
     """
     P = len(y)
-    rates, basis = np.linalg.eigh((found.kernel[:P] + found.kernel[:P].T) / 2)
+    rates, basis = np.linalg.eigh((at_start.kernel[:P] + at_start.kernel[:P].T) / 2)
     if rates[0] * LARGEST_CONDITION < rates[-1]:
         raise NumericalFailure(
             "the closed form divides by eigenvalues of the kernel, which range from "
             f"{rates[0]:.2g} to {rates[-1]:.2g}: leave out samples that are alike, or take "
             'method="expansion".'
         )
-    r = basis.T @ (found.outputs[:P] - y)
-    kernel = found.kernel @ basis  # (row, i)
-    third = np.einsum("abc,bm,cj->amj", found.third, basis, basis)
-    fourth = np.einsum("abcd,bm,cj,dk->amjk", found.fourth, basis, basis, basis, optimize=True)
+    r = basis.T @ (at_start.outputs[:P] - y)
+    kernel = at_start.kernel @ basis  # (row, i)
+    third = np.einsum("abc,bm,cj->amj", at_start.third, basis, basis)
+    fourth = np.einsum("abcd,bm,cj,dk->amjk", at_start.fourth, basis, basis, basis, optimize=True)
     t = np.asarray(times, np.float64)[:, None]
     lam = rates[None]
     pairs = rates[:, None] + rates
@@ -149,8 +149,8 @@ def to_first_order(found: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstO
     slow = -np.einsum("amj,j,tj->tam", third, r, grown)
     fast = np.einsum("amjk,j,k,tjk->tam", fourth, r, r, both, optimize=True)
     moved = np.stack([slow, fast], 1) @ basis.T
-    constant = np.broadcast_to(found.kernel, (len(t), 1, *found.kernel.shape))
-    lazy = found.outputs - np.einsum("ai,ti,i->ta", kernel, grown, r)
+    constant = np.broadcast_to(at_start.kernel, (len(t), 1, *at_start.kernel.shape))
+    lazy = at_start.outputs - np.einsum("ai,ti,i->ta", kernel, grown, r)
     driven = (
         of_third(third * r[:, None] * r, rates),
         of_fourth(fourth * r[:, None, None] * r[:, None] * r, rates),

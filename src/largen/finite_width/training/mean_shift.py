@@ -134,11 +134,15 @@ def _sums(network: FiniteNetwork, x, samples: int, normals) -> Averages:
 
 
 def shift_of(
-    found: Averages, kernel: np.ndarray, prior: np.ndarray, y: np.ndarray, times: np.ndarray
+    at_start: Averages,
+    kernel: np.ndarray,
+    prior: np.ndarray,
+    y: np.ndarray,
+    times: np.ndarray,
 ) -> Shift:
     """Return the mean shift at times, in units of η₀/P.
 
-    ``found``: averages over neurons; ``kernel``: Θ_∞, ``(row, sample)``; ``prior``: K, the
+    ``at_start``: averages over neurons; ``kernel``: Θ_∞, ``(row, sample)``; ``prior``: K, the
     covariance of outputs on training samples; ``times``: times, starting at 0.
     """
     P = len(y)
@@ -146,8 +150,8 @@ def shift_of(
     target, K = basis.T @ y, basis.T @ prior @ basis
     along = kernel @ basis
     # Cov(θ_aj, θ_jk) in the eigenbasis, j summed over training samples by the loop's closure.
-    centred = found.pairs - np.einsum("ab,cd->abcd", found.kernel, kernel[:P])
-    centred = centred - np.einsum("ab,cd->abcd", kernel, found.kernel[:P] - kernel[:P])
+    centred = at_start.pairs - np.einsum("ab,cd->abcd", at_start.kernel, kernel[:P])
+    centred = centred - np.einsum("ab,cd->abcd", kernel, at_start.kernel[:P] - kernel[:P])
     turned = np.einsum("abcd,bj,cl,dk->ajlk", centred, basis, basis, basis, optimize=True)
     covariance = np.einsum("ajjk->ajk", turned)
     weights = covariance * target  # −C r with r = −y
@@ -158,8 +162,8 @@ def shift_of(
 
     t = np.asarray(times, np.float64)
     of_kernels = _responses(source, rates, basis, along, t)
-    third = np.einsum("abcd,bm,cj,dk->amjk", found.third, basis, basis, basis, optimize=True)
-    fourth = np.einsum("abcd,bm,cj,dk->amjk", found.fourth, basis, basis, basis, optimize=True)
+    third = np.einsum("abcd,bm,cj,dk->amjk", at_start.third, basis, basis, basis, optimize=True)
+    fourth = np.einsum("abcd,bm,cj,dk->amjk", at_start.fourth, basis, basis, basis, optimize=True)
     own_j, own_m = np.einsum("amjj->amj", third), np.einsum("amjm->amj", third)
     product3 = -(own_j * target[:, None] + own_m * target)
     m, j, k = np.ix_(target, target, target)

@@ -79,15 +79,15 @@ def at_infinite_width(run: Run) -> OneSample:
     near, terms = _constants(run, 2**10)
     far, more = _constants(run, 2**14)
     names = ("η²cΔ²", "the kernel's part of the first layer", "the kernel's part of the read-out")
-    found = []
+    constants = []
     for name, one, other in zip(names, (near.coupling, *terms), (far.coupling, *more), strict=True):
         power = np.log2(other / one) / 4
         if power > 1e-9:
             raise NoTheory(
                 f"{WHAT}: {run.param} has no limit, {name} grows as N^{power:.3g}; give a width."
             )
-        found.append(one if power > -1e-9 else 0.0)
-    return OneSample(found[0], found[1] + found[2])
+        constants.append(one if power > -1e-9 else 0.0)
+    return OneSample(constants[0], constants[1] + constants[2])
 
 
 def _constants(run: Run, width: int) -> tuple[OneSample, tuple[float, float]]:
@@ -110,10 +110,10 @@ def recursion(run: Run, coupling: float, f0: float, kernel0: float) -> Path:
         target = jnp.asarray(
             target.reshape(run.output_shape) if target.dtype.kind == "f" else target
         )
-        found = _path(
+        path = _path(
             (run.loss, run.output_shape), jnp.asarray(run.rates), coupling, f0, kernel0, target
         )
-        return Path(*map(np.asarray, found))
+        return Path(*map(np.asarray, path))
 
 
 @partial(jax.jit, static_argnums=0)

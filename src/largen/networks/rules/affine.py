@@ -137,11 +137,11 @@ def _places(operations: Sequence[Affine], probes: Sequence[Probe]) -> tuple[Any,
 
     Along axis 1 are positions if they have different weights.
     """
-    found = [_patches(*each) for each in zip(operations, (p.capture for p in probes), strict=True)]
+    places = [_patches(*each) for each in zip(operations, (p.capture for p in probes), strict=True)]
     gradients = [_by_position(probe.gradient) for probe in probes]
     if operations[0].tied:
-        return jnp.concatenate(found, 1)[:, None], jnp.concatenate(gradients, 1)[:, None]
-    return jnp.stack(found, 2), jnp.stack(gradients, 2)
+        return jnp.concatenate(places, 1)[:, None], jnp.concatenate(gradients, 1)[:, None]
+    return jnp.stack(places, 2), jnp.stack(gradients, 2)
 
 
 def tangent_of(

@@ -104,9 +104,9 @@ class Pass:
             Value(array, View(leaf, (), tuple(range(np.ndim(array))), 1.0))
             for leaf, array in enumerate(parameters)
         ]
-        found = self._run(closed.jaxpr, closed.consts, [*values, Value(x)])
-        self._mark_plain(found)
-        return [value.array for value in found]
+        outputs = self._run(closed.jaxpr, closed.consts, [*values, Value(x)])
+        self._mark_plain(outputs)
+        return [value.array for value in outputs]
 
     def _mark_plain(self, values: Sequence[Value]) -> None:
         self.plain.update(value.view.leaf for value in values if value.view is not None)
@@ -198,11 +198,11 @@ def _use(equation, values: Sequence[Value]) -> tuple[Use, Any] | None:
     """Return the use of a parameter array in an affine map and its other operand, or None."""
     at = next(i for i, value in enumerate(values) if value.view is not None)
     read = _READERS.get(equation.primitive)
-    if read is None or (found := read(equation, values, at)) is None:
+    if read is None or (operands := read(equation, values, at)) is None:
         return None
     view, (output,) = values[at].view, equation.outvars
     assert view is not None
-    operand, base, of_input, of_output, arrange = found
+    operand, base, of_input, of_output, arrange = operands
     use = Use(view.leaf, base, of_input, of_output, output.aval.shape, output.aval.dtype, arrange)
     return use, operand * jnp.asarray(view.scale, operand.dtype)
 

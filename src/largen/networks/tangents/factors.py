@@ -137,22 +137,22 @@ def factors(f: Any, arrays: tuple[Any, ...], params: Any, x: Any) -> list[Any]:
         out, back, inputs = jax.vjp(forward, taps, [leaves[i] for i in wanted], has_aux=True)
         cotangents, grads = jax.vmap(back)(jnp.eye(out.size, dtype=out.dtype))
         derivatives = dict(zip(wanted, grads, strict=True))
-        found: list[Any] = []
+        factors_of: list[Any] = []
         for index, entry in enumerate(arrays):
             if entry is None:
-                found.append(())
+                factors_of.append(())
                 continue
             pairs = [
                 (inputs[s.number], jax.vmap(trial.uses[s.number].arrange)(cotangents[s.number]))
                 for s in entry.sites
             ]
             if isinstance(entry, Factored):
-                found.append(pairs)
+                factors_of.append(pairs)
             elif entry.sites:
-                found.append(derivative(jnp.einsum, entry, pairs).reshape(out.size, -1))
+                factors_of.append(derivative(jnp.einsum, entry, pairs).reshape(out.size, -1))
             else:
-                found.append(derivatives[index].reshape(out.size, -1))
-        return found
+                factors_of.append(derivatives[index].reshape(out.size, -1))
+        return factors_of
 
     return jax.vmap(of_sample)(x)
 

@@ -22,11 +22,11 @@ def by_products(f: Any, params: Any, rates: Any, x1: Any, x2: Any) -> Any:
     columns = jnp.eye(out.size, dtype=out.dtype).reshape(-1, *out.shape)
     held = 2 * sum(leaf.size for leaf in jax.tree.leaves(params)) + x1.size + x2.size
     at_once = int(np.clip(NUMBERS_AT_ONCE // held, 1, out.size))
-    found = jax.lax.map(
+    products = jax.lax.map(
         lambda v: product_of(f, params, rates, x1, x2, v), columns, batch_size=at_once
     )
-    found = found.reshape(*out.shape, *found.shape[1:])
-    return jnp.moveaxis(found, tuple(range(out.ndim)), tuple(range(-out.ndim, 0)))
+    products = products.reshape(*out.shape, *products.shape[1:])
+    return jnp.moveaxis(products, tuple(range(out.ndim)), tuple(range(-out.ndim, 0)))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -46,10 +46,12 @@ def proved_apart(f: Any, params: Any, x: Any) -> bool:
     closed = jax.make_jaxpr(f)(params, x)
     states = [Common()] * len(jax.tree.leaves(params))
     try:
-        (found,) = _run(closed.jaxpr, [*states, Along(0)], [_of_constant(c) for c in closed.consts])
+        (output,) = _run(
+            closed.jaxpr, [*states, Along(0)], [_of_constant(c) for c in closed.consts]
+        )
     except _NotProved:
         return False
-    return found == Along(0)
+    return output == Along(0)
 
 
 def apart(f: Any, params: Any, x: Any) -> bool:
@@ -124,10 +126,10 @@ def _behind(equation, states: list[State]) -> list[State]:
         return _run(jaxpr, states, [_of_constant(c) for c in constants])
     name = equation.primitive.name
     rule = _elementwise if name in _ELEMENTWISE else _RULES.get(name, _unknown)
-    found = rule(equation, states)
-    if isinstance(found, Along):
-        return [found] * len(equation.outvars)
-    return [Common(found.constant | _ones(_shape(out))) for out in equation.outvars]
+    after = rule(equation, states)
+    if isinstance(after, Along):
+        return [after] * len(equation.outvars)
+    return [Common(after.constant | _ones(_shape(out))) for out in equation.outvars]
 
 
 def _unknown(equation, states):
@@ -204,13 +206,13 @@ def _within(axes_of):
     """Operations along some axes, which leave the others alone."""
 
     def rule(equation, states):
-        found = _elementwise(equation, states)
+        after = _elementwise(equation, states)
         touched = {*axes_of(equation)}
-        if isinstance(found, Along):
-            if found.axis in touched:
+        if isinstance(after, Along):
+            if after.axis in touched:
                 raise _NotProved
-            return found
-        return Common(found.constant - touched)
+            return after
+        return Common(after.constant - touched)
 
     return rule
 

@@ -55,7 +55,7 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
     rows, columns = _tiles(x1, side), _tiles(other, side)
     keep = len(other) * plan.factors <= NUMBERS_AT_ONCE
     kept: dict[int, Any] = {}
-    found = np.empty((len(x1), plan.outputs, len(other), plan.outputs), out.dtype)
+    kernel = np.empty((len(x1), plan.outputs, len(other), plan.outputs), out.dtype)
     for i, mine in rows:
         one = kept[i] if x2 is None and i in kept else of(mine)
         for j, its in columns:
@@ -69,12 +69,12 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
                 kept[j] = two
             tile = np.asarray(compiled_kernel_of(plan.arrays, scales, one, two))
             check()
-            there = found[i : i + len(mine), :, j : j + len(its)]
+            there = kernel[i : i + len(mine), :, j : j + len(its)]
             there[...] = tile[: there.shape[0], :, : there.shape[2]]
             if x2 is None and j > i:
-                back = found[j : j + len(its), :, i : i + len(mine)]
+                back = kernel[j : j + len(its), :, i : i + len(mine)]
                 back[...] = there.transpose(2, 3, 0, 1)
-    return found.reshape(shape)
+    return kernel.reshape(shape)
 
 
 def _side(plan: Plan) -> int:

@@ -70,13 +70,13 @@ class MapOrders:
 
 def orders_of(net: ScaledProgram, state: State) -> tuple[MapOrders, ...]:
     """Return the orders at every affine map, for given increments."""
-    back, found = _backward(net, state), []
+    back, orders = _backward(net, state), []
     values: list[tuple[Order, Order, Order]] = [(ZERO, ZERO, None)]  # initial, now, change
     for operation in net.program.operations[1:]:
         read = [values[place] for place in operation.reads]
         initial, now, change = read[0] if len(read) == 1 else map(largest, *read)
         if isinstance(operation, Affine):
-            step, moved, entered = net.maps[len(found)], state[len(found)], now
+            step, moved, entered = net.maps[len(orders)], state[len(orders)], now
             direct = largest(product(moved.weight, step.fan_in, entered), moved.bias)
             # Only the read-out's weights are aligned with the change of their input.
             aligned = ONE if step.fan_out == 0 else HALF
@@ -84,9 +84,9 @@ def orders_of(net: ScaledProgram, state: State) -> tuple[MapOrders, ...]:
             start = None if step.bias is None else step.bias.initial
             initial = largest(product(step.weight.initial, step.fan_in * HALF, initial), start)
             now = largest(initial, change)
-            found.append(MapOrders(entered, initial, now, change, direct, back[len(found)]))
+            orders.append(MapOrders(entered, initial, now, change, direct, back[len(orders)]))
         values.append((initial, now, change))
-    return tuple(found)
+    return tuple(orders)
 
 
 def advance(net: ScaledProgram, state: State, adaptive: bool) -> State:
@@ -108,14 +108,14 @@ def _update(entry: Entry, backward: Order, forward: Order, adaptive: bool) -> Or
 
 def _backward(net: ScaledProgram, state: State) -> list[Order]:
     """Return the order of the output's derivative with respect to the output of each map."""
-    operations, found = net.program.operations, []
+    operations, orders = net.program.operations, []
     values: list[Order] = [*(None for _ in operations[1:]), ZERO]
     maps = zip(reversed(net.maps), reversed(state), strict=True)
     for place in reversed(range(len(operations))):
         operation, now = operations[place], values[place]
         if isinstance(operation, Affine):
             step, moved = next(maps)
-            found.append(now)
+            orders.append(now)
             through = largest(
                 product(step.weight.initial, step.fan_out * HALF),
                 product(moved.weight, step.fan_out),
@@ -123,4 +123,4 @@ def _backward(net: ScaledProgram, state: State) -> list[Order]:
             now = product(now, through)
         for read in operation.reads:
             values[read] = largest(values[read], now)
-    return found[::-1]
+    return orders[::-1]

@@ -125,8 +125,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         for k in range(mean.shape[1]):
             other = np.arange(mean.shape[1]) != k
             largest[:, other] *= ndtr(nodes + above[:, other, k, None])
-        found = largest @ weights
-        return found / found.sum(axis=1, keepdims=True)
+        probabilities = largest @ weights
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def _outputs(self, X: Any, mask: Any, test_kernel: Any) -> tuple[Any, Any]:
         """Return means of the outputs and their standard deviation, which all of them share."""

@@ -86,7 +86,7 @@ class Noisy(OfNetworks):
         self.net_ = net = self._network()
         if net is None:
             of_kernel = "ntk" if kind == "ntk" else "gp"
-            found = posterior_from_kernel(
+            conditioned = posterior_from_kernel(
                 given, targets, kind=of_kernel, noise=self.noise, weights=weights
             )
         else:
@@ -99,11 +99,11 @@ class Noisy(OfNetworks):
                 fitted = fit(net, given.x, targets, noise=noise, kind=kind, **options)
                 self.net_ = net = fitted.net
                 noise = fitted.noise
-            found = posterior(
+            conditioned = posterior(
                 net, given.x, targets, kind=kind, noise=noise, weights=weights, **options
             )
-        self.noise_ = noise_of_one(found.noise, weights)
-        return found
+        self.noise_ = noise_of_one(conditioned.noise, weights)
+        return conditioned
 
 
 @cites("lee2018deep", "bahri2022les")
@@ -164,10 +164,12 @@ class Flow(OfNetworks):
         weights = weights_of(sample_weight, len(targets))
         self.net_ = self._network()
         if self.net_ is None:
-            found = flow_posterior_from_kernel(given, targets, time=self.time, weights=weights)
-            if isinstance(found.given, Relaxation):
-                self.time_ = float(found.given.times[0])
-            return found
+            conditioned = flow_posterior_from_kernel(
+                given, targets, time=self.time, weights=weights
+            )
+            if isinstance(conditioned.given, Relaxation):
+                self.time_ = float(conditioned.given.times[0])
+            return conditioned
         options: dict[str, Any] = {"mask": given.mask, "param": self.param}
         time = self.time
         if flag("optimize", self.optimize):
@@ -175,6 +177,8 @@ class Flow(OfNetworks):
                 time = flow_posterior(self.net_, given.x, targets, time=time, **options).time
             fitted = fit_cross_validation(self.net_, given.x, targets, time=time, **options)
             self.net_, time = fitted.net, fitted.time
-        found = flow_posterior(self.net_, given.x, targets, time=time, weights=weights, **options)
-        self.time_ = found.time
-        return found
+        conditioned = flow_posterior(
+            self.net_, given.x, targets, time=time, weights=weights, **options
+        )
+        self.time_ = conditioned.time
+        return conditioned

@@ -71,7 +71,7 @@ class KernelEstimator(BaseEstimator):
         """Return moments of the function at new samples, after checking the arguments."""
         if not self._precomputed:
             if test_kernel is not None:
-                raise InvalidInput("test_kernel: belongs to kernel='precomputed'.")
+                raise InvalidInput("test_kernel: is only used with kernel='precomputed'.")
             x, mask = self._samples(X, mask)
             return self._posterior(Posterior).predict(x, mask=mask, covariance=full)
         if spread and test_kernel is None:
@@ -79,17 +79,17 @@ class KernelEstimator(BaseEstimator):
                 "test_kernel: wanted the prior's kernel of the new samples, K(x, x) of each, or of "
                 "all pairs for covariances and draws: with kernel='precomputed' variances need it."
             )
-        found = self._posterior(KernelPosterior).predict(self._checked(X, mask), test_kernel)
-        if full and found.covariance is None:
+        moments = self._posterior(KernelPosterior).predict(self._checked(X, mask), test_kernel)
+        if full and moments.covariance is None:
             raise InvalidInput("test_kernel: wanted the kernel of all pairs of new samples.")
-        return found
+        return moments
 
     def _posterior(self, kind: type[Kind]) -> Kind:
         check_is_fitted(self)
-        found = self.posterior_
-        if not isinstance(found, kind):
+        fitted = self.posterior_
+        if not isinstance(fitted, kind):
             raise InvalidInput("kernel: is not the one with which the estimator was fitted.")
-        return found
+        return fitted
 
     def _checked(self, X: Any, mask: Any) -> Any:
         if mask is not None:
@@ -212,14 +212,14 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         return_std, return_cov = flag("return_std", return_std), flag("return_cov", return_cov)
         if return_std and return_cov:
             raise InvalidInput("return_std and return_cov: at most one of them.")
-        found = self._predicted(X, mask, test_kernel, return_std or return_cov, return_cov)
-        mean, noise = self._unscaled(found.mean), self._noise_of_targets
+        moments = self._predicted(X, mask, test_kernel, return_std or return_cov, return_cov)
+        mean, noise = self._unscaled(moments.mean), self._noise_of_targets
         if return_cov:
-            of_targets = found.covariance + noise * np.eye(len(mean))
+            of_targets = moments.covariance + noise * np.eye(len(mean))
             scaled = of_targets[..., None] * self._y_std**2
             return mean, (scaled if mean.ndim == 2 else scaled[..., 0]).astype(mean.dtype)
         if return_std:
-            scaled = np.sqrt(found.variance + noise)[:, None] * self._y_std
+            scaled = np.sqrt(moments.variance + noise)[:, None] * self._y_std
             return mean, (scaled if mean.ndim == 2 else scaled[:, 0]).astype(mean.dtype)
         return mean
 

@@ -148,14 +148,14 @@ def solve_kernel(
             matrix, right, variance, rank, goal, limit, saved, report, shared
         )
     status = "ok" if residual <= 10 * goal else "not converged"
-    found = KernelSolution(solution.reshape(targets.shape), steps, residual, status)
+    result = KernelSolution(solution.reshape(targets.shape), steps, residual, status)
     if status != "ok" and throw:
         raise NumericalFailure(
             f"solve_kernel: residual {residual:.1e} after {steps} steps, wanted {goal:.0e}. Take "
             "a larger rank, more noise, or more max_steps.",
-            found,
+            result,
         )
-    return found
+    return result
 
 
 def _checked(matrix: Any) -> Any:
@@ -218,7 +218,7 @@ def _conjugate_gradients(matrix, right, variance, rank, goal, limit, saved, repo
 
 
 def _steps_foreseen(steps: int, goal: float, residuals: np.ndarray, limit: int) -> int:
-    """Return the number of steps if the residual goes on to fall as it has done on average."""
+    """Return the number of steps if the residual keeps decreasing at its average rate."""
     worst = float(np.max(residuals))
     if worst <= goal:
         return steps
@@ -233,15 +233,15 @@ def _times(
     """Return K v in float64; ``count`` is called with the finished and all parts."""
     if isinstance(matrix, KernelOperator):
         return matrix.times(v, count, shared)
-    rows, found = _rows_of_a_block(matrix), np.zeros(v.shape)
+    rows, product = _rows_of_a_block(matrix), np.zeros(v.shape)
     begins = range(0, len(v), rows)
     if shared:
         begins = own_parts(begins)
     for done, i in enumerate(begins, 1):
         check()
-        found[i : i + rows] = np.asarray(matrix[i : i + rows], np.float64) @ v
+        product[i : i + rows] = np.asarray(matrix[i : i + rows], np.float64) @ v
         count(done, len(begins))
-    return sum_over_processes(found) if shared else found
+    return sum_over_processes(product) if shared else product
 
 
 def _rows_of_a_block(matrix: Any) -> int:

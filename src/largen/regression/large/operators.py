@@ -74,28 +74,28 @@ class KernelOperator:
 
         With ``shared``, the processes of ``jax.distributed`` compute it together.
         """
-        found, blocks = np.zeros((self.shape[0], *v.shape[1:])), self._blocks()
+        product, blocks = np.zeros((self.shape[0], *v.shape[1:])), self._blocks()
         if shared:
             blocks = own_parts(blocks)
         for done, (rows, columns) in enumerate(blocks, 1):
             diagonal = self.symmetric and rows == columns
             part = self._entries(rows, None if diagonal else columns).astype(np.float64)
-            found[rows] += part @ v[columns]
+            product[rows] += part @ v[columns]
             if self.symmetric and not diagonal:
-                found[columns] += part.T @ v[rows]
+                product[columns] += part.T @ v[rows]
             check()
             if progress is not None:
                 progress(done, len(blocks))
-        return sum_over_processes(found) if shared else found
+        return sum_over_processes(product) if shared else product
 
     def columns(self, chosen: np.ndarray) -> np.ndarray:
         """Return some columns, (n1, column)."""
         second = (self._first if self._second is None else self._second).rows(chosen)
-        found = np.empty((self.shape[0], len(chosen)))
+        entries = np.empty((self.shape[0], len(chosen)))
         for rows in _spans(self.shape[0], self._block):
-            found[rows] = self._kernel(self._first.rows(rows), second)
+            entries[rows] = self._kernel(self._first.rows(rows), second)
             check()
-        return found
+        return entries
 
     def within(self, chosen: np.ndarray) -> np.ndarray:
         """Return the symmetric kernel of some of the first samples."""

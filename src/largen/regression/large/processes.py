@@ -40,8 +40,8 @@ def check_agreement(name: str, *values: Any) -> None:
     for value in values:
         array = isinstance(value, np.ndarray)
         digest.update(np.ascontiguousarray(value).tobytes() if array else repr(value).encode())
-    found = _of_all(np.frombuffer(digest.digest(), np.uint8))
-    if (found != found[0]).any():
+    digests = _of_all(np.frombuffer(digest.digest(), np.uint8))
+    if (digests != digests[0]).any():
         raise InvalidInput(
             f"{name}: the processes of jax.distributed were given different systems; each needs "
             "the same matrix, targets and options."

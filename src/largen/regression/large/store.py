@@ -82,23 +82,23 @@ def open_group(
     for name in names:
         wanted = _create(pattern, name, shape, chunks, dtype)
         try:
-            found = group[name]
+            matrix = group[name]
         except KeyError:
             given = group, name, shape, chunks, dtype
-            found = _or_theirs(partial(_create, *given), partial(group.__getitem__, name))
+            matrix = _or_theirs(partial(_create, *given), partial(group.__getitem__, name))
         except Exception as error:
             raise DamagedFile(place / name / "zarr.json", f"Zarr says {error!r}") from None
-        if repr(found.metadata) != repr(wanted.metadata):
+        if repr(matrix.metadata) != repr(wanted.metadata):
             raise DamagedFile(place / name / "zarr.json", "it does not describe this matrix")
     return group
 
 
-def _or_theirs(create: Callable[[], Any], found: Callable[[], Any]) -> Any:
-    """Return what is created, or found if another process has created it in this moment."""
+def _or_theirs(create: Callable[[], Any], existing: Callable[[], Any]) -> Any:
+    """Create the array, or open it if another process got there first."""
     try:
         return create()
     except (ContainsArrayError, ContainsGroupError):
-        return found()
+        return existing()
 
 
 def reopen_group(path: str) -> Any:

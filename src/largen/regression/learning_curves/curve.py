@@ -237,14 +237,14 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     else:
         matrix = samples
     pool = pool_of(matrix, columns, sigma2)
-    found = predict(pool, matrix, columns, sizes, np.atleast_1d(times), delta, rng)
+    errors = predict(pool, matrix, columns, sizes, np.atleast_1d(times), delta, rng)
     names = "mse_test", "mse_test_error", "mse_train"
-    arrays: dict[str, np.ndarray] = dict(zip(names, found, strict=True))
+    arrays: dict[str, np.ndarray] = dict(zip(names, errors, strict=True))
     if draws:
         within = [n for n in sizes if n < M]
         of_draws = measured_by_draws(matrix, columns, within, times, delta, sigma2, draws, rng)
         for name, values in of_draws._asdict().items():
-            whole = np.full(found.test.shape, np.nan)
+            whole = np.full(errors.test.shape, np.nan)
             whole[:, [n < M for n in sizes]] = values
             arrays[f"measured_{name}"] = whole
     alone = {
@@ -287,17 +287,17 @@ def _sizes(sizes: Any, M: int) -> list[int]:
         within = np.geomspace(min(max(M // 50, 2), M - 1), M - 1, _SIZES)
         beyond = [k * M for k in _MULTIPLES] if M >= _FEWEST_MULTIPLIED else []
         return sorted({*(int(round(n)) for n in within), *beyond})
-    found = integers("sizes", sizes, at_least=1)
-    if not found:
+    numbers = integers("sizes", sizes, at_least=1)
+    if not numbers:
         raise InvalidInput("sizes: wanted at least one number of samples, got none.")
-    if max(found) >= M < _FEWEST_MULTIPLIED:
+    if max(numbers) >= M < _FEWEST_MULTIPLIED:
         raise InvalidInput(
-            f"sizes: wanted numbers below {M}, as many samples as there are, got {max(found)}; "
+            f"sizes: wanted numbers below {M}, as many samples as there are, got {max(numbers)}; "
             f"curves are extrapolated from {_FEWEST_MULTIPLIED} samples on."
         )
-    if len(set(found)) < len(found):
-        raise InvalidInput(f"sizes: wanted different numbers, got {found}.")
-    return sorted(found)
+    if len(set(numbers)) < len(numbers):
+        raise InvalidInput(f"sizes: wanted different numbers, got {numbers}.")
+    return sorted(numbers)
 
 
 def _times(time: Any) -> Any:

@@ -52,11 +52,11 @@ def effective_ridges(pool: Pool, n: int, ridges: np.ndarray) -> np.ndarray:
     """
     before = complex(abs(ridges[0]))
     mu = complex(effective_ridge(pool, n, before.real))
-    found = np.empty(len(ridges), complex)
+    solutions = np.empty(len(ridges), complex)
     for i, ridge in enumerate(ridges):
-        mu = found[i] = _follow(pool, n, before, complex(ridge), mu)
+        mu = solutions[i] = _follow(pool, n, before, complex(ridge), mu)
         before = complex(ridge)
-    return found
+    return solutions
 
 
 def not_solved(n: int, M: int) -> NumericalFailure:

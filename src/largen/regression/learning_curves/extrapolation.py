@@ -31,7 +31,7 @@ def anchors(M: int) -> list[int]:
 
 def power_law(sizes: list[int], errors: np.ndarray) -> PowerLaw:
     """Fit floor ≥ 0, level ≥ 0 and decay to errors (size, output), by their relative errors."""
-    found = []
+    slopes = []
     n = np.asarray(sizes, float)
     for curve in errors.T:
         known = np.maximum(curve, np.finfo(float).tiny)
@@ -40,5 +40,5 @@ def power_law(sizes: list[int], errors: np.ndarray) -> PowerLaw:
             basis = np.stack([np.ones_like(n), (n / n[0]) ** -decay], axis=1) / known[:, None]
             (floor, level), missed = nnls(basis * known[0], np.ones_like(n))
             fits.append((missed, known[0] * floor, known[0] * level * n[0] ** decay, decay))
-        found.append(min(fits)[1:])
-    return PowerLaw(*np.array(found).T)
+        slopes.append(min(fits)[1:])
+    return PowerLaw(*np.array(slopes).T)

@@ -40,9 +40,9 @@ def mean_squares(
     if np.isinf(time):
         return MeanSquares(*(f[0, 0] for f in densities(pool, n, np.array([ridge]))))
     at, weights = contour(time, nodes)
-    found = densities(pool, n, ridge + n * at)
+    density = densities(pool, n, ridge + n * at)
     right = np.concatenate([weights, weights.conj()])
-    outside, train = (2 * np.einsum("j,jko,k->o", weights, f, right).real for f in found)
+    outside, train = (2 * np.einsum("j,jko,k->o", weights, f, right).real for f in density)
     return MeanSquares(outside, np.maximum(train, 0.0))
 
 

@@ -41,7 +41,7 @@ def measure(
 ) -> Measured:
     """Train on subsets drawn without replacement; test on all other samples of the pool."""
     times, (M, outputs) = np.atleast_1d(times), y.shape
-    found = np.empty((2, draws, len(times), len(sizes), outputs))
+    squares = np.empty((2, draws, len(times), len(sizes), outputs))
     for i in range(draws):
         for j, n in enumerate(sizes):
             check()
@@ -53,12 +53,12 @@ def measure(
             cross = kernel[np.ix_(outside, inside)] @ vectors
             for k, time in enumerate(times):
                 g = _gained(values, time / n, ridge)[:, None] * seen
-                found[0, i, k, j] = np.mean((targets[outside] - cross @ g) ** 2, axis=0)
+                squares[0, i, k, j] = np.mean((targets[outside] - cross @ g) ** 2, axis=0)
                 train = seen - values[:, None] * g
-                found[1, i, k, j] = np.mean((vectors @ train) ** 2, axis=0)
-    error = np.full(found.shape[2:], np.nan)
-    errors = found.std(axis=1, ddof=1) / np.sqrt(draws) if draws > 1 else (error, error)
-    return Measured(found[0].mean(0), errors[0], found[1].mean(0), errors[1])
+                squares[1, i, k, j] = np.mean((vectors @ train) ** 2, axis=0)
+    error = np.full(squares.shape[2:], np.nan)
+    errors = squares.std(axis=1, ddof=1) / np.sqrt(draws) if draws > 1 else (error, error)
+    return Measured(squares[0].mean(0), errors[0], squares[1].mean(0), errors[1])
 
 
 def _gained(values: np.ndarray, time: float, ridge: float) -> np.ndarray:

@@ -22,11 +22,13 @@ class MapConstants:
     @classmethod
     def of(cls, form: CanonicalForm, weight: Weight) -> MapConstants:
         """Return the constants of a weight and its bias."""
-        found, bias = (form.weights.get(f"{weight.name}.{kind}") for kind in ("weight", "bias"))
-        assert found is not None
+        weight_form, bias = (
+            form.weights.get(f"{weight.name}.{kind}") for kind in ("weight", "bias")
+        )
+        assert weight_form is not None
         if bias is None:
-            return MapConstants(found.std, found.rate)
-        return MapConstants(found.std, found.rate, bias.std, bias.rate)
+            return MapConstants(weight_form.std, weight_form.rate)
+        return MapConstants(weight_form.std, weight_form.rate, bias.std, bias.rate)
 
     @property
     def kernel_rate(self) -> float:

@@ -95,10 +95,10 @@ class Problem:
     @property
     def streams(self) -> tuple[int, ...]:
         """The residual stream of each hidden layer; layers of one stream share their neurons."""
-        found = [0]
+        streams = [0]
         for skip in self.skips:
-            found.append(found[skip] if skip >= 0 else max(found) + 1)
-        return tuple(found)
+            streams.append(streams[skip] if skip >= 0 else max(streams) + 1)
+        return tuple(streams)
 
     @property
     def total(self) -> int:
@@ -186,12 +186,12 @@ def _inside(links: AffineChain) -> tuple[bool, ...]:
 
 
 def _affine(form: CanonicalForm, weight: Weight, reading: Reading, factor: float) -> AffineMap:
-    found = MapConstants.of(form, weight)
+    constants = MapConstants.of(form, weight)
     return AffineMap(
-        std=factor * found.std / float(weight.patch) ** 0.5,
-        rate=found.rate,
-        bias_std=factor * found.bias_std,
-        bias_rate=found.bias_rate,
+        std=factor * constants.std / float(weight.patch) ** 0.5,
+        rate=constants.rate,
+        bias_std=factor * constants.bias_std,
+        bias_rate=constants.bias_rate,
         reading=reading,
     )
 

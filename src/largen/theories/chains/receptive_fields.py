@@ -94,13 +94,13 @@ class View:
 
 def _shown(window: Window, space: tuple[int, ...]) -> tuple[tuple[int, ...], np.ndarray]:
     """Return the output space of a window, and T of its places, (place, output, input)."""
-    found = slides(window, space)
+    shifts = slides(window, space)
     axes = []
-    for slide, length in zip(found, space, strict=True):
+    for slide, length in zip(shifts, space, strict=True):
         extended = np.asarray(slide.extended(np.eye(length, dtype=np.float32), 0), float)
         axes.append(np.stack([slide.offset(extended, k, 0) for k in range(slide.window)]))
     # Kronecker products of (place, output, input), the first axis slowest.
-    return tuple(slide.positions for slide in found), reduce(np.kron, axes)
+    return tuple(slide.positions for slide in shifts), reduce(np.kron, axes)
 
 
 def _independent(taps: np.ndarray) -> np.ndarray:

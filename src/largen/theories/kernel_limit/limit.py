@@ -281,9 +281,9 @@ def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> K
     check_size("run: NNGP and NTK", len(x), len(x), 2, np.float64)
     tile = fitting(lowered.program, most_positions(run.net, run.data.inputs), memory_budget)
     warn_of_lost_digits([sizes_of(x)])
-    found = concrete_kernels(lowered, nngp_scale(form), x, None, np.float64, largest_tile=tile)
+    kernels = concrete_kernels(lowered, nngp_scale(form), x, None, np.float64, largest_tile=tile)
     with jax.enable_x64(True):
-        nngp, ntk = (jnp.asarray(kernel) for kernel in found)
+        nngp, ntk = (jnp.asarray(kernel) for kernel in kernels)
         parts = ntk[:samples, :samples], ntk[samples:, :samples]
     return KernelProblem(run, nngp, *parts, form.d > 0, power)
 

@@ -157,8 +157,8 @@ class FiniteWidth(Theory):
         x, given = run.data.x.astype(np.float64), (kernel, prior, y.reshape(P), times)
         with jax.enable_x64(True), reporter(self.progress, WHAT) as report:
             for normals in self._points(one.parameters):
-                found = mean_shift.averages(one, x, P, normals, self.memory_budget)
-                drawn.append(mean_shift.shift_of(found, *given))
+                averages = mean_shift.averages(one, x, P, normals, self.memory_budget)
+                drawn.append(mean_shift.shift_of(averages, *given))
                 report(len(drawn), self.replicates)
         return self._trajectory(posed, limit, drawn)
 

@@ -71,6 +71,7 @@ def test_dense_networks_against_wide_ones():
         assert_chance(ours, error, getattr(nets, what))
 
 
+@pytest.mark.slow
 def test_small_gamma_is_the_kernel_limit():
     run = run_of("tanh", samples=5)
     lazy = lg.Run(run.net, lg.ntk(), run.data, optimizer=run.optimizer, steps=60)

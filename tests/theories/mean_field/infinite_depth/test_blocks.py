@@ -26,6 +26,7 @@ def network_of(phi, maps, *, outputs=1):
     return BlockNetwork(stream, (phi,) * len(maps), tuple(maps))
 
 
+@pytest.mark.slow
 def test_linear_blocks_are_the_linear_equations():
     """Second moments are exact, so that there is little sampling error."""
     training = Training(lg.losses.as_loss("mse"), Y, RATES, 0.6, 0.3, BATCHES)

@@ -27,6 +27,7 @@ def between(power):
     return replace(lg.complete_p(), branch=power, branch_rate=2 * power - 1)
 
 
+SLOW = ("linear, 1", "tanh, 1")
 CASES = {
     "linear, 1/2": ("linear", lg.depth_mup(), 1, "closed equations"),
     "linear, 1": ("linear", lg.complete_p(), 1, "closed equations"),
@@ -38,7 +39,9 @@ CASES = {
 @pytest.mark.parametrize(
     ("activation", "param", "layers", "how"),
     [
-        pytest.param(*case, id=name, marks=[pytest.mark.slow] if name == "linear, 1" else [])
+        pytest.param(
+            *case, id=name, marks=[pytest.mark.slow] if name in ("linear, 1", "tanh, 1") else []
+        )
         for name, case in CASES.items()
     ],
 )

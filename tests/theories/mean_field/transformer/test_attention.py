@@ -120,6 +120,7 @@ def test_the_first_step_of_a_readout_at_each_position():
     np.testing.assert_allclose(found, expected.reshape(4, 3), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_next_tokens_are_learned_and_compared_with_networks():
     run = run_of(each_position(CAUSAL), steps=3, **EVERYWHERE)
     limit = lg.solve(run)
