@@ -26,6 +26,7 @@ def statistics(S):
     return np.stack([one, other, rho, one**2, one * other, rho**2], axis=1)
 
 
+@pytest.mark.slow
 def test_one_linear_input_is_log_normal():
     found = lg.finite_width.covariance_sde(
         np.eye(1), slopes=(0, 0), time=0.5, draws=20_000, steps=100, key=0
@@ -103,6 +104,7 @@ def test_networks_of_width_150(name):
     assert np.all(np.abs(seen.mean(axis=0) - wanted.mean(axis=0)) < 3.5 * error + 2 * left)
 
 
+@pytest.mark.slow
 def test_blow_up_has_a_time():
     found = lg.finite_width.covariance_sde(
         np.eye(1), activation=lambda z: z + z**2 / 2, growth=0.0, time=4.0, draws=500, steps=200,

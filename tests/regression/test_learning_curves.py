@@ -172,6 +172,7 @@ def digits():
     return kernel, np.where(labels > 4, 1.0, -1.0)
 
 
+@pytest.mark.slow
 def test_digits_within_five_percent_up_to_a_third_of_the_pool():
     kernel, y = digits()
     unit = len(y) / np.linalg.eigvalsh(kernel)[-1]

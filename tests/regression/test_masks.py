@@ -109,6 +109,7 @@ def sizes_of(net):
     return first.weight_std, first.bias_std, last.weight_std, last.bias_std
 
 
+@pytest.mark.slow
 def test_fits_are_those_of_samples_that_are_cut():
     fit = lg.regression.fit_likelihood(NET, X, Y, noise=0.1, mask=THERE)
     assert fit.start == pytest.approx(log_p(by_hand(X, THERE), 0.1), rel=1e-11)

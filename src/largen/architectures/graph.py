@@ -265,5 +265,5 @@ def _check_applies(name: str, does: Any, reads: list[str], before: Mapping[str, 
 
 
 def _repeats(layer: Layer) -> bool:
-    own = isinstance(layer, Sequence) and layer.times > 1
-    return own or any(map(_repeats, parts_of(layer)))
+    repeated = isinstance(layer, Sequence) and layer.times > 1
+    return repeated or any(map(_repeats, parts_of(layer)))

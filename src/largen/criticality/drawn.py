@@ -96,8 +96,8 @@ def _measure(phi: ActivationFunction, n: int, depth: int, constants: Any, keys: 
 
         def layer(state: Any, key: Any) -> Any:
             z, growth = state
-            own, shared = jax.random.split(key)
-            W = jax.random.normal(own, (n, n), np.float32) / np.sqrt(n)
+            network_key, shared = jax.random.split(key)
+            W = jax.random.normal(network_key, (n, n), np.float32) / np.sqrt(n)
             b = jax.random.normal(shared, (n, 1), np.float32)
             moved = jnp.stack([phi(z[0]), phi(z[1]), phi.derivative(z[0]) * z[2]])
             moved = weight * jnp.einsum("ij,kjg->kig", W, moved)

@@ -28,12 +28,12 @@ def stationary_correlations(
     c, slope = np.ones_like(K), perp.copy()
     chaotic = np.flatnonzero((perp > 1) & (K > 0))
     for first in range(0, len(chaotic), _AT_ONCE):
-        own = chaotic[first : first + _AT_ONCE]
-        b = weight[own] / K[own] * _squares(phi, K[own])
-        b[0] += bias[own] / K[own]
+        block = chaotic[first : first + _AT_ONCE]
+        b = weight[block] / K[block] * _squares(phi, K[block])
+        b[0] += bias[block] / K[block]
         b[-1] += 1 - b.sum(axis=0)
         place = _root(lambda x, b=b: _sum(b, x) - x, _root(lambda x, b=b: 1 - _slope(b, x), 1.0))
-        c[own], slope[own] = place, _slope(b, place)
+        c[block], slope[block] = place, _slope(b, place)
     return c, slope
 
 

@@ -64,11 +64,11 @@ def errors_at(
 
     rounding = 64 * jnp.finfo(s.dtype).eps
     values, slopes = moments(phi), moments(phi.derivative)
-    own = jnp.diagonal(values[0])
+    diagonal = jnp.diagonal(values[0])
     finer = Resolution(4 * reach, 16, 0, 0)
     between = lax.map(partial(derivative_moments, phi, finer, s), angles)
     return (
-        bound((own[:, None] + own) / 2 - gaps[:3], values, _scale(values[0])),
+        bound((diagonal[:, None] + diagonal) / 2 - gaps[:3], values, _scale(values[0])),
         bound(tables.slope, jnp.concatenate([slopes, between]), _scale(slopes[0])),
     )
 

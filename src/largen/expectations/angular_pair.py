@@ -92,8 +92,8 @@ def _tabulate(phi, q1, q2, gap):
     if known is None:
         table, bases = made()
     else:
-        found: Any = lax.cond(known.covers(low, high), partial(_from, known, both), made)
-        table, bases = found
+        computed: Any = lax.cond(known.covers(low, high), partial(_from, known, both), made)
+        table, bases = computed
     return evaluate(phi, table, bases, q1, q2, gap)
 
 

@@ -134,9 +134,9 @@ def smooth_pair(
 
     def slope(q1, q2, gap, derivative):
         one = jnp.ones_like(q1)
-        own = jax.jvp(second_moment, (q1,), (one,))[1]
+        variance_slope = jax.jvp(second_moment, (q1,), (one,))[1]
         q12 = covariance_of(q1, q2, gap)
-        return own / 2 - cross_slope(q1, q2, q12) - derivative / 2
+        return variance_slope / 2 - cross_slope(q1, q2, q12) - derivative / 2
 
     @joint.defjvp
     def joint_jvp(primals, tangents):

@@ -96,8 +96,8 @@ def _series_pair_jvp(phi, primals, tangents):
     gap_out, derivative = series_pair(phi, q1, q2, gap)
 
     def gap_rate(i, j, q):
-        own = second_moment_slope(phi, q)
-        return (own - cross_moment(phi, i, j, q1, q2, gap) - derivative) / 2
+        variance_slope = second_moment_slope(phi, q)
+        return (variance_slope - cross_moment(phi, i, j, q1, q2, gap) - derivative) / 2
 
     dgap_out = derivative * dgap + gap_rate(2, 0, q1) * dq1 + gap_rate(0, 2, q2) * dq2
     return (gap_out, derivative), (dgap_out, _cross_tangent(phi, 1, 1, primals, dq1, dq2, dq12))

@@ -52,8 +52,8 @@ class Watch:
     @property
     def all(self) -> list[MomentRequest]:
         """All requests: those of the block, one for each activation, and those of inner blocks."""
-        own = [MomentRequest(phi, _told(variances)) for phi, variances in self._own.items()]
-        return [*self._passed_on, *own]
+        requests = [MomentRequest(phi, _told(variances)) for phi, variances in self._own.items()]
+        return [*self._passed_on, *requests]
 
     def note(self, phi: ActivationFunction, *variances: Any) -> None:
         """Add variances that the block itself requests."""

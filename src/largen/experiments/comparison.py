@@ -290,8 +290,8 @@ def _squares(dataset: xarray.Dataset, kind: str, error: float) -> tuple[np.ndarr
 
     An error e of the limit changes a square d² by 2de + e².
     """
-    own, distance = dataset[f"{kind}_square_error"].values, dataset[kind].values
-    return dataset[f"{kind}_square"].values, np.hypot(own, error * (2 * distance + error))
+    square_error, distance = dataset[f"{kind}_square_error"].values, dataset[kind].values
+    return dataset[f"{kind}_square"].values, np.hypot(square_error, error * (2 * distance + error))
 
 
 def _relative(d: xarray.Dataset, rows: Any) -> str:

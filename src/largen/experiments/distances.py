@@ -96,10 +96,10 @@ def mean_shift(
 
 def _squares(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ⟨d_s²⟩ and the mean of ⟨d_s d_s′⟩ over pairs s ≠ s′, for resampled networks."""
-    own = np.diag(gram)
-    single = counts @ own / counts.sum(1)
+    squares = np.diag(gram)
+    single = counts @ squares / counts.sum(1)
     pairs = counts.sum(1) ** 2 - (counts**2).sum(1)
-    products = np.einsum("rs,rs->r", counts @ gram, counts) - counts**2 @ own
+    products = np.einsum("rs,rs->r", counts @ gram, counts) - counts**2 @ squares
     return single, np.where(pairs > 0, products / np.maximum(pairs, 1), np.nan)
 
 

@@ -61,9 +61,9 @@ def fourth_averages(
         inputs = list(chosen)
         n = len(inputs)
         grid = grid_for(phi, kernel[np.ix_(inputs, inputs)])
-        own = pairs_of(n)
-        m = len(own)
-        one, other = (np.array(each) for each in zip(*own, strict=True))
+        diagonal = pairs_of(n)
+        m = len(diagonal)
+        one, other = (np.array(each) for each in zip(*diagonal, strict=True))
         row, column = (each.ravel() for each in np.indices((n, n)))
         total = np.zeros((2 * m + n * n,) * 2)
         for points, weights in in_parts(grid):
@@ -73,7 +73,7 @@ def fourth_averages(
                 [value[one] * value[other], slope[one] * slope[other], slope[row] * value[column]]
             )
             total += (features * weights) @ features.T
-        into = np.ix_(*[[index[inputs[i], inputs[j]] for i, j in own]] * 2)
+        into = np.ix_(*[[index[inputs[i], inputs[j]] for i, j in diagonal]] * 2)
         averages.values[into] = total[:m, :m]
         averages.mixed[into] = total[:m, m : 2 * m]
         averages.slopes[into] = total[m : 2 * m, m : 2 * m]

@@ -133,9 +133,9 @@ class WidthCorrections(Result):
         if singular(K):
             raise NumericalFailure(f"the kernel of the inputs {chosen} is singular: leave one out.")
         index = {tuple(pair): n for n, pair in enumerate(self.pairs.tolist())}
-        own = pairs_of(len(chosen))
-        into = [index[tuple(sorted((chosen[i], chosen[j])))] for i, j in own]
-        shift = np.array([self.kernel_shift[chosen[i], chosen[j]] for i, j in own])
+        chosen_pairs = pairs_of(len(chosen))
+        into = [index[tuple(sorted((chosen[i], chosen[j])))] for i, j in chosen_pairs]
+        shift = np.array([self.kernel_shift[chosen[i], chosen[j]] for i, j in chosen_pairs])
         return average(function, K, shift, self.kernel_covariance[np.ix_(into, into)], neurons)
 
     @with_labels
@@ -172,8 +172,8 @@ class WidthCorrections(Result):
 
     def __repr__(self) -> str:
         q = np.diagonal(self.kernel)
-        own = [n for n, (i, j) in enumerate(self.pairs) if i == j]
-        spread = np.sqrt(np.diagonal(self.kernel_covariance)[own]) / q
+        diagonal = [n for n, (i, j) in enumerate(self.pairs) if i == j]
+        spread = np.sqrt(np.diagonal(self.kernel_covariance)[diagonal]) / q
         words = "trusted" if self.trusted else "not to be trusted"
         lines = [
             f"WidthCorrections: {len(q)} inputs, hidden layers of {_in_words(self.widths)}",
@@ -181,7 +181,7 @@ class WidthCorrections(Result):
             f"standard deviation {spread.max():.2g} of itself at most",
         ]
         if self.ntk is not None and self.ntk_shift is not None and self.ntk_covariance is not None:
-            tangent = np.sqrt(np.diagonal(self.ntk_covariance)[own]) / np.diagonal(self.ntk)
+            tangent = np.sqrt(np.diagonal(self.ntk_covariance)[diagonal]) / np.diagonal(self.ntk)
             lines.append(
                 f"NTK     shift {_rounded(self.ntk_shift, self.ntk)}, "
                 f"standard deviation {tangent.max():.2g}"
@@ -295,8 +295,8 @@ def _of_stream(stream: SizedNetwork, inputs: np.ndarray) -> WidthCorrections:
     stream_kernel = kernel_through(stream, stream.first_kernel(inputs))
     check_alive(stream_kernel.K, len(stream.parts) + 1)
     pairs = np.array(pairs_of(P))
-    own = [n for n, (i, j) in enumerate(pairs) if i == j]
-    ratio = np.diagonal(stream_kernel.V)[own] / np.diagonal(stream_kernel.K) ** 2 / 2
+    diagonal = [n for n, (i, j) in enumerate(pairs) if i == j]
+    ratio = np.diagonal(stream_kernel.V)[diagonal] / np.diagonal(stream_kernel.K) ** 2 / 2
     return WidthCorrections(
         pairs=pairs,
         widths=stream.widths,

@@ -287,11 +287,11 @@ def _sample(
     part = max(1, min(draws, _AT_ONCE // P**2))
     totals: Any = 0.0, 0.0, 0.0
     for number, first in enumerate(range(0, draws, part)):
-        own = slice(first, first + part)
+        rows = slice(first, first + part)
         now = jax.random.fold_in(key, number)
-        after, sums = _part(layer.phi, constants, tuple(each[own] for each in samples), now)
+        after, sums = _part(layer.phi, constants, tuple(each[rows] for each in samples), now)
         for whole, each in zip(samples, after, strict=True):
-            whole[own] = each
+            whole[rows] = each
         totals = tuple(t + np.asarray(s, np.float64) for t, s in zip(totals, sums, strict=True))
     V, D, (one, other) = (total / draws for total in totals)
     return V, D, np.array([[one, other], [other, one.T]])
@@ -301,13 +301,13 @@ def _sample(
 def _part(phi: ActivationFunction, constants: Any, samples: Any, key: Any) -> Any:
     root, behind, J_c, J_1, p_c, p_1, H, k, p, w, noise = constants
     S, tangent, rest = samples
-    own = jnp.diagonal(S, axis1=1, axis2=2)
-    V = jnp.stack([(S * S).sum(0), own.T @ own, jnp.einsum("ra,rab->ab", own, S)])
+    diagonal = jnp.diagonal(S, axis1=1, axis2=2)
+    V = jnp.stack([(S * S).sum(0), diagonal.T @ diagonal, jnp.einsum("ra,rab->ab", diagonal, S)])
     D = jnp.stack(
         [
             (tangent * S).sum(0),
-            jnp.einsum("ra,rab->ab", own, tangent),
-            jnp.einsum("rb,rab->ab", own, tangent),
+            jnp.einsum("ra,rab->ab", diagonal, tangent),
+            jnp.einsum("rb,rab->ab", diagonal, tangent),
         ]
     )
     normal = jax.random.normal(key, (3, len(S), len(root)), S.dtype)
@@ -319,8 +319,8 @@ def _part(phi: ActivationFunction, constants: Any, samples: Any, key: Any) -> An
     X = H * (g[:, :, None] * other[:, None, :])
     both = value * slope
     four = jnp.stack([(value * both).T @ slope, both.T @ both])
-    deep = J_c * S + J_1 * own[:, :, None] + J_1.T * own[:, None, :] + noise * products
-    bent = p_c * S + p_1 * own[:, :, None] + p_1.T * own[:, None, :] + noise * slopes
+    deep = J_c * S + J_1 * diagonal[:, :, None] + J_1.T * diagonal[:, None, :] + noise * products
+    bent = p_c * S + p_1 * diagonal[:, :, None] + p_1.T * diagonal[:, None, :] + noise * slopes
     tangent = deep + H * bent + w * p * tangent
     rest = rest + noise * (X + jnp.swapaxes(X, 1, 2)) / np.sqrt(2)
     return (deep, tangent, rest), (V, D, four)
@@ -336,16 +336,16 @@ def _slopes(w: float, of: PairDerivatives) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _first_order(J_c: np.ndarray, J_1: np.ndarray, change: np.ndarray) -> np.ndarray:
-    own = np.diagonal(change)
-    return J_c * change + J_1 * own[:, None] + J_1.T * own
+    diagonal = np.diagonal(change)
+    return J_c * change + J_1 * diagonal[:, None] + J_1.T * diagonal
 
 
 def _second_order(of: PairDerivatives, V: np.ndarray) -> np.ndarray:
     """Return M'':V for every pair."""
-    own = np.diagonal(V[0])
-    total = of.cc * V[0] + of.q1q1 * own[:, None] + of.q1q1.T * own + 2 * of.q1q2 * V[1]
+    diagonal = np.diagonal(V[0])
+    total = of.cc * V[0] + of.q1q1 * diagonal[:, None] + of.q1q1.T * diagonal + 2 * of.q1q2 * V[1]
     total = total + 2 * of.q1c * V[2] + 2 * of.q1c.T * V[2].T
-    return total + np.diag(of.second * own)
+    return total + np.diag(of.second * diagonal)
 
 
 def _exchange(F: np.ndarray, of_value: PairDerivatives, of_slope: PairDerivatives) -> np.ndarray:
@@ -353,8 +353,8 @@ def _exchange(F: np.ndarray, of_value: PairDerivatives, of_slope: PairDerivative
     first, bent, p = of_value.first, 2 * of_value.q1, of_slope.value
     half = np.stack([first[:, None] * F[0], p * F[1] + bent * F[0]])
     whole = np.stack([p * half[:, 0] + bent.T * half[:, 1], first * half[:, 1]], axis=1)
-    own = np.eye(len(p), dtype=bool)
-    return np.where(own, first**2 * F, whole)
+    diagonal = np.eye(len(p), dtype=bool)
+    return np.where(diagonal, first**2 * F, whole)
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:

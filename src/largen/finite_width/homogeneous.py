@@ -344,10 +344,10 @@ def _double_sums(n: np.ndarray, f: np.ndarray, kappa: float) -> tuple[float, flo
         p, q = 1 + (kappa - 1) / n[start], kappa / n[start]
         for end in range(start, layers):
             if end > start:
-                own = n[end]
+                width_there = n[end]
                 p, q = (
-                    (1 + (kappa - 1) / own) * p + 2 * kappa / own * q,
-                    kappa / own * p + (1 + (2 * kappa - 1) / own) * q,
+                    (1 + (kappa - 1) / width_there) * p + 2 * kappa / width_there * q,
+                    kappa / width_there * p + (1 + (2 * kappa - 1) / width_there) * q,
                 )
             weight = before[start] * behind[end + 1]
             total, changed = total + weight * p, changed + weight * q

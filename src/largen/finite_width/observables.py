@@ -96,14 +96,14 @@ class _Order(NamedTuple):
 
     def weights(self, points: np.ndarray) -> np.ndarray:
         """Return weights with which ∂g·m + ½∂²g:V is an average of f over the nodes."""
-        inverse, own = np.linalg.inv(self.K), pairs_of(len(self.K))
+        inverse, index_pairs = np.linalg.inv(self.K), pairs_of(len(self.K))
         z = points.reshape(len(points), self.neurons, len(self.K))
-        total, second = np.zeros((len(z), len(own))), np.zeros(len(z))
+        total, second = np.zeros((len(z), len(index_pairs))), np.zeros(len(z))
         for neuron in range(self.neurons):
             one = scores_of(Grid(z[:, neuron], second), self.K)
             y = z[:, neuron] @ inverse
-            for a, (i, j) in enumerate(own):
-                for b, (k, l) in enumerate(own[a:], a):
+            for a, (i, j) in enumerate(index_pairs):
+                for b, (k, l) in enumerate(index_pairs[a:], a):
                     # E[∂_a∂_b f] by one neuron's polynomial of fourth degree.
                     halves = (0.5 if i == j else 1.0) * (0.5 if k == l else 1.0)
                     fourth = halves * hermite(y, inverse, (i, j, k, l))

@@ -56,16 +56,16 @@ def pair_derivatives(
     q = np.diagonal(kernel)
     nodes = nodes_for(phi, q)
     both = values(phi, np.sqrt(q) * nodes.z)
-    own = [derivatives_in_variance(f**2, nodes, q, 2) for f in both]
+    by_variance = [derivatives_in_variance(f**2, nodes, q, 2) for f in both]
     slopes = slopes_of(phi)
     if not kinks_of(phi):
-        pairs = _series(phi, kernel, own)
+        pairs = _series(phi, kernel, by_variance)
     elif slopes is not None:
         pairs = _of_degree_one(slopes, phi, kernel)
     else:
         pairs = _between_kinks(phi, kernel)
     first, second = (
-        _with_diagonal(table, diagonal) for table, diagonal in zip(pairs, own, strict=True)
+        _with_diagonal(table, diagonal) for table, diagonal in zip(pairs, by_variance, strict=True)
     )
     return first, second
 
@@ -78,7 +78,9 @@ def _with_diagonal(table: list[np.ndarray], diagonal: np.ndarray) -> PairDerivat
     return PairDerivatives(value, c, q1, cc, q1q1, q1q2, q1c, diagonal[1], diagonal[2])
 
 
-def _series(phi: ActivationFunction, kernel: np.ndarray, own: list[np.ndarray]) -> list[list]:
+def _series(
+    phi: ActivationFunction, kernel: np.ndarray, by_variance: list[np.ndarray]
+) -> list[list]:
     q = np.diagonal(kernel)
     if q.max() > _MOST:
         raise NumericalFailure(
@@ -90,7 +92,7 @@ def _series(phi: ActivationFunction, kernel: np.ndarray, own: list[np.ndarray]) 
     even, odd = basis(np.dtype(np.float64), refined)
     x = z[:, None] * np.sqrt(q)
     tables = []
-    for plus, minus, diagonal in zip(values(phi, x), values(phi, -x), own, strict=True):
+    for plus, minus, diagonal in zip(values(phi, x), values(phi, -x), by_variance, strict=True):
         root = np.sqrt(weights)[:, None]
         a = np.empty((2 * len(even), len(q)))
         a[0::2] = even @ (root * (plus + minus) / 2)
@@ -114,7 +116,7 @@ def _sum_series(a: np.ndarray, q: np.ndarray, kernel: np.ndarray) -> list[np.nda
     terms = len(a) - 4
     k = np.arange(terms, dtype=np.float64)
     powers = np.cumprod([np.ones_like(rho), *[rho] * (terms - 1)], axis=0)
-    own = a[:terms]
+    coefficients = a[:terms]
 
     def total(factor, first, second, lower=0):
         """Σ_k factor_k first_k(q₁) second_k(q₂) ρ^(k − lower)."""
@@ -130,11 +132,11 @@ def _sum_series(a: np.ndarray, q: np.ndarray, kernel: np.ndarray) -> list[np.nda
     one = np.ones_like(k)
     inverse = 1 / q[:, None]
     return [
-        total(one, own, own),
-        total(k, own, own, 1) / root,
-        total(rising(2), shifted(2), own) * inverse / 2,
-        total(k * (k - 1), own, own, 2) / root**2,
-        total(rising(4), shifted(4), own) * inverse**2 / 4,
+        total(one, coefficients, coefficients),
+        total(k, coefficients, coefficients, 1) / root,
+        total(rising(2), shifted(2), coefficients) * inverse / 2,
+        total(k * (k - 1), coefficients, coefficients, 2) / root**2,
+        total(rising(4), shifted(4), coefficients) * inverse**2 / 4,
         total((k + 1) * (k + 2), shifted(2), shifted(2)) / (4 * root**2),
         total((k + 1) * rising(2, 2), shifted(3), shifted(1)) * inverse / (2 * root),
     ]

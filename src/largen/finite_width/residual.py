@@ -79,14 +79,14 @@ def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
     of_stream: ActivationFunction | None = None
     for number, part in enumerate(stream.parts, 1):
         check_alive(state.K, number)
-        own = part.inner[0] if isinstance(part, Branch) else part
-        if sources and own.phi != of_stream:
+        layer = part.inner[0] if isinstance(part, Branch) else part
+        if sources and layer.phi != of_stream:
             raise NoTheory(
-                f"lg.finite_width.width_corrections: the activations {of_stream} and {own.phi} act "
-                "on one stream; fluctuations at order 1/width are known for a single one."
+                f"lg.finite_width.width_corrections: the activations {of_stream} and {layer.phi} "
+                "act on one stream; fluctuations at order 1/width are known for a single one."
             )
-        of_stream = own.phi
-        layer_averages = _read(own, state, sources)
+        of_stream = layer.phi
+        layer_averages = _read(layer, state, sources)
         if isinstance(part, Branch):
             state, sources = _add(part, state, layer_averages, sources)
         else:
@@ -133,10 +133,10 @@ def _add(
         of_value, _ = pair_derivatives(layer.phi, S)
         J, hessian = (w * each for each in on_pairs(of_value, pairs))
         second = of_value.value[rows, columns]
-        own = fourth_averages(layer.phi, S).values - np.outer(second, second)
-        own = w**2 / layer.width * own
+        covariance = fourth_averages(layer.phi, S).values - np.outer(second, second)
+        covariance = w**2 / layer.width * covariance
         m = J @ m + np.einsum("abc,bc->a", hessian, V) / 2
-        V, fresh = J @ V @ J.T + own, J @ fresh @ J.T + own
+        V, fresh = J @ V @ J.T + covariance, J @ fresh @ J.T + covariance
         through = J @ through
         S = layer.bias + w * of_value.value
     b = branch.square

@@ -274,8 +274,8 @@ def _differences(z: Any, slope: Any, mean: Any, noise: Any, Q: Any, spread: Any)
     along = z * slope
     drift, kick = jnp.sum(along * mean, axis=1), jnp.sum(along * noise, axis=1)
     inside = jnp.einsum("rnk,rna->rka", Q, along)
-    own = jnp.diagonal(spread, axis1=1, axis2=2)
-    variance = own * (jnp.sum(along**2, axis=1) - jnp.sum(inside**2, axis=1))
+    diagonal = jnp.diagonal(spread, axis1=1, axis2=2)
+    variance = diagonal * (jnp.sum(along**2, axis=1) - jnp.sum(inside**2, axis=1))
     i, j = _pairs(z.shape[2])
     return jnp.concatenate([lengths[:, i, j], kick**2 - variance + 2 * drift * kick], axis=1)
 
@@ -283,9 +283,9 @@ def _differences(z: Any, slope: Any, mean: Any, noise: Any, Q: Any, spread: Any)
 def _polynomials(z: Any, S: Any) -> Any:
     """Return averages of z_αz_β and of Hermite polynomials of degree four, minus their means."""
     i, j = np.triu_indices(z.shape[2] if z.shape[2] <= _PAIRED else 0, 1)
-    own = jnp.diagonal(S, axis1=1, axis2=2)[:, None]
+    diagonal = jnp.diagonal(S, axis1=1, axis2=2)[:, None]
     a, b, c = z[..., i], z[..., j], S[:, i, j][:, None]
-    p, q = own[..., i], own[..., j]
+    p, q = diagonal[..., i], diagonal[..., j]
     both = a * b
     polynomials = [both - c, both * (a**2 - 3 * p), both * (b**2 - 3 * q)]
     polynomials.append((a**2 - p) * (b**2 - q) - 2 * c**2)

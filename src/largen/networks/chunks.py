@@ -230,9 +230,13 @@ def _advance(plan: Plan, measure, numbers: Numbers, keys, begin, end, passed):
     def of_group(group, passed):
         state, values, _ = passed
         start, stop = (jnp.clip(step - group * most, 0, most) for step in (begin, end))
-        own = jax.tree.map(lambda all: all[group], values)
-        state, own, ended = train(keys[group], state, own, start, stop)
-        return state, jax.tree.map(lambda all, new: all.at[group].set(new), values, own), ended
+        group_values = jax.tree.map(lambda all: all[group], values)
+        state, group_values, ended = train(keys[group], state, group_values, start, stop)
+        return (
+            state,
+            jax.tree.map(lambda all, new: all.at[group].set(new), values, group_values),
+            ended,
+        )
 
     return lax.fori_loop(begin // most, (end + most - 1) // most, of_group, passed)
 

@@ -100,8 +100,8 @@ def _reference_of(
 
 def _gamma_from(reference: Reference, d: Fraction) -> float:
     """Return the γ₀ for which γ = γ₀Nᵈ has the reference's value at N*."""
-    own = reference.param
-    return own.gamma * power(reference.width, own.d - d)
+    param = reference.param
+    return param.gamma * power(reference.width, param.d - d)
 
 
 def _numbers(name: str, value: Any) -> Numbers:

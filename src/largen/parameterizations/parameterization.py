@@ -65,8 +65,8 @@ class Reference:
     lr: Numbers = ()
 
     def __str__(self) -> str:
-        own = [f"{n}={dict(getattr(self, n))}" for n in ("init_std", "lr") if getattr(self, n)]
-        return ", ".join([f"{self.param} at N={self.width}", *own])
+        replaced = [f"{n}={dict(getattr(self, n))}" for n in ("init_std", "lr") if getattr(self, n)]
+        return ", ".join([f"{self.param} at N={self.width}", *replaced])
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ NAMES = {"nngp": "NNGP kernel", "ntk": "NTK", "tau": r"depth $\tau$"}
 
 def draw(
     result: Any,
-    own: Callable[[], Figure] | None,
+    picture_of_class: Callable[[], Figure] | None,
     ax: Any,
     what: str | None,
     name: str = "what",
@@ -50,7 +50,7 @@ def draw(
     ----------
     result
         The result.
-    own
+    picture_of_class
         A function that draws its picture, if it does so itself.
     ax
         matplotlib axes to draw one panel in, or None for a new figure.
@@ -66,7 +66,7 @@ def draw(
     """
     try:
         with placed_in(ax, what):
-            figure = figure_of(result) if own is None else own()
+            figure = figure_of(result) if picture_of_class is None else picture_of_class()
     except NoPanel as missing:
         data = result.to_xarray()
         if what not in data.data_vars:

@@ -131,11 +131,11 @@ def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
     colours = shades(loss.sizes[varies])
     for i, depth in enumerate(loss["depth"].values):
         for j, width in enumerate(loss["width"].values):
-            own = loss.sel(width=width, depth=depth)
-            run = own.notnull().all("seed")
+            surface = loss.sel(width=width, depth=depth)
+            run = surface.notnull().all("seed")
             if not run.any():
                 continue
-            lr, value = own["lr"].values[run.values], own.mean("seed").values[run.values]
+            lr, value = surface["lr"].values[run.values], surface.mean("seed").values[run.values]
             value = np.where(np.isfinite(value), value, np.nan)
             look: dict[str, Any] = {
                 "color": colours[i if varies == "depth" else j],

@@ -87,17 +87,17 @@ def cholesky_factor(matrix: np.ndarray) -> np.ndarray:
     root = np.tril(matrix)
     for start in range(0, n, PANEL):
         end = min(start + PANEL, n)
-        own, below = slice(start, end), slice(end, n)
-        root[own, own] = cholesky(root[own, own], lower=True, check_finite=False)
+        block, below = slice(start, end), slice(end, n)
+        root[block, block] = cholesky(root[block, block], lower=True, check_finite=False)
         if end < n:
             panel = solve_lower(
-                root[own, own], root[below, own].T, lower=True, check_finite=False
+                root[block, block], root[below, block].T, lower=True, check_finite=False
             ).T
-            root[below, own] = panel
+            root[below, block] = panel
             for first in range(end, n, PANEL):
                 rows = slice(first, min(first + PANEL, n))
                 left = slice(end, rows.stop)
-                root[rows, left] -= root[rows, own] @ root[left, own].T
+                root[rows, left] -= root[rows, block] @ root[left, block].T
                 check()
     return np.tril(root)
 

@@ -223,14 +223,14 @@ class Posterior(Conditioned):
 
     def _moments(self, new: Masked, full: bool):
         """Return mean (M, C), variance (M,) and covariance (M, M) or None."""
-        own = self._prior(new) if full else diagonal_of(self._prior, new)
+        prior_of_new = self._prior(new) if full else diagonal_of(self._prior, new)
         given = fill(Masked(self.x, self.mask))
         if self.kind == "ntk":
             both = kernel_of(kernel, self.net, new, given, param=self.param)
             prior_cross, cross = (k[:, : len(self.x)] for k in both)
         else:
             cross, prior_cross = self._prior(new, given)[:, : len(self.x)], None
-        mean, spread = self.given.moments(cross, own, prior_cross)
+        mean, spread = self.given.moments(cross, prior_of_new, prior_cross)
         if not full:
             return mean, spread, None
         return mean, jnp.maximum(jnp.diagonal(spread, axis1=-2, axis2=-1), 0), spread

@@ -104,7 +104,7 @@ class KernelPosterior(Conditioned):
         with jax.enable_x64(True):
             if test is None:
                 return Prediction(self.targets.shaped(np.asarray(self.given.mean(cross))), None)
-            own = self._own(test, len(cross))
+            test_prior = self._own(test, len(cross))
             if not self.bayesian:
                 if self.given.prior is None or prior_cross is None:
                     raise InvalidInput(
@@ -115,8 +115,8 @@ class KernelPosterior(Conditioned):
                 prior_cross = self._cross("prior_cross", prior_cross)
                 if prior_cross.shape != cross.shape:
                     raise InvalidInput("prior_cross: wanted as many test samples as cross has.")
-            mean, spread = map(np.asarray, self.given.moments(cross, own, prior_cross))
-        if own.ndim == 1:
+            mean, spread = map(np.asarray, self.given.moments(cross, test_prior, prior_cross))
+        if test_prior.ndim == 1:
             return Prediction(self.targets.shaped(mean), spread)
         variance = np.maximum(np.diagonal(spread, axis1=-2, axis2=-1), 0)
         if self.targets.coupled:
@@ -172,13 +172,13 @@ class KernelPosterior(Conditioned):
 
     def _own(self, test: Any, rows: int) -> np.ndarray:
         coupled = self.targets.coupled
-        own = np.asarray(floating("test", test, ndim=4 if coupled else (1, 2)), np.float64)
-        own = join_outputs(own) if coupled else own
-        if own.shape not in ((rows,), (rows, rows)):
+        kernel = np.asarray(floating("test", test, ndim=4 if coupled else (1, 2)), np.float64)
+        kernel = join_outputs(kernel) if coupled else kernel
+        if kernel.shape not in ((rows,), (rows, rows)):
             raise InvalidInput(
-                f"test: does not fit cross of {rows} rows, its shape is {own.shape}."
+                f"test: does not fit cross of {rows} rows, its shape is {kernel.shape}."
             )
-        return own
+        return kernel
 
     def __repr__(self) -> str:
         return (

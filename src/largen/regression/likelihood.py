@@ -161,8 +161,8 @@ def _check_rates(net: Layer, given: Hyperparameters, param: Any, inputs: Any) ->
 
 
 def _rates(given: Hyperparameters) -> Any:
-    def of_weights(own: Any) -> Any:
-        return own[2:] if hasattr(own, "weight_rate") else own
+    def of_weights(rates: Any) -> Any:
+        return rates[2:] if hasattr(rates, "weight_rate") else rates
 
     return jax.tree.map(
         of_weights, given.constants, is_leaf=lambda node: hasattr(node, "weight_rate")

@@ -85,8 +85,8 @@ class Dataset:
         """Return the same data in other array objects, see :func:`largen.arrays.as_array`."""
         other = object.__new__(type(self))
         for name, value in vars(self).items():
-            own = value.view() if isinstance(value, np.ndarray) else value
-            object.__setattr__(other, name, own)
+            copied = value.view() if isinstance(value, np.ndarray) else value
+            object.__setattr__(other, name, copied)
         return other
 
     @property

@@ -145,10 +145,10 @@ class Run:
         >>> run.with_changes(steps=20, param=lg.mup()).steps
         20
         """
-        own: dict[str, Any] = {
+        fields_now: dict[str, Any] = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name != "recorded"
         }
-        return Run(**{**own, "times": self.recorded or None, **arguments})
+        return Run(**{**fields_now, "times": self.recorded or None, **arguments})
 
     @cached_property
     def program(self) -> Program:

@@ -141,8 +141,10 @@ def _restore(dataset: xarray.Dataset, path: Any, has_checksum: bool) -> Any:
     if KIND not in attributes or TEXT not in attributes:
         raise InvalidInput(f"path: {str(path)!r} does not hold a result of largen.")
     kind = _class_of(attributes[KIND])
-    own = {name: value for name, value in attributes.items() if name not in (KIND, TEXT)}
-    plain = dataset.drop_attrs(deep=False).assign_attrs(own)
+    attributes_of_data = {
+        name: value for name, value in attributes.items() if name not in (KIND, TEXT)
+    }
+    plain = dataset.drop_attrs(deep=False).assign_attrs(attributes_of_data)
     if hasattr(kind, "from_xarray"):
         return kind.from_xarray(plain)
     if hasattr(kind, "_fields"):

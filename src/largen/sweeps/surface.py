@@ -270,7 +270,7 @@ def surface(
         "seed": values("seed"),
         "lr": values("lr"),
     }
-    where = {axis: {v: i for i, v in enumerate(own)} for axis, own in coordinates.items()}
+    where = {axis: {v: i for i, v in enumerate(labels)} for axis, labels in coordinates.items()}
     shape = tuple(map(len, coordinates.values()))
     numbers = {name: np.full(shape, np.nan) for name in ("final", "margin_error")}
     steps = of_cells[0]["losses"].shape[1]

@@ -77,16 +77,16 @@ def exponent_of_sum(widths: np.ndarray, values: list[np.ndarray]) -> PowerLaw:
 def _mean_square(values: np.ndarray) -> tuple[float, float]:
     """Return the square of the ensemble mean, averaged over entries, without bias; its error."""
     seeds = len(values)
-    total, own = values.sum(0), (values**2).sum(0)
+    total, squares = values.sum(0), (values**2).sum(0)
 
-    def unbiased(total, own, count):
-        return ((total**2 - own) / (count * (count - 1))).mean(-1)
+    def unbiased(total, squares, count):
+        return ((total**2 - squares) / (count * (count - 1))).mean(-1)
 
     if seeds < 3:
-        return float(unbiased(total, own, seeds)), float("inf")
-    without = unbiased(total - values, own - values**2, seeds - 1)
+        return float(unbiased(total, squares, seeds)), float("inf")
+    without = unbiased(total - values, squares - values**2, seeds - 1)
     error = np.sqrt((seeds - 1) / seeds * ((without - without.mean()) ** 2).sum())
-    return float(unbiased(total, own, seeds)), float(error)
+    return float(unbiased(total, squares, seeds)), float(error)
 
 
 def _variance(values: np.ndarray) -> tuple[float, float]:

@@ -225,13 +225,23 @@ def catapult_diagram(
             )
             for s in range(seeds):
                 params = network.draw(jax.random.fold_in(key, s), x.dtype)
-                own = curvature(Setting(network, run.loss, None), params, x)
+                curvature_at_start = curvature(Setting(network, run.loss, None), params, x)
                 first = float(run.loss.mean(network.outputs_of(params, x), y))
-                before["initial_curvature"][i, s], before["initial_loss"][i, s] = own, first
+                before["initial_curvature"][i, s], before["initial_loss"][i, s] = (
+                    curvature_at_start,
+                    first,
+                )
                 for m, model in enumerate(models):
                     setting = Setting(network, run.loss, None if model == "network" else 2)
                     trained = _at_rates(
-                        setting, params, x, y, rate / own, run.steps, level * first, memory_budget
+                        setting,
+                        params,
+                        x,
+                        y,
+                        rate / curvature_at_start,
+                        run.steps,
+                        level * first,
+                        memory_budget,
                     )
                     for name, values in trained.items():
                         table[name][m, i, s] = values

@@ -195,12 +195,12 @@ def response(
     amplitudes, exponents = source
     P = len(rates)
     inner = basis.T @ amplitudes[:P]  # (i, term)
-    own = np.stack(
+    particular = np.stack(
         [convolve(rate, exponents, t) @ part for rate, part in zip(rates, inner, strict=True)], 1
     )  # (time, i)
     grown = risen(exponents, t)  # (time, term)
-    train = -own @ basis.T
+    train = -particular @ basis.T
     # ∫ E_λ(t − u) S(u) du = [∫ S − ∫ e^{−λ(t−u)} S(u) du]/λ.
-    passed = (grown @ inner.T - own) / rates
+    passed = (grown @ inner.T - particular) / rates
     test = -grown @ amplitudes[P:].T + passed @ kernel[P:].T
     return np.concatenate([train, test], 1)

@@ -14,7 +14,7 @@ def risen(rate: Any, t: Any) -> Any:
     return t * np.where(np.abs(product) < 1e-12, 1 - product / 2, -np.expm1(-safe) / safe)
 
 
-def convolve(own: Any, rate: Any, t: Any) -> Any:
-    """Return ∫₀ᵗ e^(−own (t−u)) e^(−rate u) du; t e^(−own t) where both are equal."""
-    least, gap = np.minimum(own, rate), np.abs(own - rate)
+def convolve(exponent: Any, rate: Any, t: Any) -> Any:
+    """Return ∫₀ᵗ e^(−exponent (t−u)) e^(−rate u) du; t e^(−exponent t) where both are equal."""
+    least, gap = np.minimum(exponent, rate), np.abs(exponent - rate)
     return np.exp(-least * t) * risen(gap, t)

@@ -191,10 +191,10 @@ def low_rank_posterior(
     gram = variance * np.eye(root.shape[1])
     pushed, missed = np.zeros((root.shape[1], columns.shape[1])), 0.0
     for block in _blocks(len(rows)):
-        features, own = _features(net, param, kind, chosen, root, given.rows(block))
+        features, variances = _features(net, param, kind, chosen, root, given.rows(block))
         gram += features.T @ features
         pushed += features.T @ columns[block]
-        missed += float(np.sum(np.maximum(own - np.sum(features**2, axis=1), 0)))
+        missed += float(np.sum(np.maximum(variances - np.sum(features**2, axis=1), 0)))
     system = cho_factor(gram)
     return LowRankPosterior(
         net, param, kind, variance, *chosen, root.shape[1], missed / len(rows), root, system,

@@ -52,19 +52,19 @@ def densities(pool: Pool, n: int, ridges: np.ndarray) -> tuple[np.ndarray, np.nd
         mu = _complex_ridges(pool, n, ridges)
     else:
         mu = np.array([_real_ridge(pool, n, float(ridge)) for ridge in ridges])
-    left, own, slope = _medium(pool, mu)
+    left, on_diagonal, slope = _medium(pool, mu)
     amplitudes = (left[:, None, :] * pool.amplitudes.T).reshape(-1, M)
     residuals = _product(pool.vectors, amplitudes).reshape(-1, outputs, M)  # μGy
-    spread = _spread(mu, own, slope)
-    missed = _pairs(residuals / own[:, None]) + spread[..., None] * pool.noise
+    spread = _spread(mu, on_diagonal, slope)
+    missed = _pairs(residuals / on_diagonal[:, None]) + spread[..., None] * pool.noise
     outside = p * missed / (1 - (1 - p) * spread)[..., None]
     mixed = left @ mirrored(left).T / M
-    gained = mixed - own @ mirrored(own).T / M
+    gained = mixed - on_diagonal @ mirrored(on_diagonal).T / M
     seen = _pairs(residuals) + mixed[..., None] * pool.noise
     seen = seen + (1 - p) / p * gained[..., None] * outside
     known = ridges != 0
     ratio = np.where(known, ridges, 1) / np.where(mu == 0, 1, mu)
-    rest = np.where(known, ratio, 1 - (1 - p) * np.mean(1 / own, axis=1)) / p  # δ/μ
+    rest = np.where(known, ratio, 1 - (1 - p) * np.mean(1 / on_diagonal, axis=1)) / p  # δ/μ
     rest = np.where(known | (mu == 0), rest, 0)
     return outside, (rest[:, None] * mirrored(rest))[..., None] * seen
 
@@ -77,8 +77,8 @@ def mirrored(values: np.ndarray) -> np.ndarray:
 def _medium(pool: Pool, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return μ/(w + μ) (ridge, mode), μG_ii (ridge, sample), and the mean h′ of (G²)_ii/G_ii²."""
     left = pool.unlearned(mu)
-    own, squares = np.split(_product(pool.squares, np.concatenate([left, left**2])), 2)
-    return left, own, np.mean(squares / own**2, axis=1)
+    on_diagonal, squares = np.split(_product(pool.squares, np.concatenate([left, left**2])), 2)
+    return left, on_diagonal, np.mean(squares / on_diagonal**2, axis=1)
 
 
 def _real_ridge(pool: Pool, n: int, ridge: float) -> float:
@@ -87,8 +87,8 @@ def _real_ridge(pool: Pool, n: int, ridge: float) -> float:
 
     def excess(log: float) -> float:
         mu = np.exp(log)
-        own = pool.squares @ pool.unlearned(mu)
-        return 1 - ridge / mu - left * float(np.mean(1 / own))
+        on_diagonal = pool.squares @ pool.unlearned(mu)
+        return 1 - ridge / mu - left * float(np.mean(1 / on_diagonal))
 
     if start == 0:
         null = pool.squares @ (pool.values == 0)
@@ -112,8 +112,12 @@ def _complex_ridges(pool: Pool, n: int, ridges: np.ndarray) -> np.ndarray:
         for _ in range(rounds):
             mu = ridges + left * mu * np.mean(1 / _medium(pool, mu)[1], axis=1)
         for _ in range(_STEPS):
-            _, own, slope = _medium(pool, mu)
-            step = (mu - ridges - left * mu * np.mean(1 / own, axis=1)) / (1 - left * slope) / mu
+            _, on_diagonal, slope = _medium(pool, mu)
+            step = (
+                (mu - ridges - left * mu * np.mean(1 / on_diagonal, axis=1))
+                / (1 - left * slope)
+                / mu
+            )
             if not np.isfinite(step).all():
                 break
             mu = mu * np.exp(-step / np.maximum(1, np.abs(step)))
@@ -122,12 +126,12 @@ def _complex_ridges(pool: Pool, n: int, ridges: np.ndarray) -> np.ndarray:
     raise not_solved(n, pool.size)
 
 
-def _spread(mu: np.ndarray, own: np.ndarray, slope: np.ndarray) -> np.ndarray:
+def _spread(mu: np.ndarray, on_diagonal: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """Return the mean over i of (G₁G₂)_ii/(G₁_ii G₂_ii), (ridge, ridge).
 
     As G₁G₂ = (G₂ − G₁)/(μ₁ − μ₂), it is the divided difference of h.
     """
-    inverse = mu * np.mean(1 / own, axis=1)
+    inverse = mu * np.mean(1 / on_diagonal, axis=1)
     first, second = mu[:, None], mirrored(mu)
     apart = first - second
     equal = np.abs(apart) <= _EQUAL * np.abs(first)

@@ -49,10 +49,12 @@ def draw(
         Number of independent outputs.
     """
     P, M = root.train.shape[0], root.own.shape[0]
-    shared, own = (
+    shared, test_noise = (
         jax.random.normal(k, (pairs, n, outputs), root.train.dtype)
         for k, n in zip(jax.random.split(key), (P, M), strict=True)
     )
     train = jnp.einsum("ij,sjc->sic", root.train, shared)
-    test = jnp.einsum("ij,sjc->sic", root.test, shared) + jnp.einsum("ij,sjc->sic", root.own, own)
+    test = jnp.einsum("ij,sjc->sic", root.test, shared) + jnp.einsum(
+        "ij,sjc->sic", root.own, test_noise
+    )
     return jnp.concatenate([train, -train]), jnp.concatenate([test, -test])
