@@ -73,6 +73,8 @@ class Verification:
         over all weights.
     corrections
         What to change first.
+    cause
+        What is known of the model that no power of a setting corrects.
     reason
         Why the plan was not verified; empty if it was.
     """
@@ -82,6 +84,7 @@ class Verification:
     seeds: int = 0
     effects: tuple[Effect, ...] = ()
     corrections: tuple[Correction, ...] = ()
+    cause: str = ""
     reason: str = ""
 
     @property
@@ -130,5 +133,5 @@ class Verification:
             for e in (*self.effects[:SHOWN], *self.effects[SHOWN:][-1:])
         ]
         lines += [f"  {line}" for line in aligned(cells)]
-        lines += [f"  try {c}" for c in self.corrections]
+        lines += [f"  {self.cause}"] if self.cause else [f"  try {c}" for c in self.corrections]
         return "\n".join(lines)

@@ -8,7 +8,7 @@ from tests.transfer.torch_models import Attention, Block, Captioner, MLPBlock
 from torch import nn
 from torch.nn import functional as F
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, WrongPlan
 from largen.transfer.torch import Residual, scale
 from largen.transfer.torch.multipliers import ScaleFirstThird, ScaleKey, ScaleOutput
 from largen.transfer.torch.reading import randomize
@@ -34,7 +34,8 @@ def encoder(norm_first):
 
 @pytest.mark.slow
 def test_torchs_own_transformer():
-    plan = scale(encoder(True), BASE, TARGET)
+    with pytest.warns(WrongPlan, match=r"copies of 1\.layers\.\*.* start with equal values"):
+        plan = scale(encoder(True), BASE, TARGET)
     assert plan["1.layers.7.self_attn.in_proj_weight"].role == "attention"
     assert plan["1.layers.7.self_attn.out_proj.weight"].folded == ("branch × l⁻¹ᐟ²",)
     assert plan["1.layers.7.linear2.bias"].folded == ("branch × l⁻¹ᐟ²",)
@@ -47,7 +48,9 @@ def test_torchs_own_transformer():
     with torch.no_grad():
         assert torch.allclose(model.eval()(x), training, atol=1e-5)
     post = scale(encoder(False), BASE, TARGET)
+    assert all(record.passed for record in post.verified), post
     assert not post["1.layers.7.norm1.weight"].in_branch
+    assert post["1.layers.7.norm1.weight"].lr == 1 / 4  # four times as many norms on the trunk
     assert "post-norm" in post.notes[0]
 
 

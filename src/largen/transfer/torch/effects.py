@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from largen.transfer.plan import Plan
-from largen.transfer.torch.names import modules, parameters, plain
+from largen.transfer.torch.names import parameters, plain
 from largen.transfer.torch.process import ALONE
 from largen.transfer.torch.recording import forget, output_of
 from largen.transfer.updates import UPDATES
@@ -27,7 +27,6 @@ from largen.transfer.verdicts import Key, Layout
 
 SOFTMAXES = frozenset({F.softmax, torch.softmax, Tensor.softmax})
 FUSED = F.scaled_dot_product_attention
-CONVOLUTIONS = nn.modules.conv._ConvNd
 ON_OUTPUT, ON_TENSOR, ON_LOGITS, ON_INPUT = range(1, 5)  # seeds of the directions
 
 
@@ -177,13 +176,7 @@ def measured(
 
     def effects(z: Tensor, seed: int, names: Sequence[str]) -> dict[str, float]:
         wanted = [weights[name] for name in names]
-        features = None
-        kinds = {UPDATES[plan[n].moved_by or plan.optimizer].kind for n in names}
-        if seed == ON_TENSOR and "orthogonal" in kinds:
-            features = (
-                1 if isinstance(modules(model)[layout.holders[names[0]]], CONVOLUTIONS) else -1
-            )
-        s = (z * _direction(z, seed, features)).mean()
+        s = (z * torch.randn(z.shape, generator=torch.Generator().manual_seed(seed)).to(z)).mean()
         slopes = torch.autograd.grad(s, wanted, retain_graph=True, allow_unused=True)
         return {
             name: _effect(gradient, plan, name)
@@ -213,23 +206,6 @@ def measured(
     for name, value in effects(passed.output, ON_OUTPUT, list(weights)).items():
         found["output", "", name] = value
     return found, layout
-
-
-def _direction(z: Tensor, seed: int, features: int | None) -> Tensor:
-    """Return fixed Gaussian numbers of a tensor's shape, of rank one if there is a features' axis.
-
-    The nuclear norm of a gradient of full rank grows with the rank, that is with the width until
-    it exceeds the number of samples.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    if features is None or z.ndim < 2:
-        return torch.randn(z.shape, generator=generator).to(z)
-    axis = features % z.ndim
-    over = torch.randn([1 if i == axis else n for i, n in enumerate(z.shape)], generator=generator)
-    across = torch.randn(
-        [n if i == axis else 1 for i, n in enumerate(z.shape)], generator=generator
-    )
-    return (over * across).to(z)
 
 
 def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
@@ -267,10 +243,7 @@ def _effect(gradient: Tensor, plan: Plan, name: str) -> float:
     if weight.moved_by == "muon":  # its steps are √max(1, fan-out/fan-in)·O
         into, out = weight.shape[weight.fan_in], weight.shape[1 - weight.fan_in]
         rate *= max(1.0, out / into) ** 0.5
-    matrix = gradient.reshape(gradient.shape[0], -1) if gradient.ndim > 1 else gradient[:, None]
-    matrix = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    squares = torch.linalg.eigvalsh(matrix @ matrix.T)
-    return rate * float(squares.clamp(min=0).sqrt().sum())
+    return rate * float(gradient.square().sum().sqrt())
 
 
 def _rms(z: Tensor) -> float:

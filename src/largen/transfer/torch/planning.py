@@ -81,13 +81,14 @@ class Request:
         weights = []
         for name, role in found_roles.items():
             source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
+            inner = factors.is_in_branch(name, inside)
             for module in facts.read_outs(name):
                 power = tied_multiplier(param, moved) / factors.built_in(name)
                 factors.keep(module, "output", "input", power, n)
             found = FoundWeight(
                 name=name,
                 role=role,
-                in_branch=factors.is_in_branch(name, inside),
+                in_branch=inner,
                 base_shape=facts.shape("base", source),
                 shape=shape,
                 n=n,
@@ -96,6 +97,10 @@ class Request:
                 matrix=len(shape) == 2,
                 tied=tuple(facts.uses[name][1:]),
                 experts=more if name in facts.mixed and not as_built(param) else 1.0,
+                on_trunk=bool(param.branch)
+                and not inner
+                and facts.copies_of(name) != source
+                and family(role) in ("vector", "finite"),
             )
             leaf = name.rpartition(".")[2]
             keep = not factors.fold and family(role) == "output" and leaf == "weight"
