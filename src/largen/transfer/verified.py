@@ -46,6 +46,12 @@ class Effect:
         real("margin", self.margin, at_least=0)
 
     @property
+    def layer(self) -> str:
+        """The module of the weight or tensor; empty for the model."""
+        weight = self.kind in ("tensor", "output")
+        return self.where.rpartition(".")[0] if weight else self.where.rpartition(" ")[2]
+
+    @property
     def words(self) -> str:
         """The effect as a part of a sentence, without its slope."""
         if self.kind == "start":

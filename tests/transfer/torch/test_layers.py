@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from largen.errors import InvalidInput, WrongPlan
+from largen.transfer import Hints
 from largen.transfer.torch import Residual, scale
 from largen.transfer.torch.multipliers import ScaleFirstThird, ScaleKey, ScaleOutput
 from largen.transfer.torch.reading import randomize
@@ -107,9 +108,9 @@ def test_a_models_own_scale_of_logits_is_respected():
     assert scale(OwnScale, *sizes, scheme="mup")["q.weight"].folded == ()
     root = partial(OwnScale, power=0.5)
     assert scale(root, *sizes, scheme="mup")["q.weight"].folded == ("attention × n⁻¹ᐟ²",)
-    named = scale(root, *sizes, scheme="mup", attention={"k": 4.0})
+    named = scale(root, *sizes, scheme="mup", hints=Hints(attention={"k": 4.0}))
     assert named["k.weight"].folded == ("attention × n⁻¹ᐟ²",)
-    assert scale(root, *sizes, scheme="mup", attention={})["q.weight"].folded == ()
+    assert scale(root, *sizes, scheme="mup", hints=Hints(attention={}))["q.weight"].folded == ()
     # More heads instead of larger ones: nothing to be done.
     heads = scale(
         lambda width, heads: Captioner(width, 1, heads=heads),

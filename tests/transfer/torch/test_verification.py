@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.transfer.verified_models import PAIR, RIGHT, ROWS, SETS, ResidualMLP,
 from torch import nn
 
 from largen.errors import InvalidInput, WrongPlan
+from largen.transfer import Hints
 from largen.transfer.coordinates import slope_with_margin
 from largen.transfer.plan import plan_from_json
 from largen.transfer.torch import TorchPlan, scale, surveys, verification
@@ -172,7 +174,7 @@ def test_effects_are_the_change_of_the_output_by_one_step(optimizer, lr):
         f = forward(model, (x,), {}).output.detach()
     direction = torch.randn(f.shape, generator=torch.Generator().manual_seed(1)).double()
     for name in ("0.weight", "2.weight", "4.weight"):
-        effects, _ = measured(model, plan, (x,), {}, "width", False)
+        effects, _ = measured(model, plan, partial(model, x), "width")
         own = copy.deepcopy(model)
         moved_by = plan[name].moved_by
         groups = plan.param_groups(own, lr=lr, weight_decay=0.0, moved_by="all")
@@ -243,7 +245,7 @@ def test_what_is_not_verified_says_why():
     def uncallable(width):
         return Uncallable(nn.Linear(8, width), nn.Linear(width, 3))
 
-    plan = scale(uncallable, *SIZES, scheme="mup", attention={})
+    plan = scale(uncallable, *SIZES, scheme="mup", hints=Hints(attention={}))
     assert "could not be called" in plan.verified[0].reason
 
     class NoGradient(nn.Sequential):

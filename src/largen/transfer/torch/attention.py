@@ -65,7 +65,7 @@ def heads_ratio(reading: Reading, index: int) -> float:
     except (NotCallable, IndexError) as error:
         raise InvalidInput(
             f"attention: how much the heads' dimension grows to {at} was not found ({error}); "
-            "pass attention={'path.of.queries': ratio of the heads' dimensions}."
+            "pass hints=Hints(attention={'path.of.queries': ratio of the heads' dimensions})."
         ) from None
 
 
@@ -151,7 +151,7 @@ def place_of(reading: Reading, index: int, parts: float) -> Attention:
     raise InvalidInput(
         f"attention: of {where or 'the model'} ({kind}), no part's output multiplies the logits of "
         "one softmax and nothing else; make the queries in a layer of their own, or pass "
-        "attention={} to leave all logits as they are."
+        "Hints(attention={}) to leave all logits as they are."
     )
 
 
@@ -203,7 +203,7 @@ def _fused_queries(
         if holder.bias_k is not None or holder.add_zero_attn:
             raise InvalidInput(
                 f"attention: {module} appends a key of its own, which cannot be scaled with the "
-                "others; pass attention={} to leave all logits as they are."
+                "others; pass Hints(attention={}) to leave all logits as they are."
             )
         return Attention(module=module, where="key")
     tensor = dict(reading.base.model.named_parameters())[weight]

@@ -108,6 +108,11 @@ class _Softmaxes(TorchFunctionMode):
 
 def forward(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Pass:
     """Call a model; return the tensors that verdicts need."""
+    return watched(model, lambda: model(*args, **kwargs))
+
+
+def watched(model: nn.Module, call: Callable[[], Any]) -> Pass:
+    """Return the tensors that verdicts need of a function that calls a model."""
     found, handles = Pass(), []
 
     def before(path: str) -> Callable[..., None]:
@@ -131,7 +136,7 @@ def forward(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Pass:
             handles.append(module.register_forward_hook(after(plain(path)), with_kwargs=True))
     try:
         with ALONE, torch.enable_grad(), _Softmaxes(found.note):
-            model(*args, **kwargs)
+            call()
     finally:
         for handle in handles:
             handle.remove()
@@ -149,7 +154,7 @@ def as_in_training(model: nn.Module) -> Iterator[None]:
 
 
 def measured(
-    model: nn.Module, plan: Plan, args: tuple, kwargs: Mapping[str, Any], along: str, inputs: bool
+    model: nn.Module, plan: Plan, call: Callable[[], Any], along: str, inputs: bool = False
 ) -> tuple[dict[Key, float], Layout]:
     """Return the effects of one update of every weight of a network, and the network's parts.
 
@@ -157,15 +162,15 @@ def measured(
     ----------
     model, plan
         The network, and the plan of its shape.
-    args, kwargs
-        The arguments of the forward pass.
+    call
+        Calls the network.
     along
         ``"width"`` or ``"depth"``, in which weights have no effects on single tensors.
     inputs
         Whether to measure effects on the inputs of modules that hold weights, too.
     """
     with as_in_training(model):
-        passed = forward(model, args, kwargs)
+        passed = watched(model, call)
     weights = {name: p for name, p in parameters(model).items() if p.requires_grad}
     layout = _layout(weights, passed)
     found: dict[Key, float] = {("start", "output", ""): _rms(passed.output)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import nn
 
 from largen.parameterizations import Parameterization
 from largen.transfer.experts import NOTE
+from largen.transfer.hints import Hints
 from largen.transfer.horizon import Horizon
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.patterns import by_pattern
@@ -36,11 +37,7 @@ class Request:
     scheme: Parameterization
     moved: Update
     length: Horizon
-    depth: str
-    experts: str
-    roles: Mapping[str, str] | None
-    branches: Collection[str] | None
-    attention: Mapping[str, float] | None
+    hints: Hints
     fold: bool
     example: Any
 
@@ -57,7 +54,8 @@ class Request:
             As in :func:`largen.transfer.torch.scale`.
         """
         param, moved, length = self.scheme, self.moved, self.length
-        attention, branches, experts = self.attention, self.branches, self.experts
+        attention, branches = self.hints.attention, self.hints.branches
+        experts = self.hints.experts
         factors = Factors(facts, fold=self.fold)
         if facts.note_on_memory is not None:
             factors.notes.append(facts.note_on_memory)
@@ -69,7 +67,7 @@ class Request:
                     f"the model could not be called ({why}); factors were not found"
                 )
             facts.set_depth(strict=bool(param.branch) and branches is None)
-        found_roles = facts.roles(by_pattern("roles", self.roles))
+        found_roles = facts.roles(by_pattern("roles", self.hints.roles))
         inside = factors.in_branches(param, branches)
         factors.on_attention(param, attention)
         factors.of_the_user(param, moved, found_roles)
