@@ -1,5 +1,6 @@
 from largen.transfer import jax as jax
 from largen.transfer import torch as torch
+from largen.transfer.constants import Constants as Constants
 from largen.transfer.coordinates import CoordinateCheck as CoordinateCheck
 from largen.transfer.coordinates import LayerSlopes as LayerSlopes
 from largen.transfer.diagnoses import Change as Change

@@ -9,6 +9,7 @@ from typing import Any
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
+from largen.transfer.constants import Constants, constants_of, with_constants
 from largen.transfer.experts import NOTE
 from largen.transfer.hints import Hints, hints_of
 from largen.transfer.horizon import Budget
@@ -44,6 +45,7 @@ def scale(
     layout: str | None = None,
     tied: Collection[str] = (),
     budget: Budget | None = None,
+    constants: Constants | None = None,
 ) -> JaxPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
@@ -76,6 +78,9 @@ def scale(
         The target's batch size and number of training samples relative to the base's, a
         :class:`largen.transfer.Budget`: rates, weight decay and ε are adjusted by
         :mod:`largen.transfer.horizon`, and :meth:`JaxPlan.optax` adjusts the β that it is given.
+    constants
+        Factors of the output, of initial values and of rates that a search at the base chose, a
+        :class:`largen.transfer.Constants`; the same at the base and at the target.
 
     Returns
     -------
@@ -164,7 +169,7 @@ def scale(
             )
     if not any(family(w.role) == "output" for w in weights) and not shared:
         notes.append("no read-out was found; name an embedding that is used as one in tied=…")
-    return JaxPlan(
+    plan = JaxPlan(
         scheme=str(param),
         optimizer=moved.name,
         decay=moved.decay,
@@ -180,6 +185,7 @@ def scale(
         experts_ratio=more,
         make_parameters=init,
     )
+    return with_constants(plan, constants_of(constants), [(name, "use") for name in sorted(shared)])
 
 
 def _put_on_branches(

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from largen.parameterizations import Parameterization
+from largen.transfer.constants import Constants, with_constants
 from largen.transfer.experts import NOTE
 from largen.transfer.hints import Hints
 from largen.transfer.horizon import Horizon
@@ -38,6 +39,7 @@ class Request:
     moved: Update
     length: Horizon
     hints: Hints
+    constants: Constants
     fold: bool
     example: Any
 
@@ -109,7 +111,7 @@ class Request:
             weights.append(resolve(param, moved, found, facts.l, own, keep_output=keep))
         if facts.widens and not as_built(param):
             factors.note_on_roles(weights)
-        return TorchPlan(
+        plan = TorchPlan(
             scheme=str(param),
             optimizer=moved.name,
             decay=moved.decay,
@@ -126,3 +128,5 @@ class Request:
             experts_ratio=more,
             make_model=self.make_model,
         )
+        tied = {(module, "input") for name in found_roles for module in facts.read_outs(name)}
+        return with_constants(plan, self.constants, sorted(tied))

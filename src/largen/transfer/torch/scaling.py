@@ -10,6 +10,7 @@ from torch import nn
 
 from largen.errors import instance_of, one_of
 from largen.scalars import flag
+from largen.transfer.constants import Constants, constants_of
 from largen.transfer.hints import Hints, hints_of
 from largen.transfer.horizon import Budget
 from largen.transfer.schemes import scheme_of
@@ -33,6 +34,7 @@ def scale(
     multipliers: str = "weights",
     example: Any = None,
     budget: Budget | None = None,
+    constants: Constants | None = None,
     verify: bool = True,
 ) -> TorchPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
@@ -40,7 +42,7 @@ def scale(
     Models of both shapes and of a larger width and depth than the base are built without memory.
     The axes that grow between them determine the role of every weight, and the role determines its
     settings by the scheme's rules relative to the base (:mod:`largen.transfer.rules`). At the base
-    shape nothing changes.
+    shape nothing changes but by ``constants``.
 
     The base, and models of twice its width and depth, are also built in memory and called once. The
     recorded forward passes determine where residual branches end, which weights multiply attention
@@ -84,6 +86,9 @@ def scale(
         The target's batch size and number of training samples relative to the base's, a
         :class:`largen.transfer.Budget`: rates, weight decay and ε are adjusted by
         :mod:`largen.transfer.horizon`, and :meth:`TorchPlan.param_groups` adjusts β.
+    constants
+        Factors of the output, of initial values and of rates that a search at the base chose, a
+        :class:`largen.transfer.Constants`; the same at the base and at the target.
     verify
         Whether to measure, on networks of up to four times the base's width (and depth), how the
         effect of one update grows with the size (:mod:`largen.transfer.verdicts`). The result is
@@ -125,8 +130,8 @@ def scale(
     flag("verify", verify)
     sizes = shapes(base, target, told.depth, told.delta, told.experts)
     request = Request(
-        make_model, sizes, param, moved, length, told, fold=multipliers == "weights",
-        example=example,
+        make_model, sizes, param, moved, length, told, constants_of(constants),
+        fold=multipliers == "weights", example=example,
     )  # fmt: skip
     facts = Facts(make_model, sizes)
     plan = replace(request.plan(facts), request=request)
