@@ -72,18 +72,6 @@ class ScaledEmbedding(nn.Module):
         return self.o(torch.relu(self.h(self.e(ids) * self.width**0.5)))
 
 
-class LearnedQueries(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.i, self.o = nn.Linear(6, width), nn.Linear(width, 3)
-        self.queries = nn.Parameter(torch.randn(5, width))
-        self.x = nn.MultiheadAttention(width, 4, batch_first=True)
-
-    def forward(self, x):
-        q, k = self.queries.expand(len(x), -1, -1), self.i(x)
-        return self.o(q + self.x(q, k, k, need_weights=False)[0])
-
-
 class Spline(nn.Module):
     def __init__(self, into, out):
         super().__init__()
@@ -225,7 +213,6 @@ FAULTS = {
     "hypernetwork": (Hypernetwork, (ROWS,), "start", "output of h"),
     "weight norm": (normed, (ROWS,), "output", ""),
     "scaled embedding": (ScaledEmbedding, (IDS,), "start", "input of h"),
-    "learned queries": (LearnedQueries, (SETS,), "logits", "x"),
     "in batch": (InBatch, PAIR, "start", ""),
     "factorisation": (Factorisation, (IDS[:, 0], IDS[:, 1]), "output", ""),
     "prototypes": (Prototypes, PAIR[:1], "start", ""),

@@ -146,6 +146,45 @@ class Graph(nn.Module):
         return self.o(torch.relu(self.a(self.edges @ torch.relu(self.i(x)))))
 
 
+class LearnedQueries(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.i, self.o = nn.Linear(6, width), nn.Linear(width, 3)
+        self.queries = nn.Parameter(torch.randn(5, width))
+        self.x = nn.MultiheadAttention(width, 4, batch_first=True)
+
+    def forward(self, x):
+        q, k = self.queries.expand(len(x), -1, -1), self.i(x)
+        return self.o(q + self.x(q, k, k, need_weights=False)[0])
+
+
+class Latents(nn.Module):
+    """Attention to normalised latents, whose weights are needed."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.i, self.n, self.o = nn.Linear(6, width), nn.LayerNorm(width), nn.Linear(width, 3)
+        self.latents = nn.Parameter(torch.randn(5, 1, width))
+        self.x = nn.MultiheadAttention(width, 4)
+
+    def forward(self, x):
+        k, q = self.i(x).transpose(0, 1), self.n(self.latents).repeat(1, len(x), 1)
+        return self.o(self.x(q, k, k)[0].mean(0))
+
+
+class Pooled(nn.Module):
+    """Pooling by attention with a learned query."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.i, self.k, self.v = nn.Linear(6, width), *(nn.Linear(width, width) for _ in "kv")
+        self.q, self.o = nn.Parameter(torch.randn(1, width)), nn.Linear(width, 3)
+
+    def forward(self, x):
+        h, q = self.i(x), self.q.expand(len(x), -1, -1)
+        return self.o(F.scaled_dot_product_attention(q, self.k(h), self.v(h)).squeeze(1))
+
+
 RIGHT = {
     "mlp": (mlp, (ROWS,)),
     "gpt": (GPT, (IDS,)),
@@ -159,4 +198,7 @@ RIGHT = {
     "encoder": (encoder, (SETS,)),
     "modulated": (Modulated, (ROWS,)),
     "graph": (Graph, (ROWS,)),
+    "learned queries": (LearnedQueries, (SETS,)),
+    "latents": (Latents, (SETS,)),
+    "pooled": (Pooled, (SETS,)),
 }

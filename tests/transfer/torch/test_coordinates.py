@@ -260,4 +260,4 @@ def test_right_plans_pass_towards_random_targets(name):
 def test_faults_do_not_pass(name):
     check = check_of(*FAULTS[name][:2])
     assert not check.passed
-    assert "wrong in width (base × 1, 2, 4, 4 networks each)" in str(check)
+    assert "wrong in width (base × 1, " in str(check)

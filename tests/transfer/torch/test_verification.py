@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.transfer.faulty_models import FAULTS, LearnedQueries, Looped, Towers, spectral
+from tests.transfer.faulty_models import FAULTS, Looped, Towers, spectral
 from tests.transfer.torch_models import SmallNet
-from tests.transfer.verified_models import PAIR, RIGHT, ROWS, SETS, ResidualMLP, mlp
+from tests.transfer.verified_models import PAIR, RIGHT, ROWS, SETS, LearnedQueries, ResidualMLP, mlp
 from torch import nn
 
 from largen.errors import InvalidInput, WrongPlan
@@ -50,9 +50,7 @@ def test_faults_are_seen_and_named(name):
     assert str(record) in str(plan)
 
 
-@pytest.mark.parametrize(
-    "name", cases(FAULTS, set(FAULTS) - {"towers", "scaled embedding", "learned queries"})
-)
+@pytest.mark.parametrize("name", cases(FAULTS, set(FAULTS) - {"towers", "scaled embedding"}))
 def test_faults_are_repaired(name):
     make, example, *_ = FAULTS[name]
     plan = plan_of(make, example).repaired()
@@ -122,7 +120,7 @@ BEFORE = {  # slopes of the plan before it is repaired
     "prototypes": 1.0, "graph autoencoder": 1.0, "deep factorisation": 0.95, "bilinear": 0.45,
     "bilinear read-out": 0.9, "outer product mean": 0.55, "hypernetwork": 1.3, "weight norm": 0.5,
     "weight norm of the read-out": 0.5, "scaled embedding": 0.5, "splines": 1.2,
-    "tutorial": 0.0, "learned queries": 0.0,  # wrong before the output: its norms, its logits
+    "tutorial": 0.0,  # wrong before the output
 }  # fmt: skip
 
 
@@ -134,6 +132,38 @@ def test_repaired_plans_train_alike_beyond_the_sizes_measured(name):
     assert slope == pytest.approx(BEFORE[name], abs=0.15)
     slope, margin = learned(make, example, repaired=True)
     assert abs(slope) < 0.1 + margin < 0.3
+
+
+def test_logits_without_their_factor_are_seen_and_repaired():
+    plan = plan_of(LearnedQueries, (SETS,), hints=Hints(attention={}))
+    culprit = plan.verified[0].culprit
+    assert (culprit.kind, culprit.where) == ("logits", "x")
+    assert plan.repaired().multipliers[0].power == "n⁻¹ᐟ²"
+
+
+def test_learned_queries_have_their_factor():
+    plan = plan_of(RIGHT["pooled"][0], (SETS,))
+    assert plan["q"].folded == ("attention × n⁻¹ᐟ²",)
+    for name in ("learned queries", "latents"):
+        (factor,) = plan_of(*RIGHT[name]).multipliers
+        assert (factor.module, factor.where, factor.power) == ("x", "key", "n⁻¹ᐟ²")
+
+
+def test_models_and_lazy_layers_are_refused_by_name():
+    with pytest.raises(InvalidInput, match="wanted the function that builds the model"):
+        scale(mlp(32), *SIZES)
+
+    def lazy(width, called=False):
+        model = nn.Sequential(nn.LazyLinear(width), nn.ReLU(), nn.Linear(width, 3))
+        if called:
+            model(torch.zeros(1, 8))
+        return model
+
+    with pytest.raises(InvalidInput, match=r"0\.weight has no shape before the model is called"):
+        scale(lazy, *SIZES)
+    plan = scale(partial(lazy, called=True), *SIZES, scheme="mup")
+    assert plan["0.weight"].shape == (256, 8)
+    assert plan.verified[0].passed
 
 
 def test_spectral_norm_is_refused_by_name():
@@ -281,7 +311,7 @@ def test_records_are_kept_in_text_and_warnings_may_be_errors():
 
 
 def test_what_cannot_be_repaired_is_refused(monkeypatch):
-    plan = plan_of(LearnedQueries, (SETS,))
+    plan = plan_of(Towers, PAIR)
     monkeypatch.setattr(verification, "next_corrections", lambda *a: [])
     with pytest.raises(InvalidInput, match="measured powers do not make every slope 0"):
         plan.repaired()

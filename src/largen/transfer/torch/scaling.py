@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from largen.errors import instance_of, one_of
+from largen.errors import InvalidInput, instance_of, one_of
 from largen.scalars import flag
 from largen.transfer.constants import Constants, constants_of
 from largen.transfer.hints import Hints, hints_of
@@ -123,6 +123,11 @@ def scale(
     >>> model = plan.build(seed=0)
     >>> groups = plan.param_groups(model, lr=1e-3, weight_decay=0.1)
     """
+    if isinstance(make_model, nn.Module):
+        raise InvalidInput(
+            "make_model: wanted the function that builds the model, such as its class, got a model "
+            f"({type(make_model).__name__}); models of other sizes are built with it."
+        )
     param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
     training = Budget() if budget is None else budget
     length = instance_of("budget", training, Budget, "largen.transfer.Budget").of(moved)
