@@ -17,6 +17,7 @@ from largen.sweeps.cells import Cell, Protocol
 from largen.sweeps.surface import surface
 from largen.transfer.replicas import Replica
 from largen.transfer.schedules import constant, warmup_cosine
+from largen.transfer.schemes import scheme_of
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 
@@ -106,8 +107,9 @@ class Panel:
         """Return the cells, each with the networks that are trained together."""
         grid = self.grid
         each = product(grid.log2_lrs, range(grid.seeds), grid.weight_decays, grid.momenta)
+        scheme = self.scheme if self.alpha is None else scheme_of(self.scheme, self.alpha)
         replicas = tuple(Replica(2.0**lr, seed, decay, mu) for lr, seed, decay, mu in each)
-        return [Cell(self.scheme, n, l, replicas) for n, l in product(grid.widths, grid.depths)]
+        return [Cell(scheme, n, l, replicas) for n, l in product(grid.widths, grid.depths)]
 
     def protocol(self, task: Task) -> Protocol:
         """Return the training protocol that all cells share."""
@@ -120,7 +122,6 @@ class Panel:
             self.grid.base,
             optimizer=self.optimizer,
             schedule=self.schedule,
-            options={} if self.alpha is None else {"alpha": self.alpha},
         )
 
 

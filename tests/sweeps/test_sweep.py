@@ -22,6 +22,7 @@ from largen.errors import InvalidInput
 from largen.sweeps import Grid, Sweep, Task, sweep
 from largen.sweeps.cells import Protocol
 from largen.sweeps.store import Store
+from largen.transfer import Hints
 
 TASK = digits_task(steps=12, batch_size=16)
 GRID = Grid(lrs=[2**-6, 2**-3, 4.0], base=(8, 2), widths=[8, 16], depths=[2, 4], schemes=["mup"])
@@ -144,7 +145,7 @@ def test_a_folder_tells_models_and_options_by_what_they_do(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
     assert abs(loss(3.0) - first) > 1e-3
     assert len(list(tmp_path.iterdir())) == 2
-    loss(attention={})
+    loss(hints=Hints(attention={}))
     assert len(list(tmp_path.iterdir())) == 3
     # Functions that cannot be told apart are refused, unless the user names them.
     lock = threading.Lock()
@@ -372,7 +373,7 @@ def test_models_in_jax():
         replace(GRID, lrs=[2**-6, 2**-4], widths=[], schemes=["depth_mup"]),
         apply=apply,
         layout="in_out",
-        branches=["blocks.*"],
+        hints=Hints(branches=["blocks.*"]),
     )
     loss = found.data["loss"].squeeze()
     assert (loss < found.data.attrs["chance"] * 1.2).all()

@@ -11,6 +11,7 @@ import torch
 from tests.transfer.torch_models import SmallNet
 from torch import nn
 
+from largen.transfer import Budget, Hints
 from largen.transfer import jax as in_jax
 from largen.transfer import torch as in_torch
 from largen.transfer.schemes import SCHEMES
@@ -55,7 +56,9 @@ def forward(parameters, x):
 
 def plans(scheme, optimizer):
     options = {"scheme": scheme, "optimizer": optimizer}
-    tree = in_jax.scale(init, BASE, TARGET, layout="out_in", branches=["blocks.*.fc2"], **options)
+    tree = in_jax.scale(
+        init, BASE, TARGET, layout="out_in", hints=Hints(branches=["blocks.*.fc2"]), **options
+    )
     return in_torch.scale(SmallNet, BASE, TARGET, **options), tree
 
 
@@ -204,7 +207,7 @@ def jax_losses(parameters, moved, x, y, apply=forward):
 @pytest.mark.slow
 def test_both_have_the_rules_of_batch_size_and_horizon():
     options = {"optimizer": "adamw", "scheme": "mup"}
-    length = {"batch_ratio": 4, "horizon_ratio": 16}  # rates, decay and ε × ½; 1 − β × ¼
+    length = {"budget": Budget(batch=4, samples=16)}  # rates, decay and ε × ½; 1 − β × ¼
     module = in_torch.scale(SmallNet, BASE, TARGET, **options, **length)
     plain = in_jax.scale(init, BASE, TARGET, layout="out_in", **options)
     plan = in_jax.scale(init, BASE, TARGET, layout="out_in", **options, **length)

@@ -8,6 +8,7 @@ import torch
 from tests.transfer.torch_models import ResidualMLP
 
 from largen.errors import InvalidInput
+from largen.transfer import Budget
 from largen.transfer.horizon import horizon
 from largen.transfer.torch import TorchPlan, scale
 from largen.transfer.updates import UPDATES, update
@@ -121,7 +122,7 @@ SIZES = {"width": 8, "depth": 2}, {"width": 16, "depth": 2}
 
 def test_plans_carry_the_factors():
     plain = scale(ResidualMLP, *SIZES)
-    plan = scale(ResidualMLP, *SIZES, batch_ratio=4, horizon_ratio=16)
+    plan = scale(ResidualMLP, *SIZES, budget=Budget(batch=4, samples=16))
     model = plan.build(seed=0)
     given = {"lr": 0.1, "weight_decay": 0.3, "eps": 1e-6}
     both = [
@@ -145,8 +146,8 @@ def test_what_has_no_rule_is_refused():
         assert horizon(update(optimizer)).lr == 1.0
         with pytest.raises(InvalidInput, match="no rule of batch size"):
             horizon(update(optimizer), 2.0)
-    with pytest.raises(InvalidInput, match="batch_ratio"):
-        scale(ResidualMLP, *SIZES, batch_ratio=0)
+    with pytest.raises(InvalidInput, match="batch: wanted"):
+        scale(ResidualMLP, *SIZES, budget=Budget(batch=0))
     plan = scale(ResidualMLP, *SIZES, optimizer="sgd")
     with pytest.raises(InvalidInput, match="betas: sgd has none"):
         plan.param_groups(plan.build(seed=0), lr=0.1, betas=(0.9, 0.99))

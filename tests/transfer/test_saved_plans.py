@@ -8,7 +8,7 @@ import pytest
 
 from largen.errors import DamagedFile, InvalidInput
 from largen.files import json_with_checksum
-from largen.transfer import Plan, plan_from_json
+from largen.transfer import Hints, Plan, plan_from_json
 from largen.transfer.jax import JaxPlan, scale
 
 # What is put in the place of each value.
@@ -26,7 +26,9 @@ def init(key, width, depth):
 @pytest.fixture(scope="module")
 def plan():
     sizes = {"width": 4, "depth": 1}, {"width": np.int64(8), "depth": 2}
-    return scale(init, *sizes, branches=["blocks.*.up"], layout="in_out", tied=["embed"])
+    return scale(
+        init, *sizes, hints=Hints(branches=["blocks.*.up"]), layout="in_out", tied=["embed"]
+    )
 
 
 def test_text_holds_the_whole_plan(plan):

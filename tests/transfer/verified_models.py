@@ -1,9 +1,8 @@
-"""Models that plans are right for, and ordinary ones that they are wrong for, with their inputs."""
+"""Models that plans are right for, with their inputs."""
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils.parametrizations import weight_norm
 
 
 def gauss(*shape):
@@ -13,128 +12,6 @@ def gauss(*shape):
 ROWS, SETS, IMAGES = gauss(16, 8), gauss(4, 12, 6), gauss(8, 3, 16, 16)
 PAIR = ROWS[:, :6], ROWS[:, :6].flip(0)
 IDS = torch.randint(0, 32, (8, 12), generator=torch.Generator().manual_seed(0))
-
-
-def tower(width):
-    return nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, width))
-
-
-class Towers(nn.Module):
-    def __init__(self, width, divided=False):
-        super().__init__()
-        self.a, self.b, self.by = tower(width), tower(width), width**0.5 if divided else 1.0
-
-    def forward(self, x, y):
-        return (self.a(x) * self.b(y)).sum(-1) / self.by
-
-
-class Biaffine(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.a, self.b = nn.Linear(6, width), nn.Linear(6, width)
-        self.u = nn.Parameter(torch.randn(width, width) / width)
-
-    def forward(self, x, y):
-        return ((torch.relu(self.a(x)) @ self.u) * torch.relu(self.b(y))).sum(-1)
-
-
-class Bilinear(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.a, self.b, self.o = nn.Linear(8, width), nn.Linear(8, width), nn.Linear(width, 3)
-        self.w = nn.Bilinear(width, width, width)
-
-    def forward(self, x):
-        return self.o(torch.tanh(self.w(torch.tanh(self.a(x)), torch.tanh(self.b(x)))))
-
-
-class Hypernetwork(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.i, self.h = nn.Linear(8, width), nn.Linear(4, width * width)
-        self.o, self.width = nn.Linear(width, 3), width
-
-    def forward(self, x):
-        matrix = self.h(x[:, :4]).view(-1, self.width, self.width) / self.width**0.5
-        return self.o(torch.relu(matrix @ torch.relu(self.i(x)).unsqueeze(-1)).squeeze(-1))
-
-
-def normed(width):
-    return nn.Sequential(
-        weight_norm(nn.Linear(8, width)), nn.ReLU(), weight_norm(nn.Linear(width, width)),
-        nn.ReLU(), weight_norm(nn.Linear(width, 3)),
-    )  # fmt: skip
-
-
-class ScaledEmbedding(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.e, self.h, self.o = (
-            nn.Embedding(32, width),
-            nn.Linear(width, width),
-            nn.Linear(width, 32),
-        )
-        self.width = width
-        nn.init.normal_(self.e.weight, std=width**-0.5)
-
-    def forward(self, ids):
-        return self.o(torch.relu(self.h(self.e(ids) * self.width**0.5)))
-
-
-class LearnedQueries(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.i, self.o = nn.Linear(6, width), nn.Linear(width, 3)
-        self.queries = nn.Parameter(torch.randn(5, width))
-        self.x = nn.MultiheadAttention(width, 4, batch_first=True)
-
-    def forward(self, x):
-        q, k = self.queries.expand(len(x), -1, -1), self.i(x)
-        return self.o(q + self.x(q, k, k, need_weights=False)[0])
-
-
-class Spline(nn.Module):
-    def __init__(self, into, out):
-        super().__init__()
-        self.c = nn.Parameter(0.1 * torch.randn(out, into, 5))
-
-    def forward(self, x):
-        basis = torch.exp(-4 * (torch.tanh(x).unsqueeze(-1) - torch.linspace(-1, 1, 5)) ** 2)
-        return torch.einsum("bik,oik->bo", basis, self.c)
-
-
-def splines(width):
-    return nn.Sequential(Spline(8, width), Spline(width, width), Spline(width, 3))
-
-
-class Looped(nn.Module):
-    """One block, applied again and again."""
-
-    def __init__(self, depth, width=64):
-        super().__init__()
-        self.depth, self.i, self.o = depth, nn.Linear(8, width), nn.Linear(width, 3)
-        self.n, self.u = nn.LayerNorm(width), nn.Linear(width, 2 * width)
-        self.d = nn.Linear(2 * width, width)
-
-    def forward(self, x):
-        x = self.i(x)
-        for _ in range(self.depth):
-            x = x + self.d(torch.relu(self.u(self.n(x))))
-        return self.o(x)
-
-
-# name → builder, example, what is wrong first: the kind of effect, and a part of its place.
-FAULTS = {
-    "towers": (Towers, PAIR, "output", ""),
-    "divided towers": (lambda width: Towers(width, True), PAIR, "output", ""),
-    "biaffine": (Biaffine, PAIR, "output", ""),
-    "bilinear": (Bilinear, (ROWS,), "start", "output of w"),
-    "hypernetwork": (Hypernetwork, (ROWS,), "start", "output of h"),
-    "weight norm": (normed, (ROWS,), "output", ""),
-    "scaled embedding": (ScaledEmbedding, (IDS,), "start", "input of h"),
-    "learned queries": (LearnedQueries, (SETS,), "logits", "x"),
-    "splines": (splines, (ROWS,), "start", "output of 1"),
-}
 
 
 def mlp(width):
@@ -269,6 +146,45 @@ class Graph(nn.Module):
         return self.o(torch.relu(self.a(self.edges @ torch.relu(self.i(x)))))
 
 
+class LearnedQueries(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.i, self.o = nn.Linear(6, width), nn.Linear(width, 3)
+        self.queries = nn.Parameter(torch.randn(5, width))
+        self.x = nn.MultiheadAttention(width, 4, batch_first=True)
+
+    def forward(self, x):
+        q, k = self.queries.expand(len(x), -1, -1), self.i(x)
+        return self.o(q + self.x(q, k, k, need_weights=False)[0])
+
+
+class Latents(nn.Module):
+    """Attention to normalised latents, whose weights are needed."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.i, self.n, self.o = nn.Linear(6, width), nn.LayerNorm(width), nn.Linear(width, 3)
+        self.latents = nn.Parameter(torch.randn(5, 1, width))
+        self.x = nn.MultiheadAttention(width, 4)
+
+    def forward(self, x):
+        k, q = self.i(x).transpose(0, 1), self.n(self.latents).repeat(1, len(x), 1)
+        return self.o(self.x(q, k, k)[0].mean(0))
+
+
+class Pooled(nn.Module):
+    """Pooling by attention with a learned query."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.i, self.k, self.v = nn.Linear(6, width), *(nn.Linear(width, width) for _ in "kv")
+        self.q, self.o = nn.Parameter(torch.randn(1, width)), nn.Linear(width, 3)
+
+    def forward(self, x):
+        h, q = self.i(x), self.q.expand(len(x), -1, -1)
+        return self.o(F.scaled_dot_product_attention(q, self.k(h), self.v(h)).squeeze(1))
+
+
 RIGHT = {
     "mlp": (mlp, (ROWS,)),
     "gpt": (GPT, (IDS,)),
@@ -282,4 +198,7 @@ RIGHT = {
     "encoder": (encoder, (SETS,)),
     "modulated": (Modulated, (ROWS,)),
     "graph": (Graph, (ROWS,)),
+    "learned queries": (LearnedQueries, (SETS,)),
+    "latents": (Latents, (SETS,)),
+    "pooled": (Pooled, (SETS,)),
 }

@@ -115,7 +115,10 @@ def examples() -> dict[str, Example]:
     swept_by = {"grid": Grid(**GRID), "progress": False}
     text = plan().to_json()
     return {
+        "transfer.Budget": Example(transfer.Budget),
         "transfer.constant": Example(transfer.constant),
+        "transfer.Constants": Example(transfer.Constants),
+        "transfer.Hints": Example(transfer.Hints),
         "transfer.plan_from_json": Example(transfer.plan_from_json, {"text": text}),
         "transfer.rule_table": Example(transfer.rule_table),
         "transfer.warmup_cosine": Example(transfer.warmup_cosine, {"steps": 10}),

@@ -28,6 +28,7 @@ from largen.interrupts import in_main_thread
 from largen.scalars import flag, integer, real, sequence
 from largen.text import shown
 from largen.transfer.coordinates import CoordinateCheck, slope_with_margin
+from largen.transfer.hints import Hints
 from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
 from largen.transfer.structure import correspondence
@@ -147,7 +148,7 @@ def audit(
     largest = max(multiples)
     target = {key: largest * size for key, size in base.items()}
     common = {"scheme": scheme, "optimizer": optimizer, "example": example}
-    common |= {"depth": depth, "experts": experts}
+    common |= {"hints": Hints(depth=depth, experts=experts)}
     try:
         on_meta(make_model, base)
     except Exception as error:

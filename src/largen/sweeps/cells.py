@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from largen.identity import identity
 from largen.sweeps.task import Task
+from largen.transfer.hints import hints_of
 from largen.transfer.replicas import Replica, TrainedReplicas
 
 
@@ -74,7 +75,7 @@ class Protocol:
             dict(zip(self.names, (cell.width, cell.depth), strict=True)),
             scheme=cell.scheme,
             optimizer=self.optimizer,
-            depth=self.names[1],
+            hints=replace(hints_of(options.pop("hints", None)), depth=self.names[1]),
             **options,
         )
 

@@ -1,9 +1,12 @@
 from largen.transfer import jax as jax
 from largen.transfer import torch as torch
+from largen.transfer.constants import Constants as Constants
 from largen.transfer.coordinates import CoordinateCheck as CoordinateCheck
 from largen.transfer.coordinates import LayerSlopes as LayerSlopes
 from largen.transfer.diagnoses import Change as Change
 from largen.transfer.diagnoses import Diagnosis as Diagnosis
+from largen.transfer.hints import Hints as Hints
+from largen.transfer.horizon import Budget as Budget
 from largen.transfer.plan import Plan as Plan
 from largen.transfer.plan import plan_from_json as plan_from_json
 from largen.transfer.plan_entries import ForwardMultiplier as ForwardMultiplier

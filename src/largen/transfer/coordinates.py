@@ -16,6 +16,12 @@ Small models show a finite-width transient: the initial output of a random read-
 n^(−½), and so does its contribution to the error signals. A read-out that starts at zero removes
 the transient, so that the slopes are those of training.
 
+The change is the sum of a coherent part and a random one, which vanishes as n^(−½) and is the
+larger of the two at small widths: its slope may be −¼ under a right plan. Where the effects of
+single updates are measured as well (:mod:`largen.transfer.verdicts`: PyTorch, along the width),
+whether changes fade is decided by these, whose slopes are those of the coherent part alone; and a
+check fails as well if one of these grows.
+
 **Number of experts.** The initial output of a mixture, a mean over K random experts, is K^(−½).
 Where training changes the choice of ∝ K active experts, the mean changes by a sum of ∝ K random
 terms of size 1/K, again K^(−½), beside what the experts learn, which is of order one. At rates at
@@ -35,11 +41,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from largen.callables import takes
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, instance_of, one_of
 from largen.results import Result, with_labels
 from largen.scalars import integer, real, sequence
 from largen.text import aligned
 from largen.transfer.plan import Plan
+from largen.transfer.verified import Verification
 
 if TYPE_CHECKING:
     import xarray
@@ -101,6 +108,8 @@ class CoordinateCheck(Result):
         Layers inside residual branches, or in blocks before the last one.
     title
         Title of the check.
+    verification
+        The slopes of effects of single updates in the same models, of PyTorch along the width.
     """
 
     along: str
@@ -112,6 +121,7 @@ class CoordinateCheck(Result):
     tolerance: float
     inside: frozenset[str] = frozenset()
     title: str = ""
+    verification: Verification | None = None
 
     def __post_init__(self):
         if len(set(self.ratios.tolist())) < 2:
@@ -127,12 +137,13 @@ class CoordinateCheck(Result):
         }  # the other layers are frozen, or precede every weight
         share = 1 - ALLOWED / (2 * max(len(judged), 1))
         rows = []
+        known = self.verification is not None and not self.verification.reason
+        coherent = known and all(e.flag != "fades" for e in self.verification.flags)
         for i in moving:
             size, size_margin = slope_with_margin(self.ratios, self.size[..., i], share)
             change, change_margin = slope_with_margin(self.ratios, self.change[..., i], share)
-            ok = (
-                abs(change) - change_margin <= self.tolerance
-                and size - size_margin <= self.tolerance
+            ok = max(change - change_margin, size - size_margin) <= self.tolerance and (
+                coherent or change + change_margin >= -self.tolerance
             )
             passed = bool(ok or i not in judged)
             rows.append(
@@ -144,8 +155,13 @@ class CoordinateCheck(Result):
 
     @property
     def guilty(self) -> str | None:
-        """The first layer that fails, in the order of the forward pass."""
-        return next((row.layer for row in self.slopes if not row.passed), None)
+        """The first layer that fails, in the order of the forward pass.
+
+        If none does, that of the first update whose effect grows or fades; empty for the model.
+        """
+        first = next((row.layer for row in self.slopes if not row.passed), None)
+        culprit = None if self.verification is None else self.verification.culprit
+        return culprit.layer if first is None and culprit is not None else first
 
     @property
     def passed(self) -> bool:
@@ -180,7 +196,8 @@ class CoordinateCheck(Result):
         if self.passed and self.margin > self.tolerance:
             verdict += f", but intervals are up to ± {self.margin:.2g}: more seeds tell more"
         head = f"coordinate check in {self.along}, {self.title}: {verdict}"
-        return "\n".join([f"{head} (tolerance {self.tolerance:g})", *aligned(cells)])
+        lines = [f"{head} (tolerance {self.tolerance:g})", *aligned(cells)]
+        return "\n".join([*lines, *([str(self.verification)] if self.verification else [])])
 
     @with_labels
     def to_xarray(self) -> xarray.Dataset:
@@ -281,6 +298,20 @@ def effort(
         raise InvalidInput("batches: is empty; wanted at least one.")
 
 
+def group_settings(settings: object, known: Sequence[str]) -> dict[str, Any]:
+    """Return an optimizer's settings beside the rate, without weight decay by default.
+
+    Raises
+    ------
+    InvalidInput
+        If they are no dictionary of known settings.
+    """
+    given = instance_of("settings", settings or {}, Mapping, "a dict such as {'eps': 1e-8}")
+    for name in given:
+        one_of("settings", name, known)
+    return {"weight_decay": 0.0, **given}
+
+
 def one_direction(plans: Sequence[Plan], seeds: int = 2) -> tuple[str, list[float]]:
     """Return the varied size, as in :class:`CoordinateCheck`, and the targets' ratios to the base.
 
@@ -311,6 +342,7 @@ def checked(
     inside: frozenset[str],
     tolerance: float | None,
     title: str,
+    verification: Verification | None = None,
 ) -> CoordinateCheck:
     """Return the coordinate check of the measured sizes.
 
@@ -326,6 +358,8 @@ def checked(
         The largest |slope| that passes; by default :data:`TOLERANCE`.
     title
         Title of the check.
+    verification
+        The slopes of effects of single updates in these models.
     """
     along, ratios = one_direction(plans)
     tolerance = TOLERANCE[along] if tolerance is None else float(tolerance)
@@ -336,5 +370,5 @@ def checked(
     start, size, change = np.moveaxis(numbers, -1, 0)
     return CoordinateCheck(
         along, np.array(ratios), layers, start, size, change, tolerance, inside,
-        f"{plans[0].scheme}, {title}",
+        f"{plans[0].scheme}, {title}", verification,
     )  # fmt: skip

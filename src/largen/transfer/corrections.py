@@ -88,12 +88,12 @@ def corrected(
         factor = (n if each.letter == "n" else l) ** each.power
         if each.what in ("init", "lr"):
             for name in [k for k in rows if names.get(k, k) == each.where]:
-                rows[name] = _scaled(rows[name], each.what, factor, each.words, decays_by_rate)
+                rows[name] = scaled(rows[name], each.what, factor, each.words, decays_by_rate)
             continue
         place = ("output", "output") if each.what == "output" else ("attention", "key")
         if each.what == "output":
             rows = {
-                k: _scaled(w, "eps", factor, each.words, decays_by_rate) for k, w in rows.items()
+                k: scaled(w, "eps", factor, each.words, decays_by_rate) for k, w in rows.items()
             }
         paths = [k for k, own in names.items() if own == each.where and k not in rows]
         for path in (paths or [each.where]) if factor != 1.0 else ():
@@ -101,7 +101,7 @@ def corrected(
     return tuple(rows.values()), tuple(factors)
 
 
-def _scaled(
+def scaled(
     w: ScaledWeight, what: str, factor: float, words: str, decays_by_rate: bool
 ) -> ScaledWeight:
     """Return a weight with one setting, and the weight decay that follows it, multiplied."""

@@ -110,15 +110,40 @@ class Horizon:
         return tuple(found)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The target's training relative to the base's.
+
+    Attributes
+    ----------
+    batch, samples
+        Ratios of the target's batch size and number of training samples (or tokens) to the base's.
+
+    Raises
+    ------
+    InvalidInput
+        If a ratio is not positive.
+
+    Examples
+    --------
+    >>> Budget(batch=8, samples=20)
+    Budget(batch=8, samples=20)
+    """
+
+    batch: float = 1.0
+    samples: float = 1.0
+
+    def __post_init__(self) -> None:
+        real("batch", self.batch, above=0)
+        real("samples", self.samples, above=0)
+
+    def of(self, optimizer: Update) -> Horizon:
+        """Return the factors of an optimizer's settings, as :func:`horizon`."""
+        return horizon(optimizer, self.batch, self.samples)
+
+
 def horizon(optimizer: Update, batch: float = 1.0, samples: float = 1.0) -> Horizon:
     """Return the factors for another batch size and number of samples.
-
-    Parameters
-    ----------
-    optimizer
-        From :func:`largen.transfer.updates.update`.
-    batch, samples
-        Ratios of the target's batch size and number of training samples to the base's.
 
     Raises
     ------
@@ -131,8 +156,7 @@ def horizon(optimizer: Update, batch: float = 1.0, samples: float = 1.0) -> Hori
     >>> print(horizon(update("adamw"), batch=4, samples=16))
     batch × 4, samples × 16: lr × 0.5, weight_decay × 0.5, eps × 0.5, 1 − β × 0.25
     """
-    batch = real("batch_ratio", batch, above=0)
-    samples = real("horizon_ratio", samples, above=0)
+    batch, samples = real("batch", batch, above=0), real("samples", samples, above=0)
     if batch == samples == 1.0:
         return Horizon(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     why = UNKNOWN.get(optimizer.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from largen.parameterizations import Parameterization, Power, Rule
 from largen.transfer.experts import rule_of_number, with_experts
@@ -39,6 +39,9 @@ class FoundWeight:
         The axis of a matrix that is summed over.
     experts
         e, the ratio of the numbers of experts, for weights of experts and routers.
+    on_trunk
+        Whether it is a gain or bias of every block that acts on the residual stream itself, as
+        those of post-norm do. The effects of l of them add up, so that the rate is ∝ 1/l.
     """
 
     name: str
@@ -53,6 +56,7 @@ class FoundWeight:
     tied: tuple[str, ...] = ()
     fan_in: int = 1
     experts: float = 1.0
+    on_trunk: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ def resolve(
     """
     own_update = _moved_by(optimizer, found)
     own = rule(param, own_update, found.role, found.in_branch)
+    if found.on_trunk:
+        own = replace(own, lr=own.lr * Power(depth=-1))
     total, kinds = Power(), []
     if family(found.role) == "output" and not keep_output and own.multiplier != Power():
         folds = (Folded("output", own.multiplier), *folds)

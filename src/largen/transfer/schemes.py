@@ -37,7 +37,7 @@ def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
     ----------
     scheme
         ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"``, ``"complete_p"``,
-        or a :class:`largen.scaling.Parameterization`.
+        or a :class:`largen.scaling.Parameterization`; or a pair of one of these and α.
     alpha
         α, exact as in :func:`largen.abc`.
 
@@ -48,9 +48,11 @@ def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
 
     Examples
     --------
-    >>> scheme_of("mup", alpha="1/2").branch == scheme_of("depth_mup").branch
+    >>> scheme_of(("mup", "1/2")).branch == scheme_of("depth_mup").branch
     True
     """
+    if isinstance(scheme, tuple) and len(scheme) == 2:
+        scheme, alpha = scheme
     if isinstance(scheme, Parameterization):
         param = scheme
     else:

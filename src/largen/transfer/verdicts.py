@@ -8,15 +8,18 @@ update                              change of s
 ==================================  ============
 normalised (Adam's, Lion's)         r·‖G‖₁
 proportional (gradient descent)     r·‖G‖₂²
-orthogonalised (Muon's, Shampoo's)  r·‖G‖∗
+orthogonalised (Muon's, Shampoo's)  r·‖G‖₂
 ==================================  ============
 
-which a backward pass gives exactly, without training. It is the coherent part of the change, so
-that no random part that vanishes as n^(−½) hides its power. Under a right plan of a scheme that
-learns features its slope of log₂ against log₂ of the size is 0 on the output, on attention logits
-and on the tensor that W acts on first. A slope is flagged if it exceeds its threshold, and exceeds
-:data:`CERTAIN` by more than the half-width of its interval, from the scatter between networks with
-Student's quantile.
+which a backward pass gives, without training. It is the coherent part of the change, so that no
+random part that vanishes as n^(−½) hides its power. (Orthogonalised updates change s by ‖G‖∗, at
+most √rank times ‖G‖₂. The rank is at most the number of positions in the batch, so that the powers
+are equal, but ‖G‖∗ grows with the width until the rank is no longer limited by it.)
+
+Under a right plan of a scheme that learns features the slope of log₂ of the change against log₂ of
+the size is 0 on the output, on attention logits and on the tensor that W acts on first. A slope is
+flagged if it exceeds its threshold, and exceeds :data:`CERTAIN` by more than the half-width of its
+interval, from the scatter between networks with Student's quantile.
 
 Slopes of the output that fade are no faults of single weights: at the start, queries, keys and
 routers act on the output through signals that are still random. Nor are those of vectors, whose
@@ -163,14 +166,13 @@ def effects_of(fits: Fits, layout: Layout, along: str, kind: str = "normalised")
         ``"width"`` or ``"depth"``.
     kind
         How the optimizer's step scales with the gradient. Effects of proportional updates are
-        squares, and have twice the thresholds; those of orthogonalised ones on single tensors
-        depend on the gradients' ranks, and have that of single weights. In depth, where changes
+        squares, and have twice the thresholds. In depth, where changes
         of order l^(±⅓) are those of a finite depth, thresholds are doubled as well.
     """
     scale = 2.0 if kind == "proportional" or along == "depth" else 1.0
     found = _starts(fits, layout)
     if along == "width":
-        found += _on_tensors(fits, layout, SINGLE if kind == "orthogonal" else TOTAL)
+        found += _on_tensors(fits, layout)
     # How one block's logits move by gradient descent depends on the gradient behind them.
     found += [] if along == "depth" and kind == "proportional" else _on_logits(fits, scale)
     for name in layout.holders if along == "width" else ():
@@ -202,12 +204,12 @@ def _starts(fits: Fits, layout: Layout) -> list[Effect]:
     return found
 
 
-def _on_tensors(fits: Fits, layout: Layout, most: float) -> list[Effect]:
+def _on_tensors(fits: Fits, layout: Layout) -> list[Effect]:
     """Weights that move the tensor they act on first too much, or nothing inside enough."""
     found = []
     for name in layout.inner:
         fit = fits.get(("tensor", "", name))
-        if grows(fit, most):
+        if grows(fit):
             found.append(Effect("tensor", name, fit[0], fit[1], "grows"))
         elif (
             name not in layout.vectors

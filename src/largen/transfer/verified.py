@@ -46,6 +46,12 @@ class Effect:
         real("margin", self.margin, at_least=0)
 
     @property
+    def layer(self) -> str:
+        """The module of the weight or tensor; empty for the model."""
+        weight = self.kind in ("tensor", "output")
+        return self.where.rpartition(".")[0] if weight else self.where.rpartition(" ")[2]
+
+    @property
     def words(self) -> str:
         """The effect as a part of a sentence, without its slope."""
         if self.kind == "start":
@@ -73,6 +79,8 @@ class Verification:
         over all weights.
     corrections
         What to change first.
+    cause
+        What is known of the model that no power of a setting corrects.
     reason
         Why the plan was not verified; empty if it was.
     """
@@ -82,6 +90,7 @@ class Verification:
     seeds: int = 0
     effects: tuple[Effect, ...] = ()
     corrections: tuple[Correction, ...] = ()
+    cause: str = ""
     reason: str = ""
 
     @property
@@ -130,5 +139,5 @@ class Verification:
             for e in (*self.effects[:SHOWN], *self.effects[SHOWN:][-1:])
         ]
         lines += [f"  {line}" for line in aligned(cells)]
-        lines += [f"  try {c}" for c in self.corrections]
+        lines += [f"  {self.cause}"] if self.cause else [f"  try {c}" for c in self.corrections]
         return "\n".join(lines)

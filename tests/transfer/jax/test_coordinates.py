@@ -10,6 +10,7 @@ import torch
 from tests.transfer.torch_models import SmallNet
 
 from largen.errors import InvalidInput
+from largen.transfer import Hints
 from largen.transfer import jax as in_jax
 from largen.transfer import torch as in_torch
 
@@ -55,7 +56,7 @@ def torch_loss(model, batch):
 
 OPTIONS = {"scheme": "depth_mup", "optimizer": "adamw", "lr": 3e-3, "seeds": 2, "steps": 2}
 in_jax_check = partial(
-    in_jax.coordinate_check, init, BASE, layout="out_in", branches=["blocks.*.fc2"]
+    in_jax.coordinate_check, init, BASE, layout="out_in", hints=Hints(branches=["blocks.*.fc2"])
 )
 
 

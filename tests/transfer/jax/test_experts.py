@@ -16,6 +16,7 @@ import torch
 from tests.transfer import mixtures
 
 from largen.errors import InvalidInput
+from largen.transfer import Hints
 from largen.transfer import jax as in_jax
 from largen.transfer import torch as in_torch
 from largen.transfer.jax.trees import map_named, weights_of
@@ -92,7 +93,7 @@ def plans(kind, scheme, optimizer):
         BASE,
         TARGET,
         layout="out_in",
-        branches=None if scheme == "mup" else ["blocks.*.down"],
+        hints=Hints(branches=None if scheme == "mup" else ["blocks.*.down"]),
         **options,
     )
     return in_torch.scale(net, BASE, TARGET, **options), tree
@@ -180,7 +181,7 @@ def test_stacks_of_experts_and_blocks_are_lists_of_them(first, target):
         names = ["blocks.experts.wo" if stacked else "blocks.*.experts.*.wo"]
         make = partial(as_in_flax, stacked=stacked, first=first)
         return in_jax.scale(
-            make, BASE, target, layout="in_out", scheme="complete_p", branches=names
+            make, BASE, target, layout="in_out", scheme="complete_p", hints=Hints(branches=names)
         )
 
     arrays, lists = planned(True), planned(False)
@@ -237,7 +238,7 @@ def test_what_is_no_width_and_cannot_be_told():
         planned("router", more=2, layout="out_in")
     with pytest.raises(InvalidInput, match="roles: the weight choice has the number"):
         planned("choice", layout="out_in")
-    named = planned("choice", layout="out_in", roles={"choice": "router"})
+    named = planned("choice", layout="out_in", hints=Hints(roles={"choice": "router"}))
     assert named["choice"].lr == planned("router", layout="out_in")["router"].lr
     assert planned("choice", layout="in_out")["choice"].role == "bias"
     flat = in_jax.scale(

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 from largen.errors import InvalidInput
+from largen.transfer import Hints
 from largen.transfer.jax import scale
 from largen.transfer.jax.trees import named_leaves, weights_of
 
@@ -81,9 +82,8 @@ TARGETS = {
 def test_kernels_of_several_axes_are_the_matrices_that_they_stand_for(target, bias):
     """Independent route: plan for the reshaped tree, where nothing is in question."""
     found = planned(partial(linen, bias=bias), TARGETS[target])
-    expected = planned(partial(as_matrices, bias=bias), TARGETS[target], attention={
-        "*.attn.query": TARGETS[target].get("head", 4) / 4
-    })  # fmt: skip
+    hints = Hints(attention={"*.attn.query": TARGETS[target].get("head", 4) / 4})
+    expected = planned(partial(as_matrices, bias=bias), TARGETS[target], hints=hints)
     roles = {w.name: w.role for w in found.weights}
     assert roles["Block_0.attn.query.kernel"] == roles["Block_0.attn.out.kernel"] == "hidden"
     assert roles["DenseGeneral_0.kernel"] == "output"
@@ -223,7 +223,7 @@ def haiku(key, width, depth):
 @pytest.mark.parametrize("depth", [1, 2])
 def test_paths_as_names_and_blocks_as_haiku_counts_them(depth):
     base, target = {"width": 8, "depth": depth}, {"width": 32, "depth": 4 * depth}
-    plan = scale(haiku, base, target, layout="in_out", branches=["net.block*.conv2_d"])
+    plan = scale(haiku, base, target, layout="in_out", hints=Hints(branches=["net.block*.conv2_d"]))
     assert plan.depth_ratio == 4.0
     roles = {w.name: w.role for w in plan.weights}
     assert roles["net.block_3.mha.query.w"] == roles["net.block.conv2_d.w"] == "hidden"

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from largen.errors import InvalidInput
-from largen.transfer import warmup_cosine
+from largen.transfer import Hints, warmup_cosine
 from largen.transfer.jax import JaxPlan, scale
 from largen.transfer.jax.trees import weights_of
 
@@ -46,8 +46,7 @@ def plan():
         BASE,
         TARGET,
         layout="in_out",
-        branches=["blocks.fc2"],
-        attention={"blocks.query": 2.0},
+        hints=Hints(branches=["blocks.fc2"], attention={"blocks.query": 2.0}),
     )
 
 
@@ -160,7 +159,10 @@ def test_equinox_modules():
             return self.head(h)
 
     plan = scale(
-        lambda key, width, depth: Net(key, width, depth), BASE, TARGET, branches="blocks.*.fc2"
+        lambda key, width, depth: Net(key, width, depth),
+        BASE,
+        TARGET,
+        hints=Hints(branches="blocks.*.fc2"),
     )
     roles = {w.name: w.role for w in plan.weights}
     assert roles["stem.weight"] == "input"
@@ -215,13 +217,14 @@ def test_equinoxs_attention_is_known():
     folded = {w.name: w.folded for w in plan.weights if w.folded}
     queries = "attention.query_proj"
     assert folded == dict.fromkeys((f"{queries}.weight", f"{queries}.bias"), ("attention × n⁻¹ᐟ²",))
-    left = scale(Net, {"width": 16}, {"width": 64}, scheme="mup", attention={})
+    left = scale(Net, {"width": 16}, {"width": 64}, scheme="mup", hints=Hints(attention={}))
     assert not any(w.folded for w in left.weights)
 
 
 def test_what_is_called_queries_is_noted():
-    def noted(**options):
-        plan = scale(stacked, BASE, TARGET, layout="in_out", branches=["blocks.fc2"], **options)
+    def noted(scheme="depth_mup", **hints):
+        told = Hints(branches=["blocks.fc2"], **hints)
+        plan = scale(stacked, BASE, TARGET, layout="in_out", scheme=scheme, hints=told)
         return [note for note in plan.notes if "queries of attention" in note]
 
     (note,) = noted()

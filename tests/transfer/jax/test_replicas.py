@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from largen.errors import InvalidInput
+from largen.transfer import Hints
 from largen.transfer.jax import scale
 from largen.transfer.jax.replicas import cross_entropy, train_replicas
 from largen.transfer.replicas import Replica
@@ -40,7 +41,7 @@ def batch(t):
 def plan(optimizer, **options):
     return scale(
         init, {"width": 4, "depth": 2}, {"width": 8, "depth": 4}, optimizer=optimizer,
-        layout="in_out", branches=["blocks.*"], **options,
+        layout="in_out", hints=Hints(branches=["blocks.*"]), **options,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from largen.errors import InvalidInput
+from largen.transfer import Hints
 from largen.transfer.shapes import shapes
 from largen.transfer.torch import scale
 from largen.transfer.torch.attention import built_power
@@ -324,7 +325,10 @@ class OneForBoth(nn.Module):
 def test_what_cannot_be_multiplied_is_refused():
     with pytest.raises(InvalidInput, match=r"attention: of attention \(OneForBoth\), no part"):
         plan(OneForBoth)
-    assert all(w.folded in ((), ("output × n⁻¹",)) for w in plan(OneForBoth, attention={}).weights)
+    assert all(
+        w.folded in ((), ("output × n⁻¹",))
+        for w in plan(OneForBoth, hints=Hints(attention={})).weights
+    )
 
 
 class NeedsMore(nn.Module):
@@ -348,7 +352,7 @@ def test_what_cannot_be_called_needs_an_example():
     for example in (({**x},), lambda width: ({**x},)):
         found = scale(Called, *SIZES, scheme="mup", example=example)
         assert found["attention.q_proj.weight"].folded == ("attention × n⁻¹ᐟ²",)
-    named = scale(NeedsMore, *SIZES, scheme="mup", attention={"attention.q_proj": 4.0})
+    named = scale(NeedsMore, *SIZES, scheme="mup", hints=Hints(attention={"attention.q_proj": 4.0}))
     assert named["attention.q_proj.weight"].folded == ("attention × n⁻¹ᐟ²",)
     assert "could not be called" in named.notes[0]
 
@@ -366,7 +370,7 @@ class Classifier(nn.Module):
 
 
 def test_other_softmaxes_are_left_alone():
-    found = plan(Classifier, roles={"attention.experts": "hidden"})
+    found = plan(Classifier, hints=Hints(roles={"attention.experts": "hidden"}))
     assert found.notes == found.multipliers == ()
     assert all("attention" not in "".join(w.folded) for w in found.weights)
 

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from tests.transfer.faulty_models import FAULTS
 from tests.transfer.torch_models import Captioner, ResidualMLP, SmallNet
+from tests.transfer.verified_models import RIGHT
 from torch import nn
+from torch.nn import functional as F
 
 from largen.errors import InvalidInput
-from largen.transfer import CoordinateCheck
+from largen.transfer import CoordinateCheck, Hints
 from largen.transfer.torch import coordinate_check
 
 
@@ -82,7 +85,9 @@ def test_in_depth(batches, optimizer):
 
 def test_a_read_out_without_its_rule_is_found_guilty(batches):
     # μP, but for one weight: the read-out keeps the standard scheme's standard deviation and rate.
-    wrong = in_width(batches, (64, 128, 256, 512), "mup", "adamw", roles={"out.weight": "input"})
+    wrong = in_width(
+        batches, (64, 128, 256, 512), "mup", "adamw", hints=Hints(roles={"out.weight": "input"})
+    )
     assert wrong.guilty == "out"
     assert wrong["blocks.0"].passed
     right = in_width(batches, (64, 128, 256, 512), "mup", "adamw", tolerance=0.2)
@@ -217,3 +222,42 @@ def test_the_picture():
     assert len(sizes.lines) == len(changes.lines) == 2
     assert sizes.lines[1].get_color() == FAILED
     assert [label.get_text() for label in slopes.get_yticklabels()] == ["a", "b"]
+
+
+def check_of(make, example, draw=0):
+    """Return a check of three widths, towards random targets or the next of random tokens."""
+    generator = torch.Generator().manual_seed(draw)
+    ids = torch.randint(0, 32, (8, 13), generator=generator)
+
+    def loss(model, batch):
+        if example[0].dtype == torch.long and len(example) == 1:
+            values = model(ids[:, :-1])
+            if values.ndim == 3:
+                return F.cross_entropy(values.flatten(0, 1), ids[:, 1:].flatten())
+        values = model(*example)
+        target = torch.randn(values.shape, generator=torch.Generator().manual_seed(draw))
+        return (values - target).square().mean()
+
+    return coordinate_check(
+        make, {"width": 32}, [{"width": n} for n in (32, 64, 128)], [0], loss, lr=1e-3,
+        optimizer="adam", scheme="mup", example=example,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_plans_pass_towards_random_targets(name):
+    for draw in range(2):
+        check = check_of(*RIGHT[name], draw)
+        assert check.passed, str(check)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("divided towers", "in batch") else pytest.param(n, marks=pytest.mark.slow)
+     for n in FAULTS],
+)  # fmt: skip
+def test_faults_do_not_pass(name):
+    check = check_of(*FAULTS[name][:2])
+    assert not check.passed
+    assert "wrong in width (base × 1, " in str(check)

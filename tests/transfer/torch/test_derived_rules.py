@@ -45,7 +45,7 @@ def loss(model, batch):
 def in_depth(batches, alpha, **options):
     return coordinate_check(
         residual(alpha), {"width": 64, "depth": 8}, [{"width": 64, "depth": d} for d in DEPTHS],
-        batches, loss, scheme="mup", alpha=str(alpha), seeds=3, **options,
+        batches, loss, scheme=("mup", str(alpha)), seeds=3, **options,
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ class WithoutRule(torch.optim.AdamW):
 def test_eps_in_depth(batches, rule):
     # Far above every gradient: the update is η·g/ε, and g falls as l^(−α).
     options = {} if rule else {"make_optimizer": WithoutRule}
-    check = in_depth(batches, 1.0, optimizer="adamw", lr=0.3, eps=1.0, **options)
+    check = in_depth(batches, 1.0, optimizer="adamw", lr=0.3, settings={"eps": 1.0}, **options)
     assert (abs(check["out"].change) < 0.15) == rule, str(check)
     assert rule or check["out"].change < -0.7
 
@@ -92,7 +92,7 @@ def test_eps_in_width(batches, rule):
     check = coordinate_check(
         residual(0.5, trained=("inp", "blocks")), {"width": 64, "depth": 8},
         [{"width": n, "depth": 8} for n in WIDTHS], batches, loss, scheme="mup",
-        optimizer="adamw", lr=0.1, eps=1.0, seeds=3, **options,
+        optimizer="adamw", lr=0.1, settings={"eps": 1.0}, seeds=3, **options,
     )  # fmt: skip
     changes = [check[layer].change for layer in ("inp", "blocks.0", "blocks.7")]
     if rule:

@@ -15,6 +15,7 @@ from tests.transfer.mixtures import Fused, Mixture, Net
 from torch.nn import functional as F
 
 from largen.errors import InvalidInput
+from largen.transfer import Hints
 from largen.transfer.torch import coordinate_check, scale
 from tools.audit import audit
 
@@ -65,7 +66,12 @@ def slope(
     for r in ratios:
         grown = {k: v * r if k in keys else v for k, v in base.items()}
         plan = scale(
-            partial(Net, kind=kind), base, grown, scheme="mup", optimizer=optimizer, roles=roles
+            partial(Net, kind=kind),
+            base,
+            grown,
+            scheme="mup",
+            optimizer=optimizer,
+            hints=Hints(roles=roles),
         )
         wrong = broken and (broken[0], float(r) ** broken[1])
         own = [change(plan, optimizer, seed, wrong, eps, part) for seed in range(SEEDS)]
@@ -195,7 +201,7 @@ def test_logits_of_shared_routers_change_alike_where_the_choice_is_free():
         check = coordinate_check(
             partial(Net, kind=Fused), sizes[0], sizes, [(x, g)],
             lambda model, batch: (model(batch[0]) * batch[1]).sum(1).mean(),
-            lr=0.02, optimizer="sgd", seeds=4, scheme="mup", roles=roles,
+            lr=0.02, optimizer="sgd", seeds=4, scheme="mup", hints=Hints(roles=roles),
         )  # fmt: skip
         return check["blocks.0.gate"].change
 

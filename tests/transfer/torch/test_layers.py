@@ -8,7 +8,8 @@ from tests.transfer.torch_models import Attention, Block, Captioner, MLPBlock
 from torch import nn
 from torch.nn import functional as F
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, WrongPlan
+from largen.transfer import Hints
 from largen.transfer.torch import Residual, scale
 from largen.transfer.torch.multipliers import ScaleFirstThird, ScaleKey, ScaleOutput
 from largen.transfer.torch.reading import randomize
@@ -34,7 +35,8 @@ def encoder(norm_first):
 
 @pytest.mark.slow
 def test_torchs_own_transformer():
-    plan = scale(encoder(True), BASE, TARGET)
+    with pytest.warns(WrongPlan, match=r"copies of 1\.layers\.\*.* start with equal values"):
+        plan = scale(encoder(True), BASE, TARGET)
     assert plan["1.layers.7.self_attn.in_proj_weight"].role == "attention"
     assert plan["1.layers.7.self_attn.out_proj.weight"].folded == ("branch × l⁻¹ᐟ²",)
     assert plan["1.layers.7.linear2.bias"].folded == ("branch × l⁻¹ᐟ²",)
@@ -47,7 +49,9 @@ def test_torchs_own_transformer():
     with torch.no_grad():
         assert torch.allclose(model.eval()(x), training, atol=1e-5)
     post = scale(encoder(False), BASE, TARGET)
+    assert all(record.passed for record in post.verified), post
     assert not post["1.layers.7.norm1.weight"].in_branch
+    assert post["1.layers.7.norm1.weight"].lr == 1 / 4  # four times as many norms on the trunk
     assert "post-norm" in post.notes[0]
 
 
@@ -104,9 +108,9 @@ def test_a_models_own_scale_of_logits_is_respected():
     assert scale(OwnScale, *sizes, scheme="mup")["q.weight"].folded == ()
     root = partial(OwnScale, power=0.5)
     assert scale(root, *sizes, scheme="mup")["q.weight"].folded == ("attention × n⁻¹ᐟ²",)
-    named = scale(root, *sizes, scheme="mup", attention={"k": 4.0})
+    named = scale(root, *sizes, scheme="mup", hints=Hints(attention={"k": 4.0}))
     assert named["k.weight"].folded == ("attention × n⁻¹ᐟ²",)
-    assert scale(root, *sizes, scheme="mup", attention={})["q.weight"].folded == ()
+    assert scale(root, *sizes, scheme="mup", hints=Hints(attention={}))["q.weight"].folded == ()
     # More heads instead of larger ones: nothing to be done.
     heads = scale(
         lambda width, heads: Captioner(width, 1, heads=heads),

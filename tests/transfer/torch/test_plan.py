@@ -14,6 +14,7 @@ from tests.transfer.torch_models import (
 from torch import nn
 
 from largen.errors import DamagedFile, InvalidInput
+from largen.transfer import Hints
 from largen.transfer.schemes import SCHEMES
 from largen.transfer.torch import TorchPlan, scale
 from largen.transfer.torch.optimizers import OPTIMIZERS
@@ -246,6 +247,10 @@ class Silent(nn.Module):
         return self.inp(graph.features)
 
 
+def hinted(**hints):
+    return scale(SmallNet, BASE, TARGET, hints=Hints(**hints))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -258,11 +263,20 @@ class Silent(nn.Module):
         (lambda: scale(SmallNet, BASE, {"width": 8}), "wanted the keys of base"),
         (lambda: scale(SmallNet, {"w": 4}, {"w": 8}), "could not be called"),
         (lambda: scale(SmallNet, {**BASE, "width": 0}, TARGET), "wanted an integer"),
-        (lambda: scale(SmallNet, BASE, TARGET, delta=BASE), "larger than the base"),
+        (lambda: hinted(delta=BASE), "larger than the base"),
         (lambda: scale(SmallNet, TARGET, BASE), "take the smaller shape as the base"),
-        (lambda: scale(SmallNet, BASE, TARGET, branches=["x.*"]), "'x.*' fits no module"),
-        (lambda: scale(SmallNet, BASE, TARGET, roles={"*.w": "input"}), "fits no weight"),
-        (lambda: scale(SmallNet, BASE, TARGET, roles={"*": "readout"}), "role: 'readout'"),
+        (
+            lambda: hinted(branches=["x.*"]),
+            "'x.*' fits no module",
+        ),
+        (
+            lambda: hinted(roles={"*.w": "input"}),
+            "fits no weight",
+        ),
+        (
+            lambda: hinted(roles={"*": "readout"}),
+            "role: 'readout'",
+        ),
         (lambda: scale(SmallNet, BASE, TARGET, multipliers="x"), "multipliers: 'x'"),
         (lambda: scale(lambda **_: 3, BASE, TARGET), "wanted a torch.nn.Module"),
         (
@@ -277,11 +291,11 @@ def test_doors(call, message):
 
 
 def test_roles_and_branches_by_name():
-    plan = scale(Unclear, {"width": 4}, {"width": 8}, roles={"readout": "output"})
+    plan = scale(Unclear, {"width": 4}, {"width": 8}, hints=Hints(roles={"readout": "output"}))
     assert plan == scale(Unclear, {"width": 4}, {"width": 8})  # seen in the forward pass
     assert plan["readout"].folded == ("output × n⁻¹",)
     found = scale(SmallNet, BASE, TARGET)
-    named = scale(SmallNet, BASE, TARGET, branches="blocks.*.fc2")
+    named = scale(SmallNet, BASE, TARGET, hints=Hints(branches="blocks.*.fc2"))
     assert found.weights == named.weights
     assert copy.deepcopy(named) == named
 

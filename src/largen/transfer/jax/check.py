@@ -13,7 +13,14 @@ from largen.arrays import as_array
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
 from largen.text import shown
-from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_direction
+from largen.transfer.coordinates import (
+    CoordinateCheck,
+    checked,
+    effort,
+    group_settings,
+    one_direction,
+)
+from largen.transfer.hints import hints_of
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.scaling import scale
 from largen.transfer.jax.survey import shapes_of
@@ -38,10 +45,7 @@ def coordinate_check(
     steps: int = 4,
     seeds: int = 2,
     tolerance: float | None = None,
-    weight_decay: float | None = 0.0,
-    eps: float | None = None,
-    depth: str = "depth",
-    experts: str = "experts",
+    settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> CoordinateCheck:
     """Measure how every activation, and its change by a few steps, grows with the model.
@@ -68,11 +72,13 @@ def coordinate_check(
         correspond to one of the base, the last is measured. The output of a weight is measured
         without the factors that the plan folds into that weight, except for the read-out. Any other
         name denotes the same quantity in all models.
-    lr, optimizer, weight_decay, eps
-        As in :func:`scale` and :meth:`JaxPlan.optax`.
+    lr, optimizer
+        As in :func:`scale`.
+    settings
+        ``weight_decay`` (0 by default) and ``eps`` of :meth:`JaxPlan.optax`.
     steps, seeds, tolerance
         As in :func:`largen.transfer.torch.coordinate_check`.
-    depth, experts, **options
+    **options
         Passed on to :func:`scale`.
 
     Returns
@@ -103,20 +109,21 @@ def coordinate_check(
     >>> check.guilty, bool(check["out"].change > 0.5)
     ('out', True)
     """
+    told = hints_of(options.get("hints"))
+    given = group_settings(settings, ("weight_decay", "eps"))
     effort(steps, seeds, batches, targets, loss, lr, tolerance)
     for leaf in jax.tree.leaves(list(batches)):
         if not isinstance(leaf, jax.Array):  # which may be keys
             as_array("batches", leaf)
     takes("activations", activations, ("parameters", "batch"))
-    plans = [
-        scale(init, base, target, optimizer=optimizer, depth=depth, experts=experts, **options)
-        for target in targets
-    ]
+    plans = [scale(init, base, target, optimizer=optimizer, **options) for target in targets]
     one_direction(plans, seeds)
-    names = [_Names(init, shapes(base, target, depth, experts=experts)) for target in targets]
+    names = [
+        _Names(init, shapes(base, target, told.depth, experts=told.experts)) for target in targets
+    ]
     records = []
     for plan, named in zip(plans, names, strict=True):
-        moved = plan.optax(lr=lr, weight_decay=weight_decay, eps=eps)
+        moved = plan.optax(lr=lr, **given)
         measure = jax.jit(_measure(plan, activations))
         step = jax.jit(_step(moved, loss))
         own = []

@@ -70,7 +70,7 @@ def role_of(weight: Weight, layout: str | None) -> str:
         raise InvalidInput(
             f"roles: the weight {name} has the number of experts as its first axis, and nothing "
             "says whether it is a router's matrix or a stack of the experts' vectors. Name its "
-            f"role: roles={{{name!r}: 'router'}}, or 'bias'."
+            f"role: hints=Hints(roles={{{name!r}: 'router'}}), or 'bias'."
         )
     kind = _equinox_kind(owner)
     if ndim == 1 or leaf == "bias":
@@ -87,7 +87,7 @@ def role_of(weight: Weight, layout: str | None) -> str:
         raise InvalidInput(
             f"layout: the weight {name} has one growing side, and nothing says whether it is "
             "summed over. Pass layout='in_out' if matrices are applied as x @ W, 'out_in' if as "
-            f"W @ x, or name its role: roles={{{name!r}: 'output'}}."
+            f"W @ x, or name its role: hints=Hints(roles={{{name!r}: 'output'}})."
         )
     fan_in, fan_out = sides
     plain = role_of_sides(*(any(axis in growing for axis in side) for side in (fan_in, fan_out)))

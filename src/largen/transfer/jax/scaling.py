@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput, instance_of, one_of
 from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
+from largen.transfer.constants import Constants, constants_of, with_constants
 from largen.transfer.experts import NOTE
-from largen.transfer.horizon import horizon
+from largen.transfer.hints import Hints, hints_of
+from largen.transfer.horizon import Budget
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
@@ -39,17 +41,11 @@ def scale(
     scheme: Any = "depth_mup",
     optimizer: str = "adamw",
     decay: str | None = None,
-    alpha: Any = None,
-    depth: str = "depth",
-    experts: str = "experts",
-    delta: Mapping[str, Any] | None = None,
+    hints: Hints | None = None,
     layout: str | None = None,
-    roles: Mapping[str, str] | None = None,
-    branches: Collection[str] | None = None,
-    attention: Mapping[str, float] | None = None,
     tied: Collection[str] = (),
-    batch_ratio: float = 1.0,
-    horizon_ratio: float = 1.0,
+    budget: Budget | None = None,
+    constants: Constants | None = None,
 ) -> JaxPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
@@ -64,34 +60,27 @@ def scale(
         ``init(key, **base)`` → the parameters, with the user's own initial values.
     base, target
         The shape that was tuned and the one to be trained, with the same keys.
-    scheme, optimizer, decay, alpha, depth, delta
+    scheme, optimizer, decay
         As in :func:`largen.transfer.torch.scale`.
-    experts
-        The key that is the number of experts of mixtures (:mod:`largen.transfer.experts`), in
-        lists or dicts of experts, or as an axis of arrays that stack their weights, such as
+    hints
+        What the parameters do not tell, a :class:`largen.transfer.Hints`. Experts of mixtures are
+        in lists or dicts, or an axis of arrays that stack their weights, such as
         ``(experts, width, size)``, ``(depth, experts, width, size)`` and those of
         ``equinox.filter_vmap``.
     layout
         ``"in_out"`` if matrices are applied as ``x @ W``, as in flax and Haiku, where biases and
         names determine the sides of kernels with more axes; ``"out_in"`` if they are applied as
         ``W @ x``. Equinox's layers need no layout.
-    roles
-        Patterns of weights' names, with their roles (:data:`largen.transfer.roles.ROLES`).
-    branches
-        Patterns of the weights, or their holders, that residual branches end in, such as
-        ``"blocks.*.fc2"``. Needed by schemes with a power of depth.
-    attention
-        Patterns of the weights, or of their holders, that produce queries, with the ratio of the
-        head dimensions, for logits q·k/√d. By default those of ``equinox.nn.MultiheadAttention``
-        and of flax's attention; the plan notes any other weight whose name is a usual one for
-        queries. ``{}`` leaves all logits as they are.
     tied
         Names of embeddings that the forward pass uses as a read-out, too; the forward pass has
         to multiply these logits by :meth:`JaxPlan.factor`.
-    batch_ratio, horizon_ratio
-        Ratios of the target's batch size and number of training samples (or tokens) to the base's:
-        rates, weight decay and ε are adjusted by :mod:`largen.transfer.horizon`, and
-        :meth:`JaxPlan.optax` adjusts the β that it is given.
+    budget
+        The target's batch size and number of training samples relative to the base's, a
+        :class:`largen.transfer.Budget`: rates, weight decay and ε are adjusted by
+        :mod:`largen.transfer.horizon`, and :meth:`JaxPlan.optax` adjusts the β that it is given.
+    constants
+        Factors of the output, of initial values and of rates that a search at the base chose, a
+        :class:`largen.transfer.Constants`; the same at the base and at the target.
 
     Returns
     -------
@@ -131,16 +120,18 @@ def scale(
     >>> [plan[name].lr for name in ("inp", "router", "up", "down", "out")]
     [1.0, 4.0, 4.0, 4.0, 1.0]
     """
-    param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
-    length = horizon(moved, batch_ratio, horizon_ratio)
+    param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
+    training = Budget() if budget is None else budget
+    length = instance_of("budget", training, Budget, "largen.transfer.Budget").of(moved)
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
-    survey = Survey(init, shapes(base, target, depth, delta, experts), layout)
-    found_roles = survey.roles(by_pattern("roles", roles))
+    survey = Survey(init, shapes(base, target, told.depth, told.delta, told.experts), layout)
+    found_roles = survey.roles(by_pattern("roles", told.roles))
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
-    _put_on_branches(survey, param, branches, folds)
-    notes = _put_on_queries(survey, param, attention, folds)
-    more = survey.sizes.crowded.get(experts, 1) / survey.sizes.tall.get(experts, 1)
+    _put_on_branches(survey, param, told.branches, folds)
+    notes = _put_on_queries(survey, param, told.attention, folds)
+    sizes = survey.sizes
+    more = sizes.crowded.get(told.experts, 1) / sizes.tall.get(told.experts, 1)
     if more != 1.0:
         notes.append(NOTE)
     distributions = {} if as_built(param) else survey.distributions()
@@ -178,7 +169,7 @@ def scale(
             )
     if not any(family(w.role) == "output" for w in weights) and not shared:
         notes.append("no read-out was found; name an embedding that is used as one in tied=…")
-    return JaxPlan(
+    plan = JaxPlan(
         scheme=str(param),
         optimizer=moved.name,
         decay=moved.decay,
@@ -194,6 +185,7 @@ def scale(
         experts_ratio=more,
         make_parameters=init,
     )
+    return with_constants(plan, constants_of(constants), [(name, "use") for name in sorted(shared)])
 
 
 def _put_on_branches(
@@ -209,7 +201,7 @@ def _put_on_branches(
             return
         raise InvalidInput(
             f"branches: {param} scales residual branches with the depth; name the weights they "
-            "end in, such as branches=['blocks.*.fc2'], or use a scheme such as 'mup'."
+            "end in, such as hints=Hints(branches=['blocks.*.fc2']), or use a scheme such as 'mup'."
         )
     for name in dict.fromkeys(survey.matching("branches", patterns("branches", named))):
         folds[name].append(Folded("branch", branch_multiplier(param)))
@@ -237,6 +229,6 @@ def _put_on_queries(
     return [
         f"{pattern} may make the queries of attention, whose logits q·k/√d are to be multiplied by "
         f"h^({power.width}), where h is the ratio of the heads' dimensions: pass "
-        f"attention={{{pattern!r}: h}}, or attention={{}} if there is nothing to be done"
+        f"hints=Hints(attention={{{pattern!r}: h}}), or attention={{}} if nothing is to be done"
         for pattern in dict.fromkeys(likely)
     ]

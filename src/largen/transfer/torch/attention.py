@@ -65,7 +65,7 @@ def heads_ratio(reading: Reading, index: int) -> float:
     except (NotCallable, IndexError) as error:
         raise InvalidInput(
             f"attention: how much the heads' dimension grows to {at} was not found ({error}); "
-            "pass attention={'path.of.queries': ratio of the heads' dimensions}."
+            "pass hints=Hints(attention={'path.of.queries': ratio of the heads' dimensions})."
         ) from None
 
 
@@ -108,7 +108,8 @@ def _normalised_size(record: Record, own: Product) -> float:
     size = 1.0
     for side in (own.queries, own.keys):
         ends = walk(record, side).ends.values()
-        if not all(end.kind == "product" for end in ends):
+        made = record.nodes[side].is_data  # learned queries have no size that the model sets
+        if made and not all(end.kind == "product" for end in ends):
             size *= float(record.nodes[side].value.double().square().mean().sqrt())
     return size
 
@@ -147,11 +148,14 @@ def place_of(reading: Reading, index: int, parts: float) -> Attention:
         if outputs:
             return Attention(module=outputs[0])
     where = record.nodes[own.node].module
-    kind = type(model.get_submodule(where)).__name__
+    holder = model.get_submodule(where)
+    if isinstance(holder, nn.MultiheadAttention) and not _appends_a_key(holder):
+        return Attention(module=where, where="key")
+    kind = type(holder).__name__
     raise InvalidInput(
         f"attention: of {where or 'the model'} ({kind}), no part's output multiplies the logits of "
         "one softmax and nothing else; make the queries in a layer of their own, or pass "
-        "attention={} to leave all logits as they are."
+        "Hints(attention={}) to leave all logits as they are."
     )
 
 
@@ -200,10 +204,10 @@ def _fused_queries(
     module = weight.rpartition(".")[0]
     holder: Any = reading.base.model.get_submodule(module)
     if isinstance(holder, nn.MultiheadAttention):
-        if holder.bias_k is not None or holder.add_zero_attn:
+        if _appends_a_key(holder):
             raise InvalidInput(
                 f"attention: {module} appends a key of its own, which cannot be scaled with the "
-                "others; pass attention={} to leave all logits as they are."
+                "others; pass Hints(attention={}) to leave all logits as they are."
             )
         return Attention(module=module, where="key")
     tensor = dict(reading.base.model.named_parameters())[weight]
@@ -222,6 +226,10 @@ def _fused_queries(
             where = "first third" if third else f"first {share} of each of {groups} parts"
             return Attention(module=module, where=where)
     return None
+
+
+def _appends_a_key(module: nn.MultiheadAttention) -> bool:
+    return module.bias_k is not None or module.add_zero_attn
 
 
 def _patterns(channels: int, head: int) -> Iterator[tuple[int, Fraction]]:

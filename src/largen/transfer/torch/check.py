@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,16 +13,27 @@ from torch import Tensor, nn
 from largen.callables import takes
 from largen.errors import InvalidInput
 from largen.text import shown
-from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_direction
+from largen.transfer.coordinates import (
+    CoordinateCheck,
+    checked,
+    effort,
+    group_settings,
+    one_direction,
+)
+from largen.transfer.hints import hints_of
 from largen.transfer.shapes import Shapes, shapes
 from largen.transfer.structure import correspondence, last_of_each, names_in_first
+from largen.transfer.torch.effects import measured
 from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
+from largen.transfer.torch.surveys import SEEDS, words_of
 from largen.transfer.updates import update
+from largen.transfer.verdicts import effects_of, fitted, with_sums
+from largen.transfer.verified import Verification
 
 
 def coordinate_check(
@@ -37,13 +49,15 @@ def coordinate_check(
     seeds: int = 2,
     tolerance: float | None = None,
     make_optimizer: Callable[[Any], Any] | None = None,
-    weight_decay: float = 0.0,
-    eps: float | None = None,
-    depth: str = "depth",
-    experts: str = "experts",
+    settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> CoordinateCheck:
     """Measure how every activation, and its change by a few steps, grows with the model.
+
+    Along the width the effects of single updates are measured as well
+    (:mod:`largen.transfer.verdicts`), in untrained networks called by ``loss`` on the first batch.
+    They decide whether changes fade, since changes by training have a random part that does so
+    under right plans, and a check fails as well if one of them grows.
 
     Parameters
     ----------
@@ -58,8 +72,10 @@ def coordinate_check(
         ``loss(model, batch)`` → a scalar.
     lr
         η₀.
-    optimizer, weight_decay, eps
-        As in :func:`scale` and :meth:`TorchPlan.param_groups`.
+    optimizer
+        As in :func:`scale`.
+    settings
+        ``weight_decay`` (0 by default), ``eps`` and ``betas`` of :meth:`TorchPlan.param_groups`.
     steps, seeds
         The number of training steps, and of networks of each size: at least 2, or 1 at three
         sizes. Slopes have intervals from the scatter between seeds
@@ -70,7 +86,7 @@ def coordinate_check(
     make_optimizer
         Makes the optimizer, any object with ``zero_grad`` and ``step``, from parameter groups, if
         PyTorch has no optimizer of that name. It receives Muon's and AdamW's groups together.
-    depth, experts, **options
+    **options
         Passed on to :func:`scale`.
 
     Returns
@@ -83,6 +99,8 @@ def coordinate_check(
     InvalidInput
         If the targets do not differ in one kind of size alone, or an argument is out of range.
     """
+    told = hints_of(options.get("hints"))
+    given = group_settings(settings, ("weight_decay", "eps", "betas"))
     effort(steps, seeds, batches, targets, loss, lr, tolerance)
     if make_optimizer is not None and not isinstance(make_optimizer, type):
         takes("make_optimizer", make_optimizer, ("groups",))
@@ -94,15 +112,11 @@ def coordinate_check(
         )
     # Factors stay in the forward pass: folded ones would change the size of queries, for example.
     options = {"multipliers": "forward", **options, "verify": False}
-    plans = [
-        scale(
-            make_model, base, target, optimizer=optimizer, depth=depth, experts=experts, **options
-        )
-        for target in targets
-    ]
-    one_direction(plans, seeds)
+    plans = [scale(make_model, base, target, optimizer=optimizer, **options) for target in targets]
+    along, ratios = one_direction(plans, seeds)
     found = [
-        _labels(make_model, shapes(base, target, depth, experts=experts)) for target in targets
+        _labels(make_model, shapes(base, target, told.depth, experts=told.experts))
+        for target in targets
     ]
     labels, early = [names for names, _ in found], set().union(*(own for _, own in found))
     records = []
@@ -111,14 +125,39 @@ def coordinate_check(
         undone = {m.module for m in plan.multipliers if m.kind == "built"}
         for seed in range(seeds):
             model = plan.build(seed=seed)
-            groups = plan.param_groups(
-                model, lr=lr, weight_decay=weight_decay, eps=eps, moved_by="all"
-            )
+            groups = plan.param_groups(model, lr=lr, moved_by="all", **given)
             moved = check_optimizer(make(groups))
             own.append(_sizes(model, moved, batches, loss, steps, names, seed, undone))
         records.append(own)
     inside = _inside(plans, labels, early)
-    return checked(plans, records, inside, tolerance, f"{optimizer}, {steps} steps")
+    effects = _effects(plans, ratios, loss, batches[0], seeds) if along == "width" else None
+    return checked(plans, records, inside, tolerance, f"{optimizer}, {steps} steps", effects)
+
+
+def _effects(
+    plans: Sequence[TorchPlan],
+    ratios: Sequence[float],
+    loss: Callable[[nn.Module, Any], Tensor],
+    batch: Any,
+    seeds: int,
+) -> Verification:
+    """Measure the effects of single updates in untrained networks, called as the loss does."""
+    rows, layouts, networks = [], [], max(seeds, SEEDS)
+    names = {weight.name: weight.name for weight in plans[0].weights}
+    try:
+        for plan in plans:
+            rows.append([])
+            for seed in range(networks):
+                model = plan.build(seed=seed)
+                with fixed_seed(seed, gpus=True):
+                    numbers, layout = measured(model, plan, partial(loss, model, batch), "width")
+                rows[-1].append(with_sums(numbers, layout, names))
+                layouts.append(layout)
+    except Exception as error:
+        return Verification("width", reason=words_of(error))
+    fits = fitted(ratios, rows)
+    effects = effects_of(fits, layouts[0], "width", plans[0].update.kind)
+    return Verification("width", tuple(ratios), networks, tuple(effects))
 
 
 def _inside(

@@ -35,6 +35,7 @@ from largen.errors import InvalidInput, instance_of
 from largen.scalars import flag, integer, real, sequence
 from largen.text import shown
 from largen.transfer.diagnoses import Diagnosis, best_rate, change
+from largen.transfer.horizon import Budget
 from largen.transfer.plan_entries import ScaledWeight
 from largen.transfer.roles import family
 from largen.transfer.torch.names import parameters
@@ -145,7 +146,7 @@ def diagnose(
     count = len(experiments) + 2
     standard = scale(
         plan.make_model, plan.base, plan.target, scheme="standard", optimizer=plan.optimizer,
-        decay=plan.decay, batch_ratio=plan.batch_ratio, horizon_ratio=plan.horizon_ratio,
+        decay=plan.decay, budget=Budget(batch=plan.batch_ratio, samples=plan.horizon_ratio),
     )  # fmt: skip
     rows = [
         change(name, source, losses(plan, alter, warm_up), own, count)

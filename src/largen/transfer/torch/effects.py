@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from largen.transfer.plan import Plan
-from largen.transfer.torch.names import modules, parameters, plain
+from largen.transfer.torch.names import parameters, plain
 from largen.transfer.torch.process import ALONE
 from largen.transfer.torch.recording import forget, output_of
 from largen.transfer.updates import UPDATES
@@ -27,7 +27,6 @@ from largen.transfer.verdicts import Key, Layout
 
 SOFTMAXES = frozenset({F.softmax, torch.softmax, Tensor.softmax})
 FUSED = F.scaled_dot_product_attention
-CONVOLUTIONS = nn.modules.conv._ConvNd
 ON_OUTPUT, ON_TENSOR, ON_LOGITS, ON_INPUT = range(1, 5)  # seeds of the directions
 
 
@@ -109,6 +108,11 @@ class _Softmaxes(TorchFunctionMode):
 
 def forward(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Pass:
     """Call a model; return the tensors that verdicts need."""
+    return watched(model, lambda: model(*args, **kwargs))
+
+
+def watched(model: nn.Module, call: Callable[[], Any]) -> Pass:
+    """Return the tensors that verdicts need of a function that calls a model."""
     found, handles = Pass(), []
 
     def before(path: str) -> Callable[..., None]:
@@ -132,7 +136,7 @@ def forward(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Pass:
             handles.append(module.register_forward_hook(after(plain(path)), with_kwargs=True))
     try:
         with ALONE, torch.enable_grad(), _Softmaxes(found.note):
-            model(*args, **kwargs)
+            call()
     finally:
         for handle in handles:
             handle.remove()
@@ -150,7 +154,7 @@ def as_in_training(model: nn.Module) -> Iterator[None]:
 
 
 def measured(
-    model: nn.Module, plan: Plan, args: tuple, kwargs: Mapping[str, Any], along: str, inputs: bool
+    model: nn.Module, plan: Plan, call: Callable[[], Any], along: str, inputs: bool = False
 ) -> tuple[dict[Key, float], Layout]:
     """Return the effects of one update of every weight of a network, and the network's parts.
 
@@ -158,15 +162,15 @@ def measured(
     ----------
     model, plan
         The network, and the plan of its shape.
-    args, kwargs
-        The arguments of the forward pass.
+    call
+        Calls the network.
     along
         ``"width"`` or ``"depth"``, in which weights have no effects on single tensors.
     inputs
         Whether to measure effects on the inputs of modules that hold weights, too.
     """
     with as_in_training(model):
-        passed = forward(model, args, kwargs)
+        passed = watched(model, call)
     weights = {name: p for name, p in parameters(model).items() if p.requires_grad}
     layout = _layout(weights, passed)
     found: dict[Key, float] = {("start", "output", ""): _rms(passed.output)}
@@ -177,13 +181,7 @@ def measured(
 
     def effects(z: Tensor, seed: int, names: Sequence[str]) -> dict[str, float]:
         wanted = [weights[name] for name in names]
-        features = None
-        kinds = {UPDATES[plan[n].moved_by or plan.optimizer].kind for n in names}
-        if seed == ON_TENSOR and "orthogonal" in kinds:
-            features = (
-                1 if isinstance(modules(model)[layout.holders[names[0]]], CONVOLUTIONS) else -1
-            )
-        s = (z * _direction(z, seed, features)).mean()
+        s = (z * torch.randn(z.shape, generator=torch.Generator().manual_seed(seed)).to(z)).mean()
         slopes = torch.autograd.grad(s, wanted, retain_graph=True, allow_unused=True)
         return {
             name: _effect(gradient, plan, name)
@@ -213,23 +211,6 @@ def measured(
     for name, value in effects(passed.output, ON_OUTPUT, list(weights)).items():
         found["output", "", name] = value
     return found, layout
-
-
-def _direction(z: Tensor, seed: int, features: int | None) -> Tensor:
-    """Return fixed Gaussian numbers of a tensor's shape, of rank one if there is a features' axis.
-
-    The nuclear norm of a gradient of full rank grows with the rank, that is with the width until
-    it exceeds the number of samples.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    if features is None or z.ndim < 2:
-        return torch.randn(z.shape, generator=generator).to(z)
-    axis = features % z.ndim
-    over = torch.randn([1 if i == axis else n for i, n in enumerate(z.shape)], generator=generator)
-    across = torch.randn(
-        [n if i == axis else 1 for i, n in enumerate(z.shape)], generator=generator
-    )
-    return (over * across).to(z)
 
 
 def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
@@ -267,10 +248,7 @@ def _effect(gradient: Tensor, plan: Plan, name: str) -> float:
     if weight.moved_by == "muon":  # its steps are √max(1, fan-out/fan-in)·O
         into, out = weight.shape[weight.fan_in], weight.shape[1 - weight.fan_in]
         rate *= max(1.0, out / into) ** 0.5
-    matrix = gradient.reshape(gradient.shape[0], -1) if gradient.ndim > 1 else gradient[:, None]
-    matrix = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    squares = torch.linalg.eigvalsh(matrix @ matrix.T)
-    return rate * float(squares.clamp(min=0).sqrt().sum())
+    return rate * float(gradient.square().sum().sqrt())
 
 
 def _rms(z: Tensor) -> float:

@@ -109,8 +109,8 @@ class Factors:
             raise InvalidInput(
                 "branches: the forward pass adds nothing to what it was computed from, so that "
                 "there are no residual sums. Name the modules that residual branches end in, such "
-                "as branches=['blocks.*.mlp.fc2'], or use a scheme without powers of depth, such "
-                "as 'mup'."
+                "as hints=Hints(branches=['blocks.*.mlp.fc2']), or use a scheme without powers of "
+                "depth, such as 'mup'."
             )
         if unused := facts.not_recorded():
             self.notes.append(
@@ -160,7 +160,8 @@ class Factors:
                 raise InvalidInput(
                     f"branches: {where or 'the model'} ({kind}) adds what its own forward pass "
                     f"makes ({node.op}), which no weight and no module multiplies. Make it in a "
-                    "module of its own, or name the modules that branches end in: branches=[…]."
+                    "module of its own, or name the modules that branches end in: "
+                    "hints=Hints(branches=[…])."
                 )
 
     def _built_in_depth(self, reading: Reading, own: Sum) -> Power:
@@ -355,8 +356,8 @@ class Factors:
             self.notes.append(
                 f"{shared[0]} and {len(shared) - 1} more map growing features to a fixed number "
                 "of them inside the model (keys and values of a fixed number of heads, say): "
-                "'shared', so that what they make stays of order one; roles={…: 'output'} would "
-                "let it start at n^(−½)"
+                "'shared', so that what they make stays of order one; as 'output' they would start "
+                "at n^(−½)"
             )
         outputs = [w for w in weights if family(w.role) == "output"]
         if not outputs and not any(m.kind == "output" for m in self.forward):

@@ -140,7 +140,7 @@ class Facts(Alignment):
             raise InvalidInput(
                 f"example: the model could not be called: {error}. Pass example=… what it is "
                 "called with (a tensor, a tuple of arguments or a dict of keyword arguments), or "
-                "name attention={…} and branches=[…], of which the forward pass would have told."
+                "name hints=Hints(attention={…}, branches=[…]), which it would have told."
             ) from None
         return None
 

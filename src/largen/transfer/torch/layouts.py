@@ -92,7 +92,7 @@ def role_of(
     raise InvalidInput(
         f"roles: the weight {full} of {type(module).__name__} has one growing axis, and nothing "
         "says whether it is summed over. Name its role: "
-        f"roles={{{full!r}: 'output'}} if it is, 'input' or 'positional' if it is not."
+        f"hints=Hints(roles={{{full!r}: 'output'}}) if it is, 'input' or 'positional' if it is not."
     )
 
 

@@ -7,12 +7,14 @@ with a weight. Fused attention kernels are recognised by their names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.walks import (
     LINEAR,
     MULTIPLIES,
+    REPEATS,
     Walk,
     constant_factor,
     walk,
@@ -123,7 +125,7 @@ def _products(
     data = [i for i in dict.fromkeys(node.inputs) if record.nodes[i].is_data]
     if node.op in BATCHED:
         a, b = node.inputs[-2:]
-        if record.nodes[a].is_data and record.nodes[b].is_data:
+        if all(record.nodes[i].is_data or _repeated(record, i) for i in (a, b)):
             if node.op == "baddbmm" and node.numbers:
                 factor *= node.numbers[-1]  # alpha, behind beta
             head = record.nodes[a].shape[-1]
@@ -142,6 +144,23 @@ def _products(
         found = {p.node: p for i in data for p in _products(record, i, factor, learned, seen)}
         return list(found.values())
     return []
+
+
+def _repeated(record: Record, place: int) -> bool:
+    """Whether a tensor is of weights that are repeated over samples, such as learned queries."""
+    node = record.nodes[place]
+    return node.is_weight and any(i.op in REPEATS for i in _made_of(record, place))
+
+
+def _made_of(record: Record, place: int) -> Iterator[Node]:
+    """Yield a tensor's node and all upstream of it."""
+    stack, visited = [place], set()
+    while stack:
+        place = stack.pop()
+        if place not in visited:
+            visited.add(place)
+            yield record.nodes[place]
+            stack.extend(record.nodes[place].inputs)
 
 
 def _values(record: Record, softmax: int, consumers: dict[int, list[int]]) -> int | None:

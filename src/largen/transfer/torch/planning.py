@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from largen.parameterizations import Parameterization
+from largen.transfer.constants import Constants, with_constants
 from largen.transfer.experts import NOTE
+from largen.transfer.hints import Hints
 from largen.transfer.horizon import Horizon
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.patterns import by_pattern
@@ -36,11 +38,8 @@ class Request:
     scheme: Parameterization
     moved: Update
     length: Horizon
-    depth: str
-    experts: str
-    roles: Mapping[str, str] | None
-    branches: Collection[str] | None
-    attention: Mapping[str, float] | None
+    hints: Hints
+    constants: Constants
     fold: bool
     example: Any
 
@@ -57,7 +56,8 @@ class Request:
             As in :func:`largen.transfer.torch.scale`.
         """
         param, moved, length = self.scheme, self.moved, self.length
-        attention, branches, experts = self.attention, self.branches, self.experts
+        attention, branches = self.hints.attention, self.hints.branches
+        experts = self.hints.experts
         factors = Factors(facts, fold=self.fold)
         if facts.note_on_memory is not None:
             factors.notes.append(facts.note_on_memory)
@@ -69,7 +69,7 @@ class Request:
                     f"the model could not be called ({why}); factors were not found"
                 )
             facts.set_depth(strict=bool(param.branch) and branches is None)
-        found_roles = facts.roles(by_pattern("roles", self.roles))
+        found_roles = facts.roles(by_pattern("roles", self.hints.roles))
         inside = factors.in_branches(param, branches)
         factors.on_attention(param, attention)
         factors.of_the_user(param, moved, found_roles)
@@ -81,13 +81,14 @@ class Request:
         weights = []
         for name, role in found_roles.items():
             source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
+            inner = factors.is_in_branch(name, inside)
             for module in facts.read_outs(name):
                 power = tied_multiplier(param, moved) / factors.built_in(name)
                 factors.keep(module, "output", "input", power, n)
             found = FoundWeight(
                 name=name,
                 role=role,
-                in_branch=factors.is_in_branch(name, inside),
+                in_branch=inner,
                 base_shape=facts.shape("base", source),
                 shape=shape,
                 n=n,
@@ -96,6 +97,10 @@ class Request:
                 matrix=len(shape) == 2,
                 tied=tuple(facts.uses[name][1:]),
                 experts=more if name in facts.mixed and not as_built(param) else 1.0,
+                on_trunk=bool(param.branch)
+                and not inner
+                and facts.copies_of(name) != source
+                and family(role) in ("vector", "finite"),
             )
             leaf = name.rpartition(".")[2]
             keep = not factors.fold and family(role) == "output" and leaf == "weight"
@@ -106,7 +111,7 @@ class Request:
             weights.append(resolve(param, moved, found, facts.l, own, keep_output=keep))
         if facts.widens and not as_built(param):
             factors.note_on_roles(weights)
-        return TorchPlan(
+        plan = TorchPlan(
             scheme=str(param),
             optimizer=moved.name,
             decay=moved.decay,
@@ -123,3 +128,5 @@ class Request:
             experts_ratio=more,
             make_model=self.make_model,
         )
+        tied = {(module, "input") for name in found_roles for module in facts.read_outs(name)}
+        return with_constants(plan, self.constants, sorted(tied))

@@ -85,7 +85,7 @@ class Reading:
         if len(both[0]) != len(both[1]):
             raise InvalidInput(
                 f"attention: the model makes {len(both[0])} attentions at {self.sizes.base} and "
-                f"{len(both[1])} at {self.sizes.wide}; name the queries in attention={{…}}."
+                f"{len(both[1])} at {self.sizes.wide}; name the queries in Hints(attention={{…}})."
             )
         return list(zip(*both, strict=True))
 

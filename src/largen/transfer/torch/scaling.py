@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from largen.errors import one_of
-from largen.scalars import flag, real
-from largen.transfer.horizon import horizon
-from largen.transfer.patterns import by_pattern
+from largen.errors import InvalidInput, instance_of, one_of
+from largen.scalars import flag
+from largen.transfer.constants import Constants, constants_of
+from largen.transfer.hints import Hints, hints_of
+from largen.transfer.horizon import Budget
 from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
 from largen.transfer.torch.facts import Facts
@@ -29,17 +30,11 @@ def scale(
     scheme: Any = "depth_mup",
     optimizer: str = "adamw",
     decay: str | None = None,
-    alpha: Any = None,
-    depth: str = "depth",
-    experts: str = "experts",
-    delta: Mapping[str, Any] | None = None,
-    roles: Mapping[str, str] | None = None,
-    branches: Collection[str] | None = None,
-    attention: Mapping[str, float] | None = None,
+    hints: Hints | None = None,
     multipliers: str = "weights",
     example: Any = None,
-    batch_ratio: float = 1.0,
-    horizon_ratio: float = 1.0,
+    budget: Budget | None = None,
+    constants: Constants | None = None,
     verify: bool = True,
 ) -> TorchPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
@@ -47,7 +42,7 @@ def scale(
     Models of both shapes and of a larger width and depth than the base are built without memory.
     The axes that grow between them determine the role of every weight, and the role determines its
     settings by the scheme's rules relative to the base (:mod:`largen.transfer.rules`). At the base
-    shape nothing changes.
+    shape nothing changes but by ``constants``.
 
     The base, and models of twice its width and depth, are also built in memory and called once. The
     recorded forward passes determine where residual branches end, which weights multiply attention
@@ -64,7 +59,8 @@ def scale(
         The shape that was tuned and the one to be trained, with the same keys.
     scheme
         ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"`` (branches l^(−½)),
-        ``"complete_p"`` (branches 1/l), or a :class:`largen.scaling.Parameterization`.
+        ``"complete_p"`` (branches 1/l), or a :class:`largen.scaling.Parameterization`; or a pair
+        such as ``("mup", "1/2")``, whose second entry is the exponent α of branches l^(−α).
     optimizer
         ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"adamax"``, ``"nadam"``,
         ``"adagrad"``, ``"rmsprop"``, ``"signsgd"``, ``"lion"``, ``"muon"`` or ``"shampoo"``;
@@ -72,26 +68,10 @@ def scale(
     decay
         ``"coupled"``, ``"decoupled"`` or ``"independent"`` weight decay; by default that of
         PyTorch's optimizer of the given name.
-    alpha
-        The exponent of branches l^(−α), in place of the scheme's own.
-    depth
-        The key that is the depth.
-    experts
-        The key that is the number of experts of mixtures (:mod:`largen.transfer.experts`); all
-        keys but these two are widths. The builder decides how many experts are active.
-    delta
-        A shape larger than the base in every key that grows, with which the base is compared to
-        find the axes that grow; by default these keys are doubled.
-    roles
-        Patterns of weights' names, such as ``"*.gate.weight"``, with their roles
-        (:data:`largen.transfer.roles.ROLES`), where shapes do not determine them.
-    branches
-        Patterns of the modules that residual branches end in, such as ``"blocks.*.mlp.fc2"``; by
-        default they are found from a recorded forward pass.
-    attention
-        Patterns of the modules whose outputs are queries, with the ratio of the head dimensions,
-        for logits q·k/√d. By default queries, and the logits' own power of d, are found from a
-        recorded forward pass. ``{}`` leaves all logits as they are.
+    hints
+        What the model does not tell, a :class:`largen.transfer.Hints`: which keys of the shapes are
+        the depth and the number of experts, roles of weights, where branches end, what makes the
+        queries of attention.
     multipliers
         ``"weights"``: the factors of read-outs, attention logits and branches are folded into
         weights and rates wherever that is exact, so that a checkpoint is complete by itself.
@@ -102,10 +82,13 @@ def scale(
         Inputs of the model: a tensor, a tuple of arguments, a dict of keyword arguments, or a
         function of the builder's arguments that returns one of these. By default token ids,
         images or rows of features are generated.
-    batch_ratio, horizon_ratio
-        Ratios of the target's batch size and number of training samples (or tokens) to the base's:
-        rates, weight decay and ε are adjusted by :mod:`largen.transfer.horizon`, and
-        :meth:`TorchPlan.param_groups` adjusts β.
+    budget
+        The target's batch size and number of training samples relative to the base's, a
+        :class:`largen.transfer.Budget`: rates, weight decay and ε are adjusted by
+        :mod:`largen.transfer.horizon`, and :meth:`TorchPlan.param_groups` adjusts β.
+    constants
+        Factors of the output, of initial values and of rates that a search at the base chose, a
+        :class:`largen.transfer.Constants`; the same at the base and at the target.
     verify
         Whether to measure, on networks of up to four times the base's width (and depth), how the
         effect of one update grows with the size (:mod:`largen.transfer.verdicts`). The result is
@@ -140,18 +123,19 @@ def scale(
     >>> model = plan.build(seed=0)
     >>> groups = plan.param_groups(model, lr=1e-3, weight_decay=0.1)
     """
-    param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
-    length = horizon(moved, batch_ratio, horizon_ratio)
+    if isinstance(make_model, nn.Module):
+        raise InvalidInput(
+            "make_model: wanted the function that builds the model, such as its class, got a model "
+            f"({type(make_model).__name__}); models of other sizes are built with it."
+        )
+    param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
+    training = Budget() if budget is None else budget
+    length = instance_of("budget", training, Budget, "largen.transfer.Budget").of(moved)
     one_of("multipliers", multipliers, ("weights", "forward"))
     flag("verify", verify)
-    if attention is not None:
-        attention = {
-            p: real(f"attention[{p!r}]", ratio, above=0)
-            for p, ratio in by_pattern("attention", attention).items()
-        }
-    sizes = shapes(base, target, depth, delta, experts)
+    sizes = shapes(base, target, told.depth, told.delta, told.experts)
     request = Request(
-        make_model, sizes, param, moved, length, depth, experts, roles, branches, attention,
+        make_model, sizes, param, moved, length, told, constants_of(constants),
         fold=multipliers == "weights", example=example,
     )  # fmt: skip
     facts = Facts(make_model, sizes)

@@ -149,4 +149,10 @@ def _built(make_model: Any, sizes: Mapping[str, Any], device: str, seed: int) ->
             ) from error
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"make_model: wanted a torch.nn.Module, got {type(model).__name__}.")
+    for name, tensor in model.named_parameters():
+        if isinstance(tensor, nn.UninitializedParameter):
+            raise InvalidInput(
+                f"make_model: {name} has no shape before the model is called; call it in "
+                "make_model, or replace the lazy layer by one with sizes."
+            )
     return model

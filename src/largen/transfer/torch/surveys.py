@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import log
 from typing import Any
 
@@ -93,7 +94,7 @@ class Specimens:
             at = {k: v + step * (larger[k] - v) for k, v in sizes.base.items()}
             try:
                 other = facts.with_target(
-                    shapes(sizes.base, at, request.depth, delta, request.experts)
+                    shapes(sizes.base, at, request.hints.depth, delta, request.hints.experts)
                 )
             except Exception as error:
                 raise NotVerified(f"no model of {at}: {words_of(error)}") from None
@@ -141,7 +142,8 @@ class Specimens:
             for seed in range(self.first, self.first + SEEDS):
                 model = plan.build(seed=seed, device="cpu")
                 with fixed_seed(seed):
-                    numbers, layout = measured(model, plan, args, kwargs, self.along, inputs)
+                    call = partial(model, *args, **kwargs)
+                    numbers, layout = measured(model, plan, call, self.along, inputs)
                 # A factor of the output hides which weights act on it first.
                 if corrections:
                     plain = self.layouts[i]
@@ -200,7 +202,7 @@ def ratios_of(request: Request, plan: TorchPlan) -> dict[str, float]:
     widths = [
         plan.target[key] / size
         for key, size in plan.base.items()
-        if key not in (request.depth, request.experts)
+        if key not in (request.hints.depth, request.hints.experts)
     ]
     width = max(widths, key=lambda ratio: abs(log(ratio)), default=1.0)
     return {"width": width, "depth": plan.depth_ratio, "experts": plan.experts_ratio}

@@ -139,5 +139,5 @@ class _Replay(Recorder):
 def _changes() -> InvalidInput:
     return InvalidInput(
         "make_model: the forward pass performs other operations when it is called again, so that "
-        "what was found in it cannot be verified; name branches=[…] and attention={…}."
+        "what was found in it cannot be verified; name them in Hints(branches=[…], attention={…})."
     )

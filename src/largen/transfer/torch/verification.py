@@ -9,10 +9,14 @@ from dataclasses import replace
 from fractions import Fraction
 from warnings import warn
 
+import torch
+from torch import Tensor
+
 from largen.errors import InvalidInput, WrongPlan
 from largen.transfer.corrections import Correction
 from largen.transfer.schemes import as_built
 from largen.transfer.torch.facts import Facts
+from largen.transfer.torch.names import parameters, plain
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
 from largen.transfer.torch.repair import next_corrections
@@ -47,11 +51,8 @@ def verified(plan: TorchPlan, facts: Facts, request: Request) -> TorchPlan:
             record = Verification(along, reason=str(reason))
         records.append(record)
         if record.flags:
-            warn(
-                f"{record}\n  plan.repaired() corrects what it can by measured powers.",
-                WrongPlan,
-                3,
-            )
+            more = "" if record.cause else "\n  plan.repaired() corrects what it can."
+            warn(f"{record}{more}", WrongPlan, 3)
     return replace(plan, verified=tuple(records))
 
 
@@ -72,6 +73,7 @@ def repaired(plan: TorchPlan) -> TorchPlan:
         if record.flags:
             corrections, after = _repair(Specimens.of(request, facts, record.along))
             if after.flags:
+                after = replace(after, cause=record.cause)
                 raise InvalidInput(
                     f"plan: measured powers do not make every slope 0. With "
                     f"{', '.join(map(str, corrections)) or 'no correction'}:\n{after}"
@@ -125,7 +127,32 @@ def _record(specimens: Specimens) -> Verification:
     found = _verdict(specimens, survey)
     if found.passed:
         return found
-    return replace(found, corrections=tuple(next_corrections(specimens, survey, (), [])))
+    more = tuple(next_corrections(specimens, survey, (), []))
+    return replace(found, corrections=more, cause=_cause(specimens))
+
+
+def _cause(specimens: Specimens) -> str:
+    """What the largest network has that no power of a setting corrects."""
+    model = specimens.plan(-1, ()).build(seed=0, device="cpu")
+    normed = [plain(p) for p, m in model.named_modules() if type(m).__name__ == "_SpectralNorm"]
+    if normed:
+        where = normed[0].partition(".parametrizations")[0]
+        return (
+            f"spectral_norm divides {where}.weight by its largest singular value, which is no "
+            "power of the width if a side is fixed, and leaves its bias as it is; leave it out, or "
+            "tune at the target"
+        )
+    first: dict[str, Tensor] = {}
+    names = names_of(specimens.facts[-1], specimens.along)
+    for name, weight in parameters(model).items() if specimens.along == "depth" else ():
+        other = first.setdefault(names[name], weight)
+        if other is not weight and weight.std() > 0 and torch.equal(weight, other):
+            return (
+                f"copies of {names[name]} start with equal values, as those of "
+                "nn.TransformerEncoder do, so that l branches add up to l times one of them: draw "
+                "the values of every block anew in make_model, or take scheme='complete_p'"
+            )
+    return ""
 
 
 def _repair(specimens: Specimens) -> tuple[list[Correction], Verification]:

@@ -43,6 +43,7 @@ NORMS = frozenset({
     "_batch_norm_with_update", "batch_norm", "layer_norm", "group_norm", "_batch_norm_no_update",
     "instance_norm",
 })  # fmt: skip
+REPEATS = frozenset({"expand", "repeat", "repeat_interleave"})
 GATES = frozenset({"_softmax", "_safe_softmax", "sigmoid", "hardsigmoid"})
 MULTIPLIES = frozenset({"mul", "div", "multiply", "divide", "true_divide"})
 
@@ -100,6 +101,8 @@ class Walk:
 def walk(record: Record, start: int) -> Walk:
     """Walk back from a tensor to the weights to which it is proportional."""
     found, visited = Walk(), set()
+    if record.nodes[start].is_weight:
+        return _to_parameter(record, start)
     stack = [(start, 1.0)]
     while stack:
         place, factor = stack.pop()
@@ -116,6 +119,21 @@ def walk(record: Record, start: int) -> Walk:
             found.seen.append(place)
             factor *= constant_factor(record, node)
             stack.extend((i, factor) for i in reversed(onward))
+    return found
+
+
+def _to_parameter(record: Record, start: int) -> Walk:
+    """Walk back from a tensor that is made of weights alone, such as learned queries."""
+    found, place = Walk(), start
+    while True:
+        node = record.nodes[place]
+        number = node.op in MULTIPLIES and len(node.inputs) == 1
+        if node.parameter is not None or not (node.op in VIEWS or node.op in REPEATS or number):
+            break
+        found.seen.append(place)
+        found.factor *= constant_factor(record, node)
+        place = node.inputs[0]
+    found.ends[place] = End(place, "gain", _proportional(record, place))
     return found
 
 
