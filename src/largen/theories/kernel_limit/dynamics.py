@@ -12,7 +12,6 @@ from largen.kernels.modes import Factors, decompose, descent_factors, flow_facto
 from largen.runs import Run
 from largen.theories.kernel_limit import observables
 from largen.theories.kernel_limit.descent import descend
-from largen.theories.kernel_limit.flow import flow
 
 
 class KernelProblem(NamedTuple):
@@ -142,6 +141,8 @@ def follow(
     scalar = not run.output_shape and not run.loss.linear_residual
     start, decay = (f0_train, f0_test), run.optimizer.weight_decay
     if run.steps is None:
+        from largen.theories.kernel_limit.flow import flow
+
         times = jnp.asarray(run.times)
         rate = run.optimizer.lr
         seen, solved = flow(
