@@ -26,7 +26,7 @@ from tests.compiled import forget_programs
 
 import largen as lg
 from largen.errors import NumericalFailure
-from largen.theories.kernel_limit import KernelLimit
+from largen.theories import KernelLimit
 
 WORST = 4.0
 WIDTH = {1: 4096, 2: 512, 3: 512}  # the larger of the two widths, by the number of hidden layers

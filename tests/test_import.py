@@ -36,6 +36,16 @@ def test_kernels_and_limits_wait_for_no_solver_of_differential_equations():
     assert not {"matplotlib", "torch", "diffrax"} & loaded
 
 
+@pytest.mark.parametrize("scaling", ["ntk", "mean_field"])
+def test_a_run_brings_its_theory_alone(scaling):
+    loaded = modules_after(
+        "import largen as lg, numpy as np; data = lg.Dataset(np.eye(2), np.ones(2));"
+        f"run = lg.Run(lg.mlp(1), lg.{scaling}(), data, optimizer=lg.gd(0.1), steps=1);"
+        "lg.solve(run)"
+    )
+    assert 100 < sum(name.startswith("largen.") for name in loaded) <= 170
+
+
 def test_global_configuration_is_left_alone():
     out = subprocess.run(
         [

@@ -19,6 +19,7 @@ from largen import memory
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure, OutOfMemory
 from largen.runs import Posed, Status
 from largen.theories import registered
+from largen.theories.registry import may_cover
 from largen.theories.select import choose
 
 X = np.random.default_rng(7).standard_normal((4, 3))
@@ -59,6 +60,14 @@ def covers(theory, run):
     except (NoTheory, NoRule):
         return False
     return True
+
+
+@pytest.mark.parametrize("which", RUNS, ids=str)
+def test_what_is_asked_before_a_theory_is_imported_holds_where_it_covers_a_run(which):
+    run = run_of(*which)
+    likely = {theory for theory in registered() if may_cover(theory.name, run)}
+    assert {theory for theory in registered() if covers(theory, run)} <= likely
+    assert len(likely) < len(registered())
 
 
 @cache

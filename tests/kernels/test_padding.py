@@ -1,4 +1,6 @@
-"""Other numbers of samples compile nothing anew, and change nothing but rounding."""
+"""Other numbers of samples or layers compile nothing anew, and change nothing but rounding."""
+
+from functools import partial
 
 import jax
 import numpy as np
@@ -48,6 +50,29 @@ def test_another_number_of_samples_compiles_nothing(call, compiled):
     call(19)
     call(21)
     assert compiled() == before
+
+
+def unequal(depth, bias_std):
+    """Layers of different variances, whose constants have an entry for each of them."""
+    hidden = [lg.Dense(weight_std=1 + 0.1 * n, bias_std=bias_std) for n in range(depth)]
+    relu = lg.Activation("relu")
+    return lg.serial(lg.Dense(), *(each for dense in hidden for each in (relu, dense)))
+
+
+@pytest.mark.parametrize(
+    "network", [partial(lg.mlp, activation="relu", bias_std=0.3), partial(unequal, bias_std=0.2)]
+)
+def test_another_depth_compiles_nothing(network, compiled):
+    lg.kernel(network(3), X)
+    jax.jit(lambda x: x + 2)(1.0)
+    before = compiled()
+    assert before > 0
+    found = [lg.kernel(network(depth), X) for depth in (5, 40)]
+    assert compiled() == before
+    with jax.enable_x64(True):  # traced, with a number of copies that is compiled
+        traced = jax.jit(lambda x: tuple(lg.kernel(network(5), x)))(X)
+    np.testing.assert_allclose(found[0], traced, rtol=1e-12)
+    assert np.isfinite(found[1]).all()
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

@@ -44,7 +44,7 @@ def mean_field_run(s: Setting) -> lg.Run:
 @call("solve", "mean_field", takes=MOVING, needs="moderate theory")
 def mean_field(s: Setting) -> object:
     given = mean_field_run(s)
-    cheap: dict[str, Any] = {"theory": lg.theories.DeepMeanField(particles=64, replicates=2)}
+    cheap: dict[str, Any] = {"theory": lg.theories.DeepMeanField(particles=128, replicates=2)}
     options = cheap if s.network.name.endswith("2") else {}
     found = lg.solve(given, throw=False, **options)
     order = s.rng.permutation(SAMPLES)

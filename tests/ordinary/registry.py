@@ -39,14 +39,16 @@ class Call:
     def fits(self, network: Network, kind: Kind) -> bool:
         """Whether a network and a kind of data go together, and with this call."""
         spatial = not network.rows
-        if kind.large and network.curved and self.name != "kernels":
-            return False  # one call is enough: it takes a minute, or is refused
+        if kind.large and network.curved and self.name not in LARGE:
+            return False  # one call with integrals is enough: a table for them takes a minute
         if spatial and (kind.table or kind.columns):
             return False
         return self.takes(network) and not (self.rows and spatial)
 
 
 CALLS: dict[str, Call] = {}
+# Calls that are made with large numbers as well where functions have no closed form.
+LARGE = ("kernels", "outputs", "empirical_ntk", "tangent_kernel", "nngp_of_function", "expansions")
 
 
 def call(

@@ -192,39 +192,68 @@ def right_dtype(what: str, got: Any, *given: Any) -> None:
 
 LIMITED = ("exp", "square", "hermite", "polynomial", "cubic, depth 2")
 SINGULAR = 1e9
+SIGNS_OF_SINGULAR = (
+    "singular", "eigenvalue", "positive", "noise", "close", "equal", "vanish", "zero", "same",
+)  # fmt: skip
 
 
-def refusal(s: Setting, needs: str, error: LargenError) -> str:
+def refusal(s: Setting, needs: str, error: LargenError, check: Callable[[Setting], object]) -> str:
     """Return why a refusal is right; an empty string if it is not."""
     text = str(error)
-    of_form = isinstance(error, InvalidInput)
+    of_form, failed = isinstance(error, InvalidInput), isinstance(error, NumericalFailure)
     if s.kind.refused and of_form and ("float" in text or "array" in text or "dtype" in text):
         return "the numbers are wanted in another form"
     if s.target in data.TARGETS_REFUSED and of_form and "y" in text.split(":")[0]:
         return "classes or numbers?"
     most = float(np.abs(s.plain).max(initial=0))
-    limited = s.network.name in LIMITED
-    failed = isinstance(error, NumericalFailure)
-    if failed and limited and most > 5:
+    if failed and s.network.name in LIMITED and most > 5:
         return "powers and exponentials of large inputs overflow"
-    inaccurate = failed and ("rtol" in text or "resolve" in text or "accura" in text)
-    if inaccurate and (most > 300 or "own" in s.network.name):
-        return "the variance, or a function of the user's own, is beyond what is integrated"
-    if isinstance(error, (NoTheory, NoRule)) and "theory" in needs:
+    if failed and ("rtol" in text or "resolve" in text or "accura" in text):
+        if "own" in s.network.name:
+            return "a function of the user's own is beyond what is integrated"
+        if most > (30 if "Hermite series" in text else 4000):
+            return "the variance is beyond what is integrated"
+    if isinstance(error, (NoTheory, NoRule)) and "theory" in needs and _of_gaussian(s, check):
         return "no theory covers the network"
-    if "singular" in needs and s.network.kernels:
+    if "singular" in needs and s.network.kernels and (failed or (of_form and _singular(text))):
         tangent = "tangent" in needs and s.network.tangent
         try:
             singular = s.condition(1 if tangent else 0) > SINGULAR or s.condition(0) > SINGULAR
-        except LargenError:
-            return "has no kernel: see there"
+        except LargenError as other:
+            return "has no kernel: see there" if type(other) is type(error) else ""
         if singular:
             return "the kernel is singular"
     if of_form and "parallel" in text and _parallel(np.concatenate([s.double, s.plain_new])):
         return "second derivatives of kernels of kinks diverge at parallel rows"
-    if "moderate" in needs and (most > 5 or most < 1e-2):
+    if "moderate" in needs and failed and (most > 5 or most < 1e-2):
         return "training at a fixed rate diverges, or nothing moves"
     return ""
+
+
+def _singular(text: str) -> bool:
+    """Whether a message is about rows that a kernel cannot tell apart, or that vanish."""
+    words = (
+        "singular",
+        "eigenvalue",
+        "positive",
+        "noise",
+        "close",
+        "equal",
+        "vanish",
+        "zero",
+        "same",
+    )
+    return any(word in text for word in words)
+
+
+def _of_gaussian(s: Setting, check: Callable[[Setting], object]) -> bool:
+    """Whether the network is refused with Gaussian data as well: a theory does not see data."""
+    plain = Setting(s.network, data.KINDS["gaussian"], "gaussian", np.random.default_rng(0))
+    try:
+        check(plain)
+    except (NoTheory, NoRule):
+        return True
+    return False
 
 
 def _parallel(x: np.ndarray) -> bool:

@@ -31,3 +31,9 @@ def trials_of(*options: str) -> tuple[int, str]:
 def test_fixed_draws(options):
     status, output = trials_of("--fixed", *options)
     assert status == 0, output
+
+
+@pytest.mark.slow
+def test_draws():
+    status, output = trials_of("--draws", "120")
+    assert status == 0, output

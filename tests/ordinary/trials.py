@@ -100,7 +100,7 @@ def outcome(trial: Draw) -> str:
             warnings.simplefilter("always")
             result = call.check(setting)
     except LargenError as error:
-        why = refusal(setting, call.needs, error)
+        why = refusal(setting, call.needs, error, call.check)
         return f"refused: {why}" if why else f"FAULT: {type(error).__name__}: {error}"
     except AssertionError as error:
         return f"FAULT: {error}"

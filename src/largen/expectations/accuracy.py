@@ -27,8 +27,10 @@ from largen.expectations.quadrature import half_nodes
 PROBES = 8
 ANGLES = (1e-5, 0.02, 0.6, 1.9, 3.1)  # at which the errors of integrals over pieces are evaluated
 UNRESOLVED = 0.1  # relative change of coefficients beyond which the bound is infinite
+AS_GOOD = 3  # error of the series, in units of its tolerance, for which it replaces integrals
 RESOLVED = 1e-8  # largest error of the Hermite series at variance 1 for which it is used
 HOPELESS = 1e-6  # error by the angle at variance 1 beyond which φ bends or jumps elsewhere
+_VARIANCES = 2.0 ** np.arange(-6, 8)  # at which the series is tried
 FARTHEST = 8.0**5  # largest √q for integrals by the angle; larger ones take gigabytes
 DEFAULT_RTOL = {"float64": 1e-8, "float32": 1e-4}
 
@@ -80,6 +82,8 @@ def relative_error(
             return RelativeError(rounding, rounding)
         return RelativeError(*(rounding + bound for bound in _pieces_error(phi.closed_form, q)))
     if by_angle(phi):
+        if phi.series_below:
+            rounding = rounding + AS_GOOD * tolerance(np.dtype(dtype))
         known = kept(phi)
         if known is not None and known.covers(np.sqrt(np.min(q)), np.sqrt(np.max(q))):
             return RelativeError(*(bound + rounding for bound in known.errors))
@@ -227,8 +231,9 @@ def with_suitable_method(
     """Return φ with the method that computes its moments at these variances most accurately.
 
     The result is φ itself if its method reaches ``rtol``. Otherwise it is φ with integrals by the
-    angle, covering the largest standard deviation, if their error is smaller. Parameters are those
-    of :func:`shortfall`.
+    angle, covering the largest standard deviation, if their error is smaller; where the series
+    resolves half of the variances, pairs of these are left to it, so that a few large variances do
+    not slow all pairs. Parameters are those of :func:`shortfall`.
     """
     if phi.closed_form is not None:
         return phi
@@ -237,14 +242,23 @@ def with_suitable_method(
         reaches = _reaches(phi, q, dtype, derivative) if error > rtol else []
     except jax.errors.JAXTypeError:  # φ holds traced values and cannot be evaluated here
         return phi
-    best = phi
-    for other in (replace(phi, reach=reach) for reach in reaches):
+    best, below = phi, _series_below(phi, np.dtype(dtype)) if reaches else 0.0
+    below = below if np.median(q) <= below else 0.0
+    for other in (replace(phi, reach=reach, series_below=below) for reach in reaches):
         bound = _worst(other, q, dtype, layers, derivative)
         if bound < error:
             best, error = other, bound
         if error <= rtol:
             break
     return best
+
+
+@lru_cache(maxsize=256)
+def _series_below(phi: ActivationFunction, dtype: np.dtype) -> float:
+    """Return the variance up to which the Hermite series keeps its tolerance; 0 for none."""
+    bounds = np.max(_series_error(phi, _VARIANCES, dtype), axis=0)
+    resolved = np.cumprod(bounds <= AS_GOOD * tolerance(dtype))
+    return float(np.max(_VARIANCES * resolved))
 
 
 def _reaches(phi, q, dtype, derivative) -> list[float]:

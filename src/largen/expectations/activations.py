@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import Any, cast
 
@@ -57,6 +57,9 @@ class ActivationFunction:
     reach
         If given, integrals are computed by :mod:`largen.expectations.angular`, for standard
         deviations √q up to this number; otherwise the method is chosen automatically.
+    series_below
+        With ``reach``, the variance up to which pairs are computed by the Hermite series all the
+        same, which is faster: where both variances are below.
 
     Examples
     --------
@@ -73,6 +76,7 @@ class ActivationFunction:
     derivative_function: Elementwise | None = field(default=None)
     closed_form: ClosedForm | None = field(default=None)
     reach: float | None = field(default=None)
+    series_below: float = field(default=0.0)
 
     def __call__(self, x):
         """Return φ(x), elementwise."""
@@ -100,8 +104,7 @@ class ActivationFunction:
             return as_activation, (self.name,)
         if as_activation(self.function) == self:
             return as_activation, (self.function,)
-        parts = (self.name, self.function, self.derivative_function, self.closed_form, self.reach)
-        return ActivationFunction, parts
+        return ActivationFunction, tuple(getattr(self, part.name) for part in fields(self))
 
 
 def _relu_derivative(x: Array) -> Array:

@@ -58,7 +58,11 @@ def resolution(reach: float) -> Resolution:
     """Return the resolution for standard deviations up to ``reach``."""
     if reach <= _USUAL:
         return Resolution(reach, order=12, stds=20, angles=64)
-    return Resolution(reach, order=12, stds=32, angles=96)
+    if reach <= 128:
+        return Resolution(reach, order=12, stds=32, angles=96)
+    if reach <= 1024:
+        return Resolution(reach, order=12, stds=40, angles=128)
+    return Resolution(reach, order=12, stds=48, angles=160)
 
 
 class Table(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from largen.expectations.closed_form import safe_sqrt
 from largen.expectations.homogeneous import angle_of
 from largen.expectations.kept_tables import Kept, kept
 from largen.expectations.quadrature import gaussian_mean
+from largen.expectations.series_pair import of_tiles
 from largen.expectations.tiles import Tile, over_tiles
 
 _PROBES = 6
@@ -42,7 +44,7 @@ def evaluate(
     shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
     first, second = bases
 
-    def pairs_of(tile: Tile):
+    def by_table(tile: Tile):
         v1, v2, apart = tile.of(q1), tile.of(q2), tile.of(gap)
         positive = (v1 > 0) & (v2 > 0)
         safe1, safe2, safe_gap = (
@@ -56,9 +58,24 @@ def evaluate(
         grown = step**2 * (values.collinear - values.secant / 2) + apart * values.secant
         return grown, values.slope
 
-    grown, slope = over_tiles(pairs_of, shape)
+    grown, slope = over_tiles(_by_series_where_enough(phi, by_table, q1, q2, gap), shape)
     alone = phi.derivative(jnp.zeros((), gap.dtype))
     return grown, _at_zero_variance(phi, alone, q1, q2, slope)
+
+
+def _by_series_where_enough(phi, by_table, q1, q2, gap):
+    """Return the function of tiles that leaves those of small variances only to the series."""
+    if not phi.series_below:
+        return by_table
+    small1, small2 = (jnp.minimum(q, phi.series_below) for q in (q1, q2))
+    by_series = of_tiles(phi, False, small1, small2, gap, jnp.ones((), gap.dtype))
+
+    def pairs_of(tile: Tile):
+        largest = jnp.maximum(jnp.max(tile.of(q1)), jnp.max(tile.of(q2)))
+        small = largest <= phi.series_below
+        return lax.cond(small, lambda: by_series(tile), lambda: by_table(tile))
+
+    return pairs_of
 
 
 def _at_zero_variance(phi, alone, q1, q2, slope):
@@ -73,7 +90,14 @@ def _at_zero_variance(phi, alone, q1, q2, slope):
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def angular_pair(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] from tables in s₁, s₂ and θ."""
-    return _tabulate(phi, q1, q2, gap)
+    if not (phi.series_below and gap.shape == (q1.size, q2.size) == (len(q1), q2.shape[-1])):
+        return _tabulate(phi, q1, q2, gap)
+    # Rows and columns in order of their variances: few tiles then have large ones.
+    rows, columns = jnp.argsort(q1.ravel()), jnp.argsort(q2.ravel())
+    ordered = _tabulate(phi, q1[rows], q2[..., columns], gap[rows][:, columns])
+    back = jnp.argsort(rows), jnp.argsort(columns)
+    grown, slope = (found[back[0]][:, back[1]] for found in ordered)
+    return grown, slope
 
 
 def _tabulate(phi, q1, q2, gap):
@@ -108,10 +132,11 @@ def _angular_pair_jvp(phi, primals, tangents):
     # The derivatives of both results in each variable are computed first, so that reverse-mode
     # differentiation stores no intermediates of the loops over tiles and angles.
     shape = jnp.broadcast_shapes(*(x.shape for x in primals))
+    smooth = replace(phi, series_below=0.0)
 
     def rates(direction):
         seeds = tuple(jnp.full_like(x, d) for x, d in zip(primals, direction, strict=True))
-        return jax.jvp(partial(_tabulate, phi), primals, seeds)[1]
+        return jax.jvp(partial(_tabulate, smooth), primals, seeds)[1]
 
     along = jax.vmap(rates)(jnp.eye(3, dtype=primals[0].dtype))
     spread = jnp.stack([jnp.broadcast_to(tangent, shape) for tangent in tangents])

@@ -31,7 +31,7 @@ from largen.expectations.angular import (
 )
 from largen.expectations.angular_error import LEAST, errors_at
 
-LARGEST = 32.0  # reach up to which tables are kept; making larger ones takes many seconds
+LARGEST = 4096.0  # reach up to which tables are kept
 _EDGES = (0.0, 0.15, 0.35, 0.7, 1.2, 1.8, 2.4)  # in asinh s: poles of h in s lie near ±0.3i
 _WIDEST = 0.75  # panel beyond the last of these edges
 _TERMS = 12  # polynomials on each panel

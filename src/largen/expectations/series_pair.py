@@ -65,6 +65,14 @@ def evaluate(
     if 0 in out_shape:
         return (jnp.zeros(out_shape, gap.dtype),) * (4 if with_error else 2)
     q1, q2, gap, shape, largest = _prepare(q1, q2, gap)
+    pairs_of = of_tiles(phi, with_error, q1, q2, gap, largest)
+    return tuple(x.reshape(out_shape) for x in over_tiles(pairs_of, shape))
+
+
+def of_tiles(
+    phi: ActivationFunction, with_error: bool, q1: Array, q2: Array, gap: Array, largest: Array
+) -> Callable[[Tile], tuple[Array, ...]]:
+    """Return what :func:`evaluate` does on a tile, with |c| ≤ ``largest``; axes are as many."""
     parts = parts_of(phi, q1.dtype)
     alone = len(parts) == 1
     tables = [coefficients_of_both(phi, p, alone, q1, q2, largest) for p in parts]
@@ -78,7 +86,7 @@ def evaluate(
             sums = [s + a for s, a in zip(sums, added, strict=True)]
         return tuple(sums) if with_error else tuple(sums[:2])
 
-    return tuple(x.reshape(out_shape) for x in over_tiles(pairs_of, shape))
+    return pairs_of
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-TILE = 128  # rows and columns of a tile of pairs
+TILE = 64  # rows and columns of a tile of pairs
 
 
 class Tile(NamedTuple):

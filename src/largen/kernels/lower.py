@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,7 @@ from largen.kernels.rules import (
     natures,
     plan_of,
 )
-from largen.kernels.state import AffineConstants, Wanted
+from largen.kernels.state import AffineConstants, Copies, Wanted
 from largen.parameterizations import CanonicalForm
 from largen.programs import (
     BRANCH,
@@ -42,6 +43,8 @@ from largen.programs import (
 from largen.programs.elementwise import join_elementwise
 from largen.programs.folding import folded
 from largen.programs.rewriting import copies_of, unrolled
+
+COPIES = 64  # constants of a repetition are padded to this number of copies
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,42 @@ def _constant_of(operation: Any, numbers: _Numbers) -> Any:
                 return copies[0]
             return jax.tree.map(lambda *leaves: np.stack(leaves), *copies)
     return ()
+
+
+def of_any_depth(lowered: Lowered) -> Lowered:
+    """Return the network as a program that is the same for any number of copies.
+
+    Compiled functions of it hold for all depths; they cannot be differentiated in reverse. A
+    program in which operations share a weight stays what it is.
+    """
+    program = lowered.program
+    used = [weight for operation in program.operations for weight in operation.weights_used()]
+    if len(used) > len({*used}):
+        return lowered
+    operations, constants = [], []
+    for operation, its in zip(program.operations, lowered.constants, strict=True):
+        if isinstance(operation, Repeat):
+            number = int(operation.times)
+            if len(operation.weights) > 1:
+                length = max(COPIES, 2 ** math.ceil(math.log2(number)))
+                its = jax.tree.map(partial(_lengthened, length), its)
+            rows = {"weights": operation.weights[:2], "seeds": operation.seeds[:2]}
+            operation, its = replace(operation, times=2, **rows), Copies(its, np.asarray(number))
+        operations.append(operation)
+        constants.append(its)
+    kept = [weight for operation in operations for weight in operation.weights_used()]
+    weights = {old: new for new, old in enumerate(kept)}
+    seeds = {seed: seed for seed in range(len(program.seeds))}
+    program = replace(
+        program,
+        operations=tuple(operation.renumbered(weights, seeds) for operation in operations),
+        weights=tuple(program.weights[weight] for weight in kept),
+    )
+    return lowered._replace(program=program, constants=tuple(constants))
+
+
+def _lengthened(length: int, array: Any) -> np.ndarray:
+    return np.concatenate([array, np.repeat(array[-1:], length - len(array), axis=0)])
 
 
 def _constants(name: str, form: CanonicalForm) -> AffineConstants:

@@ -23,7 +23,7 @@ from largen.kernels.accuracy import (
     with_suitable_methods,
 )
 from largen.kernels.checks import checked_inputs, checked_masks
-from largen.kernels.lower import Lowered, features_of, lower
+from largen.kernels.lower import Lowered, features_of, lower, of_any_depth
 from largen.kernels.padding import fill_up
 from largen.kernels.spread import checked, kernels_on_devices
 from largen.kernels.tiles import (
@@ -392,6 +392,7 @@ def concrete_kernels(
         longest = max(len(x1), 0 if x2 is None else len(x2))
         tile = tile_size(lowered.program, longest, x1.shape[1:-1], largest_tile)
         of_tiles = partial(kernels_on_devices, devices) if devices else kernels_by_tiles
+        lowered = of_any_depth(lowered)
         covariance, tangent = of_tiles(
             lowered.program, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2, masks
         )

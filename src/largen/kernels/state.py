@@ -37,6 +37,22 @@ class AffineConstants(NamedTuple):
     bias_rate: Any
 
 
+class Copies(NamedTuple):
+    """The constants of a repetition, for compiled functions of any number of copies.
+
+    Attributes
+    ----------
+    constants
+        The constants of a copy; if copies differ, with a leading axis that may be longer than their
+        number.
+    number
+        The number of copies, which may be traced.
+    """
+
+    constants: Any
+    number: Any
+
+
 class Wanted(NamedTuple):
     """The moments that the remaining layers of a network require of a state.
 

@@ -17,6 +17,7 @@ from largen.scalars import integer
 from largen.text import shown
 
 Function = Callable[[Any, Any], Any]
+_LEAVES = (jax.Array, bool, int, float, complex)  # what JAX takes as it is
 HIGHEST = 16  # largest degree, at which one value costs 65536 evaluations
 
 
@@ -88,7 +89,7 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
 
     def expanded(at: Any, x: Any) -> Any:
         at = tree_of_floats("params", at)
-        x = jax.tree.map(lambda v: as_array("x", v) if isinstance(v, np.ndarray) else v, x)
+        x = jax.tree.map(lambda v: v if isinstance(v, _LEAVES) else as_array("x", v), x)
         with precision(at, params, x):
             given = at, params, x
             expansion = of_one_precision(*same_precision(given))

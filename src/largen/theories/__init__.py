@@ -11,40 +11,6 @@
 =================  ===============================================================
 """
 
-from largen.runs import Posed, Theory
-from largen.theories.kernel_limit import FiniteWidth, KernelLimit
-from largen.theories.mean_field import (
-    AttentionMeanField,
-    DeepMeanField,
-    InfiniteDepth,
-    MeanField,
-    infinite_depth_one_step,
-    kernel_after_one_step,
-    response_functions,
-    solve_deep_linear,
-    whitened_linear_flow,
-)
-from largen.theories.registry import by_name, register, registered, unregister
-from largen.theories.select import choose, solve
+from largen._rooms import attach
 
-__all__ = [
-    "AttentionMeanField",
-    "DeepMeanField",
-    "FiniteWidth",
-    "InfiniteDepth",
-    "KernelLimit",
-    "MeanField",
-    "Posed",
-    "Theory",
-    "by_name",
-    "choose",
-    "infinite_depth_one_step",
-    "kernel_after_one_step",
-    "register",
-    "registered",
-    "response_functions",
-    "solve",
-    "solve_deep_linear",
-    "unregister",
-    "whitened_linear_flow",
-]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -2,26 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, is_dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from fractions import Fraction
+from importlib import import_module
 from inspect import isabstract
 from typing import Any, TypeVar
 
-from largen.errors import InvalidInput, one_of
-from largen.runs import Theory
+from largen.errors import InvalidInput, NoRule, NoTheory, one_of
+from largen.programs import Affine, Repeat
+from largen.runs import Run, Theory
 from largen.text import shown
-from largen.theories.kernel_limit import KernelLimit
-from largen.theories.mean_field import (
-    AttentionMeanField,
-    DeepMeanField,
-    InfiniteDepth,
-    MeanField,
-)
 
 Kind = TypeVar("Kind", bound=type[Theory])
+HALF = Fraction(1, 2)
 
-_THEORIES: dict[str, type[Theory]] = {
-    kind.name: kind
-    for kind in (KernelLimit, MeanField, DeepMeanField, InfiniteDepth, AttentionMeanField)
+
+@dataclass(frozen=True)
+class _Entry:
+    """A theory by its address, which is imported when a run may be its own.
+
+    Attributes
+    ----------
+    module, name
+        Its module below this package, and its class.
+    likely
+        Whether it may cover a run: conditions that are necessary, and quick to check.
+    """
+
+    module: str
+    name: str
+    likely: Callable[[Run], bool]
+
+    def load(self) -> type[Theory]:
+        """Return the theory."""
+        return getattr(import_module(f"largen.theories.{self.module}"), self.name)
+
+
+def _moves(run: Run) -> bool:
+    """Whether features move at order one."""
+    return run.param.d == HALF
+
+
+def _two_maps(run: Run) -> bool:
+    maps = [step for step in run.program.operations if isinstance(step, Affine)]
+    return _moves(run) and len(maps) == 2
+
+
+def _endless(run: Run) -> bool:
+    repeats = [step.times for step in run.program.operations if isinstance(step, Repeat)]
+    return _moves(run) and math.inf in repeats
+
+
+_THEORIES: dict[str, _Entry | type[Theory]] = {
+    "kernel": _Entry("kernel_limit.limit", "KernelLimit", lambda run: run.param.d < HALF),
+    "mean field, one hidden layer": _Entry("mean_field.one_hidden_layer", "MeanField", _two_maps),
+    "mean field, deep": _Entry("mean_field.deep", "DeepMeanField", _moves),
+    "mean field, infinite depth": _Entry("mean_field.infinite_depth", "InfiniteDepth", _endless),
+    "mean field, branches and attention": _Entry(
+        "mean_field.transformer", "AttentionMeanField", _moves
+    ),
 }
 
 
@@ -39,7 +80,21 @@ def registered() -> tuple[type[Theory], ...]:
     mean field, infinite depth
     mean field, branches and attention
     """
-    return tuple(_THEORIES.values())
+    return tuple(map(by_name, _THEORIES))
+
+
+def candidates(run: Run) -> Iterator[type[Theory]]:
+    """Yield all theories, first those that may cover a run: the others need not be imported."""
+    yield from map(by_name, sorted(_THEORIES, key=lambda name: not may_cover(name, run)))
+
+
+def may_cover(name: str, run: Run) -> bool:
+    """Whether a theory may cover a run, by what is known before it is imported."""
+    entry = _THEORIES[name]
+    try:
+        return not isinstance(entry, _Entry) or entry.likely(run)
+    except (NoTheory, NoRule):
+        return False
 
 
 def by_name(name: str) -> type[Theory]:
@@ -50,7 +105,8 @@ def by_name(name: str) -> type[Theory]:
     InvalidInput
         If no registered theory has that name.
     """
-    return _THEORIES[one_of("theory", name, _THEORIES)]
+    found = _THEORIES[one_of("theory", name, _THEORIES)]
+    return found.load() if isinstance(found, _Entry) else found
 
 
 def register(theory: Kind) -> Kind:
@@ -83,7 +139,7 @@ def register(theory: Kind) -> Kind:
     """
     check_theory("theory", theory)
     if theory.name in _THEORIES:
-        holder = _THEORIES[theory.name].__name__
+        holder = by_name(theory.name).__name__
         raise InvalidInput(f"theory: the name {theory.name!r} is taken by {holder}.")
     _THEORIES[theory.name] = theory
     return theory
@@ -103,7 +159,7 @@ def unregister(theory: type[Theory]) -> None:
         If the theory is not registered.
     """
     check_theory("theory", theory)
-    if _THEORIES.get(theory.name) is not theory:
+    if theory.name not in _THEORIES or by_name(theory.name) is not theory:
         raise InvalidInput(f"theory: {theory.__name__} is not registered.")
     del _THEORIES[theory.name]
 

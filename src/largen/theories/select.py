@@ -12,7 +12,7 @@ from largen.parameterizations.classification.report import MEANING
 from largen.runs import Posed, Run, Theory, Trajectory
 from largen.scalars import flag
 from largen.text import shown
-from largen.theories.registry import by_name, check_theory, options_of, registered
+from largen.theories.registry import by_name, candidates, check_theory, options_of, registered
 
 
 def solve(
@@ -100,7 +100,7 @@ def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
         scaling has.
     """
     covering, missing = None, []
-    for theory in registered():
+    for theory in candidates(run):
         try:
             posed = theory.posed(run)
         except (NoTheory, NoRule) as why:

@@ -8,7 +8,7 @@ import largen as lg
 from largen.errors import NoTheory
 from largen.parameterizations import canonical_form
 from largen.programs import program_of
-from largen.theories.kernel_limit import KernelLimit
+from largen.theories import KernelLimit
 from largen.theories.kernel_limit.decay import degree
 
 X = np.random.default_rng(5).normal(size=(4, 3))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.theories.kernel_limit import KernelLimit
+from largen.theories import KernelLimit
 
 RNG = np.random.default_rng(6)
 P, M, D = 8, 4, 6

@@ -5,7 +5,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.theories.kernel_limit import KernelLimit
+from largen.theories import KernelLimit
 
 RNG = np.random.default_rng(5)
 P, M = 6, 3

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.theories.mean_field import whitened_linear_flow
+from largen.theories import whitened_linear_flow
 
 RNG = np.random.default_rng(3)
 solve = partial(lg.solve, theory="mean field, one hidden layer")

@@ -8,7 +8,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.theories.mean_field import MeanField, whitened_linear_flow
+from largen.theories import MeanField, whitened_linear_flow
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(6, 4))

@@ -17,7 +17,7 @@ from largen.kernels.rules.crossing import cross
 from largen.kernels.rules.dependent_sums import dependent_sum
 from largen.kernels.rules.dispatch import States, rule
 from largen.kernels.rules.planning import dependent_terms, of_reads, plan_of, requirements
-from largen.kernels.state import KernelState, Wanted
+from largen.kernels.state import Copies, KernelState, Wanted
 from largen.programs import Operation, Program, Repeat
 
 
@@ -110,10 +110,20 @@ def _(operation: Repeat, constants: Any, states: States, behind: Wanted) -> Kern
             state = run(body, its_constants, state, behind)
         return (state, its_constants if alike else following), inner.all
 
-    first, following = constants, None
+    number, first, following = None, constants, None
+    if isinstance(constants, Copies):
+        number, first = constants.number, constants.constants
+        constants = first
     if not alike:
         first = jax.tree.map(lambda c: c[0], constants)
         following = jax.tree.map(lambda c: jnp.roll(c, -1, axis=0), constants)
+    if number is not None:
+        return lax.fori_loop(
+            0,
+            jnp.asarray(number, jnp.int32),
+            lambda n, carried: copy(carried, jax.tree.map(lambda c: c[n], following))[0],
+            (state, first),
+        )[0]
     times = int(operation.times)
     (state, _), requests = lax.scan(copy, (state, first), following, length=times)
     add_requests(requests)

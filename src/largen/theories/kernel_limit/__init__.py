@@ -12,8 +12,3 @@
 ``width``             the correction of order 1/n to the mean at finite width n
 ====================  ==================================================================
 """
-
-from largen.theories.kernel_limit.limit import KernelLimit
-from largen.theories.kernel_limit.width import FiniteWidth
-
-__all__ = ["FiniteWidth", "KernelLimit"]

@@ -12,7 +12,6 @@ from largen.kernels.modes import Factors, decompose, descent_factors, flow_facto
 from largen.runs import Run
 from largen.theories.kernel_limit import observables
 from largen.theories.kernel_limit.descent import Arrays, Problem, descend
-from largen.theories.kernel_limit.flow import flow
 
 
 class KernelProblem(NamedTuple):
@@ -108,7 +107,11 @@ def follow(
     arrays = Arrays(problem.ntk, problem.ntk_test, y, f0_train, f0_test)
     trained = Problem(run.loss, scalar, observe, problem.degree)
     if run.steps is None:
-        return flow(trained, arrays, jnp.asarray(run.times), run.optimizer.lr, decay)
+        from largen.theories.kernel_limit.flow import flow
+
+        times, lr = jnp.asarray(run.times), run.optimizer.lr
+        seen, solved = flow(trained, arrays, times, lr, decay)
+        return seen, bool(solved)
     batches = None if run.batches is None else jnp.asarray(np.asarray(run.batches))
     return descend(trained, arrays, _rates(run), momentum(run), batches, decay), True
 

@@ -36,7 +36,6 @@ from largen.programs import Affine
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import flag, integer, random_key, real
-from largen.theories.kernel_limit.by_draws import solve_by_draws
 from largen.theories.kernel_limit.decay import degree
 from largen.theories.kernel_limit.dynamics import Answer, KernelProblem, from_initial, momentum
 from largen.theories.kernel_limit.squared_error import solve_squared_error
@@ -195,6 +194,8 @@ class KernelLimit(Theory):
             if run.loss.linear_residual:
                 answer = solve_squared_error(problem, self.std, self.covariance)
             else:
+                from largen.theories.kernel_limit.by_draws import solve_by_draws
+
                 answer = solve_by_draws(problem, self.draws, random_key(self.key), self.rtol)
             limit = _trajectory(problem, posed.reason, answer)
             lowered = posed.problem.lowered

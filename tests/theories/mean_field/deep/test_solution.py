@@ -7,7 +7,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.theories.mean_field import DeepMeanField
+from largen.theories import DeepMeanField
 from largen.theories.mean_field.deep.estimation import replicates as repeated
 
 solve = partial(lg.solve, theory="mean field, deep")

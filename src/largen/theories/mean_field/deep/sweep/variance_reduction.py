@@ -228,7 +228,8 @@ def new_directions(
     """
     weight = float(precision.weight)
     gram = (weight * (x @ x.T)).astype(np.float64)
-    size = np.sqrt(np.diag(gram)) + np.finfo(x.dtype).tiny
+    size = np.sqrt(np.diag(gram))
+    size = np.where(size > 0, size, 1)
     values, vectors = np.linalg.eigh(gram / (size[:, None] * size))
     keep = values > precision.tolerance**2
     mix = (vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]).astype(x.dtype)
