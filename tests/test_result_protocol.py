@@ -43,6 +43,7 @@ RESULTS = {
     "LogLikelihood": ("log_likelihood", False, False),
     "MeasuredExponents": ("measure_exponents", True, False),
     "OneStep": ("kernel_after_one_step", True, True),
+    "OutputLaw": ("output_law", True, False),
     "PhaseDiagram": ("phase_diagram", True, False),
     "PredictedTraining": ("predict_training", True, False),
     "Prediction": ("Posterior.predict", True, True),

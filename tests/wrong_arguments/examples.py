@@ -375,6 +375,9 @@ def examples() -> dict[str, Example]:
             {"f": network_function, "params": own_weights(), "at": own_weights(), "x": small32},
         ),
         "log_likelihood": Example(lg.regression.log_likelihood, {**fit, "noise": 0.1}),
+        "output_law": Example(
+            lg.finite_width.output_law, {"net": lg.mlp(1, "tanh"), "x": X[:1], "width": 10}
+        ),
         "as_loss": Example(lg.losses.as_loss, {"spec": "mse"}),
         "low_rank_posterior": Example(
             lg.regression.large.low_rank_posterior, {**fit, "noise": 0.1, "landmarks": 2}

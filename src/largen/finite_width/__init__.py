@@ -13,6 +13,7 @@ from largen.finite_width.homogeneous import (
 from largen.finite_width.linear_networks import LinearOutput, linear_network_output
 from largen.finite_width.observables import Expectation
 from largen.finite_width.one_step import LayerRates, layer_learning_rates
+from largen.finite_width.output_law import OutputLaw, output_law
 from largen.finite_width.predictions import WidthPosterior, corrected_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde
 from largen.finite_width.simulation import sample_kernels
@@ -26,6 +27,7 @@ __all__ = [
     "HomogeneousMoments",
     "LayerRates",
     "LinearOutput",
+    "OutputLaw",
     "TangentSamples",
     "WidthCorrections",
     "WidthFluctuations",
@@ -37,6 +39,7 @@ __all__ = [
     "homogeneous_moments",
     "layer_learning_rates",
     "linear_network_output",
+    "output_law",
     "sample_kernels",
     "sample_tangent_kernels",
     "width_corrections",

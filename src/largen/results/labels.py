@@ -47,6 +47,7 @@ LONG_NAMES = {
     "output_size": "root mean square of the limit's outputs",
     "pair_step": "time index of the first entry of a pair",
     "pair_step_2": "time index of the second entry of a pair",
+    "probability": "probability",
     "prediction": "output that the limit predicts for this network",
     "record_step": "time index of a record",
     "single": "root mean square distance of single networks from the limit",
