@@ -40,6 +40,7 @@ RESULTS = {
     "LayerRates": ("layer_learning_rates", True, True),
     "LearningCurve": ("learning_curve", True, False),
     "LearningRateCurve": ("learning_rate_curve", True, False),
+    "LinearTraining": ("linear_training", True, False),
     "LogLikelihood": ("log_likelihood", False, False),
     "MeasuredExponents": ("measure_exponents", True, False),
     "OneStep": ("kernel_after_one_step", True, True),

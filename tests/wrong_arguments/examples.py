@@ -69,6 +69,10 @@ def one_sample_run() -> lg.Run:
     return lg.Run(lg.mlp(1, "linear"), lg.ntk(), one, optimizer=lg.gd(lr=0.1), steps=2)
 
 
+def linear_run() -> lg.Run:
+    return lg.Run(lg.mlp(1, "linear"), lg.ntk(), data(), optimizer=lg.gd(lr=0.1), steps=2)
+
+
 @cache
 def smooth_weights() -> Any:
     return lg.networks.init(lg.mlp(1, "erf"), lg.mean_field(), width=4, inputs=3, key=0)
@@ -214,6 +218,20 @@ def examples() -> dict[str, Example]:
         "catapult_diagram": Example(
             lg.training.catapult_diagram,
             {"run": run(), "widths": [4], "rates": [0.5], "seeds": 1, "level": 0.99},
+        ),
+        "linear_training": Example(
+            lg.training.linear_training, {"run": linear_run(), "width": 4, "key": 0}
+        ),
+        "linear_training.params": Example(
+            lg.training.linear_training,
+            {
+                "run": linear_run(),
+                "params": lg.networks.init(lg.mlp(1, "linear"), lg.ntk(), width=4, inputs=3, key=0),
+            },
+        ),
+        "linear_catapult_diagram": Example(
+            lg.training.linear_catapult_diagram,
+            {"run": linear_run(), "widths": [4], "rates": [0.5], "seeds": 1, "level": 0.99},
         ),
         "classify": Example(
             lg.scaling.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}

@@ -11,8 +11,11 @@ from largen.experiments.exponents import (
 from largen.experiments.large_steps import (
     Catapult,
     CatapultDiagram,
+    LinearTraining,
     catapult,
     catapult_diagram,
+    linear_catapult_diagram,
+    linear_training,
 )
 from largen.experiments.laziness import Regime, lazy_or_rich
 from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
@@ -31,6 +34,7 @@ __all__ = [
     "Comparison",
     "ConvergenceBound",
     "LearningRateCurve",
+    "LinearTraining",
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
@@ -48,6 +52,8 @@ __all__ = [
     "fit_exponent",
     "lazy_or_rich",
     "learning_rate_curve",
+    "linear_catapult_diagram",
+    "linear_training",
     "measure_exponents",
     "plane_map",
     "predict_training",
