@@ -49,6 +49,7 @@ RESULTS = {
     "PredictedTraining": ("predict_training", True, False),
     "Prediction": ("Posterior.predict", True, True),
     "Propagation": ("propagate", True, False),
+    "RateDrift": ("LearningRateCurve.drift", True, False),
     "Regime": ("lazy_or_rich", False, True),
     "Regimes": ("feature_movement", True, True),
     "ResponseFunctions": ("response_functions", True, True),

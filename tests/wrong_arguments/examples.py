@@ -20,6 +20,7 @@ X = np.array([[0.3, -1.2, 0.5], [1.0, 0.4, -0.7]])
 XT = np.array([[0.8, 0.1, -0.4]])
 Y, YT = np.array([1.0, -0.5]), np.array([0.2])
 IMAGES = np.stack([np.outer(row, row)[:, :, None] for row in X])
+RATES = [0.1, 0.2, 0.3, 0.4]
 GRAM = np.array([[1.0, 0.3], [0.3, 1.5]])
 _FOLDER = tempfile.TemporaryDirectory()  # deleted when the process ends
 FOLDER = Path(_FOLDER.name)
@@ -384,6 +385,14 @@ def examples() -> dict[str, Example]:
         "learning_rate_curve": Example(
             lg.learning_rate_curve, {"run": run(), "rates": [0.1, 0.2], "width": 4, "seeds": 2}
         ),
+        "LearningRateCurve.drift": Example(
+            lg.learning_rate_curve(run(), RATES).drift,
+            {
+                "widths": [8, 16],
+                "networks": lg.learning_rate_curve(run(), RATES, width=4, seeds=3),
+            },
+        ),
+        "critical_rates": Example(lg.training.critical_rates, {"run": run(), "widths": [4]}),
         "linear_network_output": Example(
             lg.finite_width.linear_network_output,
             {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10},

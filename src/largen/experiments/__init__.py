@@ -22,6 +22,7 @@ from largen.experiments.learning_rates import LearningRateCurve, learning_rate_c
 from largen.experiments.phase_plane import ScalingMap, plane_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.experiments.predicted_training import PredictedTraining, predict_training
+from largen.experiments.rate_drift import RateDrift, critical_rates
 from largen.experiments.regimes import Regimes, feature_movement
 from largen.experiments.training_corrections import (
     WidthCorrectionsInTraining,
@@ -39,6 +40,7 @@ __all__ = [
     "MeasuredExponents",
     "PowerLaw",
     "PredictedTraining",
+    "RateDrift",
     "Regime",
     "Regimes",
     "ScalingMap",
@@ -48,6 +50,7 @@ __all__ = [
     "cite",
     "compare",
     "convergence_bound",
+    "critical_rates",
     "feature_movement",
     "fit_exponent",
     "lazy_or_rich",
