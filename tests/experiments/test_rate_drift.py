@@ -44,7 +44,7 @@ def test_the_minimum_of_the_limit_is_followed():
     limit, networks = curves(slope=0.0)
     # A deep second minimum of the networks beyond a bump.
     dip = -0.5 * np.exp(-(((np.log(RATES) - 0.9) / 0.1) ** 2))
-    each = networks.of_networks + dip[:, None]
+    each = networks.losses[:, None] + dip[:, None]
     further = LearningRateCurve(RATES, each[:, 0], networks.errors, 1.0, "", "test", 10, each)
     assert abs(limit.drift([20], further).drift[0]) < 0.02
 

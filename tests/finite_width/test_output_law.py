@@ -1,5 +1,7 @@
 """The distribution of an output at one input: linear and relu exactly, others by networks."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -10,7 +12,7 @@ from largen.errors import InvalidInput, NumericalFailure
 X = np.ones((1, 4))
 
 
-def law_of(width, activation="tanh", layers=2, **options):
+def law_of(width, activation: Any = "tanh", layers=2, **options):
     return lg.finite_width.output_law(lg.mlp(layers, activation, **options), X, width=width)
 
 

@@ -393,6 +393,22 @@ def examples() -> dict[str, Example]:
             },
         ),
         "critical_rates": Example(lg.training.critical_rates, {"run": run(), "widths": [4]}),
+        "correlator_order": Example(
+            lg.finite_width.correlator_order, {"factors": 4, "contractions": [(0, 1)]}
+        ),
+        "linear_correlator": Example(
+            lg.finite_width.linear_correlator,
+            {"net": lg.mlp(1, "linear"), "x": X, "contractions": [(0, 1)], "width": 10},
+        ),
+        "training_hierarchy": Example(
+            lg.finite_width.training_hierarchy,
+            {
+                "net": net(),
+                "params": lg.networks.init(net(), lg.ntk(), width=4, inputs=3, key=0),
+                "x": X,
+                "order": 2,
+            },
+        ),
         "linear_network_output": Example(
             lg.finite_width.linear_network_output,
             {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10},

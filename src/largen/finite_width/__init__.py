@@ -1,7 +1,9 @@
 """Networks of finite width: their kernels at initialisation, and training at the next order."""
 
 from largen.finite_width.corrections import WidthCorrections, width_corrections
+from largen.finite_width.correlators import correlator_order, linear_correlator
 from largen.finite_width.fluctuations import WidthFluctuations, width_fluctuations
+from largen.finite_width.hierarchy import training_hierarchy
 from largen.finite_width.homogeneous import (
     HomogeneousJacobian,
     HomogeneousLimits,
@@ -33,15 +35,18 @@ __all__ = [
     "WidthFluctuations",
     "WidthPosterior",
     "corrected_posterior",
+    "correlator_order",
     "covariance_sde",
     "homogeneous_jacobian",
     "homogeneous_limits",
     "homogeneous_moments",
     "layer_learning_rates",
+    "linear_correlator",
     "linear_network_output",
     "output_law",
     "sample_kernels",
     "sample_tangent_kernels",
+    "training_hierarchy",
     "width_corrections",
     "width_fluctuations",
 ]
