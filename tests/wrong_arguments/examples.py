@@ -394,11 +394,16 @@ def examples() -> dict[str, Example]:
         ),
         "critical_rates": Example(lg.training.critical_rates, {"run": run(), "widths": [4]}),
         "correlator_order": Example(
-            lg.finite_width.correlator_order, {"factors": 4, "contractions": [(0, 1)]}
+            lg.finite_width.correlator_order, {"contractions": [(0, 1), (2, 1)]}
         ),
         "linear_correlator": Example(
             lg.finite_width.linear_correlator,
-            {"net": lg.mlp(1, "linear"), "x": X, "contractions": [(0, 1)], "width": 10},
+            {
+                "net": lg.mlp(1, "linear"),
+                "x": np.concatenate([X, X + 0.5]),
+                "contractions": [(0, 1), (2, 1)],
+                "width": 10,
+            },
         ),
         "training_hierarchy": Example(
             lg.finite_width.training_hierarchy,

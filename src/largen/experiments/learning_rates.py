@@ -13,13 +13,13 @@ from jax.typing import ArrayLike
 from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
 from largen.experiments.distances import chosen_samples
-from largen.experiments.rate_drift import RateDrift, drift_of
+from largen.experiments.rate_drift import RateDrift, drift_of, some_widths
 from largen.networks import train
 from largen.parameterizations import Stepped
 from largen.progress import Report, reporter
 from largen.results import Result, drawn, with_labels
 from largen.runs import Run, Status, Theory, Trajectory
-from largen.scalars import integer, integers, real, sequence
+from largen.scalars import integer, real, sequence
 from largen.theories import by_name, choose, solve
 from largen.theories.registry import options_of
 
@@ -176,7 +176,7 @@ class LearningRateCurve(Result):
                 f"networks: both curves are stable at the {count} lowest rates, wanted at least 4; "
                 "take smaller rates."
             )
-        n = np.array(integers("widths", widths, at_least=1))
+        n = np.array(some_widths(widths))
         return drift_of(
             self.rates[usable], self.losses[usable], networks.of_networks[usable], networks.width, n
         )
@@ -186,7 +186,10 @@ class LearningRateCurve(Result):
         """Return ``loss`` and ``loss_error`` over ``rate``, and ``loss_of_network``."""
         import xarray
 
-        columns = {"loss": ("rate", self.losses), "loss_error": ("rate", self.errors)}
+        columns: dict[str, Any] = {
+            "loss": ("rate", self.losses),
+            "loss_error": ("rate", self.errors),
+        }
         if self.of_networks is not None:
             columns["loss_of_network"] = (("rate", "seed"), self.of_networks)
         return xarray.Dataset(

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from largen.bibliography import cites
-from largen.errors import NoTheory, instance_of
+from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.kernels import ntk_kernel
 from largen.parameterizations import GradientDescent, ntk
 from largen.regression import critical_learning_rate
@@ -79,6 +79,14 @@ class RateDrift(Result):
             shown = f"{d:+.3f} ± {e:.3f}"
             rows.append([str(n), f"{rate:.4g}", shown, f"{gap:+.3g}", f"{excess:.2g}"])
         return "\n".join([f"best rate of the limit {self.limit:.4g}", *aligned(rows)])
+
+
+def some_widths(widths: Iterable[int]) -> list[int]:
+    """Check that an argument is a list of at least one width."""
+    found = integers("widths", widths, at_least=1)
+    if not found:
+        raise InvalidInput("widths: wanted at least one, got none.")
+    return found
 
 
 def drift_of(
@@ -179,7 +187,7 @@ def critical_rates(run: Run, widths: Iterable[int]) -> np.ndarray:
             ntk_kernel(run.net, run.data.x_train, param=ntk().with_rates(_factors(run, n))),
             momentum=beta,
         )
-        for n in integers("widths", widths, at_least=1)
+        for n in some_widths(widths)
     ]
     return np.array(found)
 

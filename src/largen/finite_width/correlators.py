@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -15,7 +16,7 @@ from largen.finite_width.checks import checked_inputs
 from largen.finite_width.orthants import slopes_of
 from largen.finite_width.sized_network import sized_network
 from largen.parameterizations import Parameterization
-from largen.scalars import integer, integers, sequence
+from largen.scalars import MOST_COUNTED, integers, sequence
 
 MOST_FACTORS = 10  # 945 pairings
 MOST_CHOICES = 10**5  # of a layer for each contraction
@@ -24,7 +25,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 @cites("dyer2020asymptotics", "bahri2022les")
-def correlator_order(factors: int, contractions: Sequence[tuple[int, int]]) -> int:
+def correlator_order(contractions: Sequence[tuple[int, int]]) -> int:
     """Return the power of the width that bounds a correlator at initialisation.
 
     A correlator of m factors is E Σ_μ ∂…f(x_1) ⋯ ∂…f(x_m), with derivatives in parameters that are
@@ -34,39 +35,37 @@ def correlator_order(factors: int, contractions: Sequence[tuple[int, int]]) -> i
         n^(n_e + n_o/2 − m/2)
 
     in NTK parameterization (Dyer and Gur-Ari, *Asymptotics of wide networks from Feynman diagrams*;
-    proved for deep linear networks, and for relu at equal inputs). For the variables O_s of
-    :func:`training_hierarchy` it gives E O_s = O(n^(−(s − 2)/2)) for even s, and
-    E[O_s f] = O(n^(−(s − 1)/2)) for odd s (Bahri and Hanin, Les Houches lectures, (99)).
+    proved for deep linear networks, and for relu at equal inputs). A factor without contractions
+    does not change it. For the variables O_s of :func:`training_hierarchy` it gives
+    E O_s = O(n^(−(s − 2)/2)) for even s, and E[O_s f] = O(n^(−(s − 1)/2)) for odd s (Bahri and
+    Hanin, Les Houches lectures, (99)).
 
     Parameters
     ----------
-    factors
-        m, even: with an odd number the correlator is 0.
     contractions
         Pairs of different factors, counted from 0; a pair may occur several times.
 
     Raises
     ------
     InvalidInput
-        If m is odd, or a pair is not one of two different factors.
+        If a pair is not one of two different factors.
 
     Examples
     --------
     >>> import largen as lg
     >>> ntk_twice = [(0, 1), (2, 3)]  # E ΘΘ
     >>> change = [(0, 1), (1, 2)]  # E[∇f ∇²f ∇f · f], by which Θ changes
-    >>> [lg.finite_width.correlator_order(4, pairs) for pairs in (ntk_twice, change)]
+    >>> [lg.finite_width.correlator_order(pairs) for pairs in (ntk_twice, change)]
     [0, -1]
     """
-    m = integer("factors", factors, at_least=2)
-    pairs = _checked("factors", m, contractions)
-    component = list(range(m))
+    pairs = _checked(contractions)
+    component = {factor: factor for pair in pairs for factor in pair}
     for a, b in pairs:
         old, new = component[a], component[b]
-        component = [new if c == old else c for c in component]
-    sizes = [component.count(c) for c in set(component)]
-    even, odd = (sum(size % 2 == parity for size in sizes) for parity in (0, 1))
-    return even + odd // 2 - m // 2
+        component = {factor: new if c == old else c for factor, c in component.items()}
+    sizes = Counter(component.values()).values()
+    # n_e + n_o/2 − m/2 by components: 1 − size/2 or (1 − size)/2.
+    return sum(1 - (size + 1) // 2 for size in sizes)
 
 
 @cites("dyer2020asymptotics", "bahri2022les")
@@ -127,7 +126,11 @@ def linear_correlator(
     what = "lg.finite_width.linear_correlator"
     inputs = checked_inputs(x)
     m = len(inputs)
-    pairs = _checked("x", m, contractions)
+    if m < 2 or m % 2:
+        raise InvalidInput(
+            f"x: wanted an even number of factors, got {m}; with an odd number the correlator is 0."
+        )
+    pairs = _checked(contractions, m - 1)
     if m > MOST_FACTORS:
         raise InvalidInput(f"x: wanted at most {MOST_FACTORS} factors, got {m}.")
     network = sized_network(net, width, what, param, inputs.shape[1])
@@ -172,19 +175,14 @@ def linear_correlator(
     return total
 
 
-def _checked(name: str, m: int, contractions: Sequence[tuple[int, int]]) -> Pairs:
-    """Return the pairs, each in ascending order; ``name`` is the argument that determines m."""
-    if m % 2:
-        raise InvalidInput(
-            f"{name}: wanted an even number of factors, got {m}; with an odd number the correlator "
-            "is 0."
-        )
+def _checked(contractions: Sequence[tuple[int, int]], last: int = MOST_COUNTED) -> Pairs:
+    """Return the pairs of factors from 0 to ``last``, each in ascending order."""
     pairs = []
     for pair in sequence("contractions", contractions, "a list of pairs of factors"):
         found = integers("contractions", pair, at_least=0)
-        if len(found) != 2 or found[0] == found[1] or max(found) >= m:
+        if len(found) != 2 or found[0] == found[1] or max(found) > last:
             raise InvalidInput(
-                f"contractions: wanted pairs of two different factors from 0 to {m - 1}, got "
+                f"contractions: wanted pairs of two different factors from 0 to {last}, got "
                 f"{tuple(found)}."
             )
         pairs.append((min(found), max(found)))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
@@ -85,7 +86,7 @@ def training_hierarchy(
         raise NoTheory(
             f"lg.finite_width.training_hierarchy: wanted one output, got {network.outputs}."
         )
-    P = len(x)
+    P = np.shape(x)[0]
     check_fits(
         8.0 * 2**order * float(P) ** order,
         f"order: O_{order} of {P} samples",

@@ -170,6 +170,7 @@ def linear_training(
     run.check_one_output(WHAT)
     two_layers.check(run, WHAT)
     _check_fits(run)
+    key = random_key(key)
     if params is not None:
         if width is not None:
             raise InvalidInput("width: params determine it; pass one of the two.")
@@ -296,5 +297,5 @@ def _drawn(
                 f"{what}: {row.name} starts with the {row.distribution} distribution, whose "
                 "networks are not drawn without weights; pass params."
             )
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     return many_samples.drawn(run, constants, width, rng)
