@@ -149,16 +149,18 @@ def samples_of_kernels(s: Setting) -> object:
     return lg.finite_width.sample_tangent_kernels(s.net, s.x, **options)
 
 
-@call("homogeneous_moments", "layer_learning_rates", "linear_network_output", takes=("relu",
-    "linear"),
+@call("homogeneous_moments", "layer_learning_rates", "linear_network_output", "output_law",
+      takes=("relu", "linear"),
       rows=True, needs="singular theory")  # fmt: skip
 def moments(s: Setting) -> object:
     rates = lg.finite_width.layer_learning_rates(s.net, s.x, width=10)
     one = few(s.x, 1)
+    law = lg.finite_width.output_law(s.net, one, width=10)
+    near("law", law.variance, s.kernels[0][0, 0], max(s.tolerance, 1e-2))
     if s.network.name == "relu":
         found = lg.finite_width.homogeneous_moments(s.net, one, width=10)
         near("kernel", found.kernel, s.kernels[0][0, 0], s.tolerance)
     else:
         found = lg.finite_width.linear_network_output(s.net, one, width=10)
         near("variance", found.variance, s.kernels[0][0, 0], s.tolerance)
-    return rates, found
+    return rates, found, law

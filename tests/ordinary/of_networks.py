@@ -238,8 +238,8 @@ def curves(s: Setting) -> object:
     return lg.training.lazy_or_rich(given, WIDTH, seeds=4, key=0, progress=False)
 
 
-@call("catapult", "catapult_diagram", takes=("linear",), rows=True,
-      needs="moderate theory singular")  # fmt: skip
+@call("catapult", "catapult_diagram", "linear_catapult_diagram", "linear_training",
+      takes=("linear",), rows=True, needs="moderate theory singular")  # fmt: skip
 def catapult(s: Setting) -> object:
     scalar = s.plain_y.reshape(SAMPLES, -1)[:1, 0]
     data = lg.Dataset(few(s.x, 1), scalar)
@@ -248,7 +248,9 @@ def catapult(s: Setting) -> object:
     found = lg.training.catapult(given, width=WIDTH)
     again = lg.training.catapult(given, width=WIDTH)
     near("again", again.losses, found.losses, 0)
-    diagram = lg.training.catapult_diagram(
-        given, widths=[4], rates=[rate], seeds=1, level=0.99, progress=False
-    )
+    options: dict[str, Any] = {"widths": [4], "rates": [rate], "seeds": 1, "level": 0.99}
+    limit, closed = lg.training.catapult(given), lg.training.linear_training(given)
+    near("one sample", closed.f_train[:, 0], limit.outputs, 1e-9)
+    lg.training.linear_catapult_diagram(given, **options, progress=False)
+    diagram = lg.training.catapult_diagram(given, **options, progress=False)
     return diagram.data.drop_vars("steps")  # NaN where the loss stays above the level

@@ -20,6 +20,7 @@ X = np.array([[0.3, -1.2, 0.5], [1.0, 0.4, -0.7]])
 XT = np.array([[0.8, 0.1, -0.4]])
 Y, YT = np.array([1.0, -0.5]), np.array([0.2])
 IMAGES = np.stack([np.outer(row, row)[:, :, None] for row in X])
+RATES = [0.1, 0.2, 0.3, 0.4]
 GRAM = np.array([[1.0, 0.3], [0.3, 1.5]])
 _FOLDER = tempfile.TemporaryDirectory()  # deleted when the process ends
 FOLDER = Path(_FOLDER.name)
@@ -67,6 +68,10 @@ def smooth_run() -> lg.Run:
 def one_sample_run() -> lg.Run:
     one = lg.Dataset(X[:1], Y[:1])
     return lg.Run(lg.mlp(1, "linear"), lg.ntk(), one, optimizer=lg.gd(lr=0.1), steps=2)
+
+
+def linear_run() -> lg.Run:
+    return lg.Run(lg.mlp(1, "linear"), lg.ntk(), data(), optimizer=lg.gd(lr=0.1), steps=2)
 
 
 @cache
@@ -214,6 +219,20 @@ def examples() -> dict[str, Example]:
         "catapult_diagram": Example(
             lg.training.catapult_diagram,
             {"run": run(), "widths": [4], "rates": [0.5], "seeds": 1, "level": 0.99},
+        ),
+        "linear_training": Example(
+            lg.training.linear_training, {"run": linear_run(), "width": 4, "key": 0}
+        ),
+        "linear_training.params": Example(
+            lg.training.linear_training,
+            {
+                "run": linear_run(),
+                "params": lg.networks.init(lg.mlp(1, "linear"), lg.ntk(), width=4, inputs=3, key=0),
+            },
+        ),
+        "linear_catapult_diagram": Example(
+            lg.training.linear_catapult_diagram,
+            {"run": linear_run(), "widths": [4], "rates": [0.5], "seeds": 1, "level": 0.99},
         ),
         "classify": Example(
             lg.scaling.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}
@@ -366,6 +385,35 @@ def examples() -> dict[str, Example]:
         "learning_rate_curve": Example(
             lg.learning_rate_curve, {"run": run(), "rates": [0.1, 0.2], "width": 4, "seeds": 2}
         ),
+        "LearningRateCurve.drift": Example(
+            lg.learning_rate_curve(run(), RATES).drift,
+            {
+                "widths": [8, 16],
+                "networks": lg.learning_rate_curve(run(), RATES, width=4, seeds=3),
+            },
+        ),
+        "critical_rates": Example(lg.training.critical_rates, {"run": run(), "widths": [4]}),
+        "correlator_order": Example(
+            lg.finite_width.correlator_order, {"contractions": [(0, 1), (2, 1)]}
+        ),
+        "linear_correlator": Example(
+            lg.finite_width.linear_correlator,
+            {
+                "net": lg.mlp(1, "linear"),
+                "x": np.concatenate([X, X + 0.5]),
+                "contractions": [(0, 1), (2, 1)],
+                "width": 10,
+            },
+        ),
+        "training_hierarchy": Example(
+            lg.finite_width.training_hierarchy,
+            {
+                "net": net(),
+                "params": lg.networks.init(net(), lg.ntk(), width=4, inputs=3, key=0),
+                "x": X,
+                "order": 2,
+            },
+        ),
         "linear_network_output": Example(
             lg.finite_width.linear_network_output,
             {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10},
@@ -375,6 +423,9 @@ def examples() -> dict[str, Example]:
             {"f": network_function, "params": own_weights(), "at": own_weights(), "x": small32},
         ),
         "log_likelihood": Example(lg.regression.log_likelihood, {**fit, "noise": 0.1}),
+        "output_law": Example(
+            lg.finite_width.output_law, {"net": lg.mlp(1, "tanh"), "x": X[:1], "width": 10}
+        ),
         "as_loss": Example(lg.losses.as_loss, {"spec": "mse"}),
         "low_rank_posterior": Example(
             lg.regression.large.low_rank_posterior, {**fit, "noise": 0.1, "landmarks": 2}

@@ -19,11 +19,12 @@ from largen.errors import LargenError
 SECONDS = 20
 # Fields whose docstrings say when they are infinite or not a number: depth scales on the edge of
 # chaos, times of directions that are never learned, slopes of correlations that do not exist, the
-# condition and the determinant of singular kernels, gradients of networks whose signals die.
+# condition and the determinant of singular kernels, gradients of networks whose signals die, steps
+# of training that does not end.
 UNBOUNDED = {
     "growth", "growth_error", "correlation_error", "correlation_exponent",
     "correlation_depth", "variance_depth", "chi_perp", "gap", "times", "condition", "factor",
-    "log_determinant",
+    "log_determinant", "steps",
 }  # fmt: skip
 
 

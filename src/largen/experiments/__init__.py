@@ -11,14 +11,18 @@ from largen.experiments.exponents import (
 from largen.experiments.large_steps import (
     Catapult,
     CatapultDiagram,
+    LinearTraining,
     catapult,
     catapult_diagram,
+    linear_catapult_diagram,
+    linear_training,
 )
 from largen.experiments.laziness import Regime, lazy_or_rich
 from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
 from largen.experiments.phase_plane import ScalingMap, plane_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.experiments.predicted_training import PredictedTraining, predict_training
+from largen.experiments.rate_drift import RateDrift, critical_rates
 from largen.experiments.regimes import Regimes, feature_movement
 from largen.experiments.training_corrections import (
     WidthCorrectionsInTraining,
@@ -31,10 +35,12 @@ __all__ = [
     "Comparison",
     "ConvergenceBound",
     "LearningRateCurve",
+    "LinearTraining",
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
     "PredictedTraining",
+    "RateDrift",
     "Regime",
     "Regimes",
     "ScalingMap",
@@ -44,10 +50,13 @@ __all__ = [
     "cite",
     "compare",
     "convergence_bound",
+    "critical_rates",
     "feature_movement",
     "fit_exponent",
     "lazy_or_rich",
     "learning_rate_curve",
+    "linear_catapult_diagram",
+    "linear_training",
     "measure_exponents",
     "plane_map",
     "predict_training",

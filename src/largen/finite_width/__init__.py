@@ -1,7 +1,9 @@
 """Networks of finite width: their kernels at initialisation, and training at the next order."""
 
 from largen.finite_width.corrections import WidthCorrections, width_corrections
+from largen.finite_width.correlators import correlator_order, linear_correlator
 from largen.finite_width.fluctuations import WidthFluctuations, width_fluctuations
+from largen.finite_width.hierarchy import training_hierarchy
 from largen.finite_width.homogeneous import (
     HomogeneousJacobian,
     HomogeneousLimits,
@@ -13,6 +15,7 @@ from largen.finite_width.homogeneous import (
 from largen.finite_width.linear_networks import LinearOutput, linear_network_output
 from largen.finite_width.observables import Expectation
 from largen.finite_width.one_step import LayerRates, layer_learning_rates
+from largen.finite_width.output_law import OutputLaw, output_law
 from largen.finite_width.predictions import WidthPosterior, corrected_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde
 from largen.finite_width.simulation import sample_kernels
@@ -26,19 +29,24 @@ __all__ = [
     "HomogeneousMoments",
     "LayerRates",
     "LinearOutput",
+    "OutputLaw",
     "TangentSamples",
     "WidthCorrections",
     "WidthFluctuations",
     "WidthPosterior",
     "corrected_posterior",
+    "correlator_order",
     "covariance_sde",
     "homogeneous_jacobian",
     "homogeneous_limits",
     "homogeneous_moments",
     "layer_learning_rates",
+    "linear_correlator",
     "linear_network_output",
+    "output_law",
     "sample_kernels",
     "sample_tangent_kernels",
+    "training_hierarchy",
     "width_corrections",
     "width_fluctuations",
 ]

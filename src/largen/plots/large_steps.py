@@ -60,10 +60,10 @@ def catapult_diagram_figure(data: xarray.Dataset) -> Figure:
                     ax.plot(
                         rate,
                         values.sel(model=model, width=width),
-                        "o-" if model == "network" else "s--",
+                        "s--" if model == "quadratic" else "o-",
                         markersize=3,
                         color=colour,
-                        label=f"N = {width}" if model == "network" else f"N = {width}, quadratic",
+                        label=f"N = {width}, quadratic" if model == "quadratic" else f"N = {width}",
                     )
             ax.axvline(2, **LIMIT)
             ax.set(xlabel=r"$x = \eta\lambda_0$", ylabel=title)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WHAT = "lg.training.catapult_diagram"
 MOST_SEEDS = 10**4
+VARIABLES = ("curvature", "largest_loss", "at", "steps", "loss", "alive")
 
 
 @cites("lewkowycz2020large", "bahri2022les")
@@ -61,13 +62,13 @@ class CatapultDiagram(Result):
         """The fraction of networks that do not diverge, (model, width, rate)."""
         return self.data["alive"].mean("seed").rename("survival")
 
-    def thresholds(self, model: str = "network") -> dict[int, tuple[float, float]]:
+    def thresholds(self, model: str | None = None) -> dict[int, tuple[float, float]]:
         """Return where most networks begin to diverge, by width, as measured.
 
         Parameters
         ----------
         model
-            ``"network"`` or ``"quadratic"``.
+            ``"network"`` or ``"quadratic"``; the first of the diagram's by default.
 
         Returns
         -------
@@ -75,6 +76,7 @@ class CatapultDiagram(Result):
             The last rate x at which at least half of the networks are alive, and the next one, at
             which fewer are; 0 for the former, ∞ for the latter where there is none.
         """
+        model = str(self.data["model"].values[0]) if model is None else model
         if model not in self.data["model"].values:
             raise InvalidInput(f"model: wanted one of {list(self.data['model'].values)}.")
         rates, thresholds = self.data["rate"].values, {}
@@ -196,11 +198,73 @@ def catapult_diagram(
     [[[1.0, 1.0, 0.0]]]
     """
     import jax
-    import xarray
 
     instance_of("run", run, Run, "an lg.Run")
-    run.check_one_output("lg.training.catapult_diagram")
-    _check(run)
+    run.check_one_output(WHAT)
+    check(run, WHAT)
+    grid = grid_of(widths, rates, seeds, level)
+    key = random_key(key)
+    memory_budget = real("memory_budget", memory_budget, above=0)
+    models = MODELS if flag("quadratic", quadratic) else MODELS[:1]
+    x, y = run.data.x_train, run.data.y_train.astype(run.data.x_train.dtype)
+
+    def cell(n: int, seed: int) -> Cell:
+        outputs = run.output_shape[0] if run.output_shape else None
+        network = finite_network(
+            run.net, run.param, width=n, inputs=run.data.inputs, outputs=outputs
+        )
+        params = network.draw(jax.random.fold_in(key, seed), x.dtype)
+        own = curvature(Setting(network, run.loss, None), params, x)
+        first = float(run.loss.mean(network.outputs_of(params, x), y))
+        return Cell(own, first, {
+            model: _at_rates(
+                Setting(network, run.loss, None if model == "network" else 2),
+                params, x, y, grid.rates / own, run.steps, grid.level * first, memory_budget,
+            )
+            for model in models
+        })  # fmt: skip
+
+    with precision(x):
+        return diagram_of(run, models, grid, cell, progress)
+
+
+class Grid(NamedTuple):
+    """The axes of a diagram.
+
+    Attributes
+    ----------
+    widths, rates
+        N and x = ηλ₀, in ascending order.
+    seeds
+        Networks of each width.
+    level
+        The fraction of the initial loss below which training counts as finished.
+    """
+
+    widths: list[int]
+    rates: np.ndarray
+    seeds: int
+    level: float
+
+
+class Cell(NamedTuple):
+    """What comes of one network.
+
+    Attributes
+    ----------
+    curvature, loss
+        λ₀, and the initial loss.
+    found
+        The variables of a diagram by model, each (rate,).
+    """
+
+    curvature: float
+    loss: float
+    found: dict[str, dict[str, np.ndarray]]
+
+
+def grid_of(widths: Iterable[int], rates: Iterable[float], seeds: int, level: float) -> Grid:
+    """Check the axes of a diagram at the public function."""
     width = sorted(set(integers("widths", widths, at_least=1)))
     given = sequence("rates", rates, "a list of positive numbers")
     rate = np.array(sorted({real("rates", x, above=0) for x in given}))
@@ -208,60 +272,51 @@ def catapult_diagram(
         if not len(values):
             raise InvalidInput(f"{name}: wanted at least one, got none.")
     seeds = integer("seeds", seeds, at_least=1, at_most=MOST_SEEDS)
-    key, level = random_key(key), real("level", level, above=0)
-    memory_budget = real("memory_budget", memory_budget, above=0)
-    models = MODELS if flag("quadratic", quadratic) else MODELS[:1]
-    shape = (len(models), len(width), seeds, len(rate))
-    names = ("curvature", "largest_loss", "at", "steps", "loss", "alive")
-    table = {name: np.zeros(shape, bool if name == "alive" else np.float64) for name in names}
+    return Grid(width, rate, seeds, real("level", level, above=0))
+
+
+def diagram_of(
+    run: Run,
+    models: Sequence[str],
+    grid: Grid,
+    cell: Callable[[int, int], Cell],
+    progress: bool | Report | None,
+) -> CatapultDiagram:
+    """Return the diagram of what ``cell`` returns for a width and a seed."""
+    import xarray
+
+    shape = (len(models), len(grid.widths), grid.seeds, len(grid.rates))
+    table = {name: np.zeros(shape, bool if name == "alive" else np.float64) for name in VARIABLES}
     before = {name: np.zeros(shape[1:3]) for name in ("initial_curvature", "initial_loss")}
-    x, y = run.data.x_train, run.data.y_train.astype(run.data.x_train.dtype)
-    cells, done = len(models) * len(width) * seeds, 0
-    with precision(x), reporter(progress, "large steps") as report:
-        for i, n in enumerate(width):
-            outputs = run.output_shape[0] if run.output_shape else None
-            network = finite_network(
-                run.net, run.param, width=n, inputs=run.data.inputs, outputs=outputs
-            )
-            for s in range(seeds):
-                params = network.draw(jax.random.fold_in(key, s), x.dtype)
-                curvature_at_start = curvature(Setting(network, run.loss, None), params, x)
-                first = float(run.loss.mean(network.outputs_of(params, x), y))
-                before["initial_curvature"][i, s], before["initial_loss"][i, s] = (
-                    curvature_at_start,
-                    first,
-                )
-                for m, model in enumerate(models):
-                    setting = Setting(network, run.loss, None if model == "network" else 2)
-                    trained = _at_rates(
-                        setting,
-                        params,
-                        x,
-                        y,
-                        rate / curvature_at_start,
-                        run.steps,
-                        level * first,
-                        memory_budget,
-                    )
-                    for name, values in trained.items():
-                        table[name][m, i, s] = values
-                    done += 1
-                    report(done, cells)
+    cells = [(i, s) for i in range(len(grid.widths)) for s in range(grid.seeds)]
+    with reporter(progress, "large steps") as report:
+        for done, (i, s) in enumerate(cells, start=1):
+            one = cell(grid.widths[i], s)
+            before["initial_curvature"][i, s], before["initial_loss"][i, s] = one[:2]
+            for m, model in enumerate(models):
+                for name, values in one.found[model].items():
+                    table[name][m, i, s] = values
+            report(done, len(cells))
     axes = ("model", "width", "seed", "rate")
+    coordinates = {
+        "model": list(models), "width": grid.widths, "seed": np.arange(grid.seeds),
+        "rate": grid.rates,
+    }  # fmt: skip
     return CatapultDiagram(
         xarray.Dataset(
             {name: (axes, values) for name, values in table.items()}
             | {name: (axes[1:3], values) for name, values in before.items()},
-            {"model": list(models), "width": width, "seed": np.arange(seeds), "rate": rate},
-            {"run": repr(run), "net": repr(run.net), "level": level, "lost_above": LOST},
+            coordinates,
+            {"run": repr(run), "net": repr(run.net), "level": grid.level, "lost_above": LOST},
         )
     )
 
 
-def _check(run: Run) -> None:
+def check(run: Run, what: str) -> None:
+    """Check that 2/λ₀ is the threshold of a run's linear dynamics, at a rate that is constant."""
     optimizer = run.optimizer
     if run.loss.name != "mse":
-        raise NoTheory(f'{WHAT}: wanted the loss "mse", whose curvature is λ, got {run.loss.name}.')
+        raise NoTheory(f'{what}: wanted the loss "mse", whose curvature is λ, got {run.loss.name}.')
     if (
         not isinstance(optimizer, GradientDescent)
         or optimizer.momentum
@@ -270,7 +325,7 @@ def _check(run: Run) -> None:
         or optimizer.schedule is not None
     ):
         raise NoTheory(
-            f"{WHAT}: wanted full-batch gradient descent of a constant rate, without momentum and "
+            f"{what}: wanted full-batch gradient descent of a constant rate, without momentum and "
             f"weight decay, such as lg.gd(0.1), got {optimizer}."
         )
 

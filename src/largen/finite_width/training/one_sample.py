@@ -11,9 +11,7 @@ import numpy as np
 from jax import lax
 
 from largen.errors import InvalidInput, NoTheory
-from largen.parameterizations import GradientDescent, RuleTable
-from largen.programs import Affine, Function, Operation, program_of
-from largen.programs.rewriting import unrolled
+from largen.finite_width.training import two_layers
 from largen.runs import Loss, Run
 
 WHAT = "lg.training.catapult"
@@ -24,7 +22,7 @@ LARGEST = 1e140  # bound of f, whose square is finite in float64
 class OneSample(NamedTuple):
     """The constants of the recursion for a network."""
 
-    coupling: float  # c; 0 where the kernel is constant in the limit
+    coupling: float  # c = κ|x|²; 0 where the kernel is constant in the limit
     kernel: float  # λ of wide networks at initialisation
 
 
@@ -39,68 +37,44 @@ class Path(NamedTuple):
 
 
 def check(run: Run) -> None:
-    """Check that a run has closed equations for f and λ."""
-    program = unrolled(program_of(run.net, run.data.inputs))
-    operations = [each for each in program.operations[1:] if not _identity(each)]
-    if len(operations) != 2 or not all(isinstance(o, Affine) and o.dense for o in operations):
-        raise NoTheory(
-            f'{WHAT}: wanted a linear network with one hidden layer, lg.mlp(1, "linear"), got '
-            f"{run.net!r}: no other has closed equations for f and λ. lg.training.catapult_diagram "
-            "trains networks."
-        )
-    if any(weight.bias_std for weight in program.weights):
-        raise NoTheory(f"{WHAT}: biases have an order parameter of their own; take bias_std=0.")
-    optimizer = run.optimizer
-    if not isinstance(optimizer, GradientDescent) or optimizer.momentum or optimizer.weight_decay:
-        raise NoTheory(
-            f"{WHAT}: wanted gradient descent without momentum and weight decay, such as "
-            f"lg.gd(0.1), got {optimizer}."
-        )
+    """Check that a run has closed equations for f and λ.
+
+    Raises
+    ------
+    InvalidInput
+        If the number of samples is not one.
+    NoTheory
+        For another network or optimizer; the message names what is missing.
+    """
+    two_layers.check(run, WHAT)
     if run.output_shape not in ((), (1,)):
         raise NoTheory(f"{WHAT}: wanted one output, this run has {run.output_shape[0]}.")
     if len(run.data.x_train) != 1:
         raise InvalidInput(
-            f"run: {WHAT} is exact for one training sample, got {len(run.data.x_train)}; "
-            "lg.training.catapult_diagram trains networks on any number."
+            f"run: {WHAT} closes for one training sample, got {len(run.data.x_train)}; "
+            "lg.training.linear_training has any number."
         )
-
-
-def _identity(operation: Operation) -> bool:
-    return isinstance(operation, Function) and operation.phi.name == "linear"
 
 
 def at_width(run: Run, width: int) -> OneSample:
     """Return c and the mean of λ at a width."""
-    return _constants(run, width)[0]
+    return _of_sample(run, two_layers.at_width(run, width))
 
 
 def at_infinite_width(run: Run) -> OneSample:
-    """Return the limits of c and λ."""
-    near, terms = _constants(run, 2**10)
-    far, more = _constants(run, 2**14)
-    names = ("η²cΔ²", "the kernel's part of the first layer", "the kernel's part of the read-out")
-    constants = []
-    for name, one, other in zip(names, (near.coupling, *terms), (far.coupling, *more), strict=True):
-        power = np.log2(other / one) / 4
-        if power > 1e-9:
-            raise NoTheory(
-                f"{WHAT}: {run.param} has no limit, {name} grows as N^{power:.3g}; give a width."
-            )
-        constants.append(one if power > -1e-9 else 0.0)
-    return OneSample(constants[0], constants[1] + constants[2])
+    """Return the limits of c and λ.
+
+    Raises
+    ------
+    NoTheory
+        If one of them grows with the width.
+    """
+    return _of_sample(run, two_layers.at_infinite_width(run, WHAT))
 
 
-def _constants(run: Run, width: int) -> tuple[OneSample, tuple[float, float]]:
-    table: RuleTable[float] = run.param.table(run.net, width=width, inputs=run.data.inputs)
-    first, last = (row.rule for row in table.rows)
+def _of_sample(run: Run, constants: two_layers.Constants) -> OneSample:
     square = float(np.sum(np.asarray(run.data.x_train, np.float64) ** 2))
-    product = (first.multiplier * last.multiplier) ** 2 * square
-    neurons = width * float(table.rows[0].site.width_ratio)
-    parts = (
-        product * first.lr * neurons * last.init_std**2,
-        product * last.lr * neurons * first.init_std**2,
-    )
-    return OneSample(product * first.lr * last.lr, sum(parts)), parts
+    return OneSample(square * constants.coupling, square * (constants.first + constants.last))
 
 
 def recursion(run: Run, coupling: float, f0: float, kernel0: float) -> Path:
