@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,16 +15,22 @@ import numpy as np
 from largen.architectures import Graph, Layer, Sequence
 from largen.arrays import as_array
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NoRule, NoTheory
+from largen.errors import InvalidInput, NoRule, NotGaussian, NoTheory
 from largen.kernels import Kernels, kernel
+from largen.kernels.rules import natures
+from largen.programs import join_elementwise, program_of
 from largen.programs.builder import Builder
 from largen.programs.signals import Signal
 from largen.reading.check import Check, compared
 from largen.reading.laws import Constant, Law
 from largen.reading.nodes import Map, Nodes
+from largen.reading.read_in import ReadIn, kernels_behind
 from largen.reading.refusals import refused
+from largen.reading.report import report
 from largen.scalars import integer, sequence
 from largen.text import shown
+
+LARGE_EXCESS = 0.01  # smallest excess kurtosis of which kernels warn
 
 
 class Weight(NamedTuple):
@@ -49,6 +57,18 @@ class Weight(NamedTuple):
     fan_in: int
     weight_variance: Constant
     bias_variance: Constant
+
+    @property
+    def excess(self) -> float:
+        """The excess kurtosis of preactivations for inputs of size one.
+
+        Sums over the width have none, and biases that vanish with the width none in the limit.
+        """
+        w, (b, power) = self.weight_variance.value, self.bias_variance
+        of_weights = self.law.excess * w**2 / self.fan_in if self.map.reads_data else 0.0
+        bias_excess = 0.0 if self.bias_law is None else self.bias_law.excess
+        stays = self.map.reads_data or not power
+        return (of_weights + bias_excess * b**2 * stays) / (w + b) ** 2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,8 +98,21 @@ class Model(Sequence):
     family: Any
 
     def lower(self, program: Builder, value: int) -> int:
-        """Append the operations of the network of the limit."""
+        """Append the operations of the network of the limit.
+
+        Raises
+        ------
+        NoTheory
+            If there is no limit, or preactivations of the read-in are not Gaussian.
+        """
         self._check_limit()
+        for weight in self.not_gaussian:
+            if abs(weight.excess) > LARGE_EXCESS:
+                raise NoTheory(
+                    f"lg.read: {weight.node}: sums of {weight.fan_in} {weight.law.kind} weights "
+                    "are not Gaussian. net.kernel(x) has their law; net.layer, which this "
+                    "function takes, is the network with Gaussian ones of the same variance."
+                )
         return super().lower(program, value)
 
     def signal_behind(self, signal: Signal) -> Signal:
@@ -182,8 +215,33 @@ class Model(Sequence):
         """
         net = self.layer if width is None else self.at(width)
         one, two = self.input("x1", x1), None if x2 is None else self.input("x2", x2)
-        with self._named():
+        with self.named():
+            read_ins = self.not_gaussian
+            if len(read_ins) == 1 and len(self.sample) == 1:
+                law = ReadIn(read_ins[0].law, read_ins[0].bias_law)
+                found = kernels_behind(net, law, one, two, rtol, throw) if law.known else None
+                if found is not None:
+                    return found
+            for weight in read_ins:
+                self._warn(weight)
             return kernel(net, one, two, rtol=rtol, throw=throw)
+
+    @property
+    def not_gaussian(self) -> tuple[Weight, ...]:
+        """The maps whose preactivations are not Gaussian where a function acts on them."""
+        found = (w for w in self.weights if w.excess and self.nodes.felt(w.node))
+        return tuple(w for w in found if w.map.reads_data or abs(w.excess) > LARGE_EXCESS)
+
+    def _warn(self, weight: Weight) -> None:
+        if abs(weight.excess) > LARGE_EXCESS:
+            warnings.warn(
+                f"lg.read: {weight.node}: sums of {weight.fan_in} {weight.law.kind} weights are "
+                f"not Gaussian (excess kurtosis about {weight.excess:.2g}), and these kernels take "
+                "them to be; a normal initialisation, or vectors of up to 64 inputs with a "
+                "function behind the first layer, have none of this error.",
+                NotGaussian,
+                stacklevel=4,
+            )
 
     def check(
         self,
@@ -260,18 +318,31 @@ class Model(Sequence):
         return array
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Put the paths of modules in the place of positions in the messages of errors."""
-        paths = self.nodes.paths()
-
-        def path(found: re.Match[str]) -> str:
-            return f"at {paths.get(found[1], found[1])}"
-
+    def named(self) -> Iterator[None]:
+        """Put the names of nodes in the place of positions in the messages of errors."""
         try:
             yield
         except (NoTheory, NoRule) as error:
-            said = re.sub(r"\bat (?:0\.)?(\d+)\b", path, str(error))
-            raise NoTheory(f"lg.read: {said}") from error
+            said = re.sub(r"Graph\(\{.*\}\)", self.name, str(error))
+            raise NoTheory(f"lg.read: {self._refused_node()}{said}") from error
+
+    def _refused_node(self) -> str:
+        """Return the first node without a kernel, as the beginning of a message."""
+        sample = self.sample[0] if len(self.sample) == 1 else self.sample
+        program = join_elementwise(program_of(self.layer, sample))
+        names = self.nodes.paths()
+        for end in range(1, len(program.operations)):
+            try:
+                natures(program.between(0, end))
+            except (NoTheory, NoRule):
+                return f"{names.get(program.sources[end].path, self.name)}: "
+        return ""
 
     def __repr__(self) -> str:
         return f"read({self.name})"
+
+    def __str__(self) -> str:
+        return report(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(report(self))}</pre>"

@@ -8,8 +8,9 @@ from fractions import Fraction
 from math import prod, sqrt
 from typing import Any, Literal
 
-from largen.architectures import Conv, Dense, Graph, Layer
+from largen.architectures import Conv, Dense, Elementwise, Graph, Layer
 from largen.architectures.graph import ENTRY, JOINS
+from largen.programs import Path
 from largen.reading.functions import Scaled
 from largen.reading.laws import Law, Parameter
 from largen.reading.refusals import refused
@@ -167,6 +168,21 @@ class Nodes:
         """Return the nodes that read a node, as often as they do."""
         return [other for other, reads in self.reads.items() for _, read in reads if read == name]
 
+    def felt(self, node: str) -> bool:
+        """Whether a function or a product reads what a map makes, before further maps.
+
+        Only then more than second moments of it matters.
+        """
+        stack = [node]
+        while stack:
+            for name in self._readers(stack.pop()):
+                does = self.does[name]
+                if does == "product" or (isinstance(does, Elementwise)):
+                    return True
+                if not isinstance(does, (Map, tuple)):
+                    stack.append(name)
+        return False
+
     def difference(self, other: Nodes) -> str:
         """Return the first node in which a model of another width differs, or an empty text."""
         for name, does in self.does.items():
@@ -193,7 +209,7 @@ class Nodes:
             nodes[name] = (does, *named)
         return Graph(nodes)
 
-    def paths(self) -> dict[str, str]:
-        """Return the names of nodes with layers by their paths in the graph, as text."""
+    def paths(self) -> dict[Path, str]:
+        """Return the names of nodes with layers by their paths in the graph."""
         own = [n for n, does in self.does.items() if isinstance(does, (Map, Layer))]
-        return {str(place): name for place, name in enumerate(own)}
+        return {(place,): name for place, name in enumerate(own)}
