@@ -46,11 +46,15 @@ class Law:
 
 def uniform(low: float, high: float) -> Law:
     """Return the uniform law between two numbers."""
+    if low == high:
+        return constant(low)
     return Law("uniform", (low + high) / 2, (high - low) ** 2 / 12, -1.2)
 
 
 def normal(mean: float, std: float) -> Law:
     """Return the normal law."""
+    if std == 0:
+        return constant(mean)
     return Law("normal", mean, std**2)
 
 

@@ -97,6 +97,10 @@ class Model(Sequence):
     sample: tuple[int, ...]
     family: Any
 
+    # Layers are equal if their fields are; two models are the same only as objects.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def lower(self, program: Builder, value: int) -> int:
         """Append the operations of the network of the limit.
 

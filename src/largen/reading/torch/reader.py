@@ -75,6 +75,8 @@ class Reader:
                 raise self.refused(call, f"its result of shape {call.shape} is broadcast")
             self._values[call.index] = found
         output = self._values[self._record.output]
+        if output.axes[0] != "sample":
+            raise refused("the output", "its first axis is not that of the samples")
         self.nodes = self.nodes.until(output.node)
         self._finish(self.nodes.absorbed(output.node))
         return self.nodes
@@ -169,6 +171,7 @@ class Reader:
     def layer(self, call: Call, layer: Layer, value: Value) -> str:
         """Append a layer without weights, which is named as its module."""
         name = self.nodes.add(call.module or call.op, layer, value.node)
+        self._made[name] = call.index
         if call.op in ("view", "reshape", "flatten"):
             self._mixed.add(name)
         return name
@@ -259,23 +262,28 @@ class Reader:
         return self.shifted(call, Value(node, value.axes, call.shape), mean)
 
     def takes_bias(self, value: Value, bias: str, argument: Ref) -> bool:
-        """Add a parameter as the bias of the map whose value it is added to, if it can be one."""
-        does = self.nodes.does.get(value.node)
-        if self._made.get(value.node) != argument.place or bias in self._biases:
-            return False
-        if any(each == ("again", value.node) for each in self.nodes.does.values()):
-            return False
-        last = value.channels == len(value.shape) - 1
-        alone = isinstance(does, Map) and does.bias is None and last
-        shape = self._parameters[bias].shape
-        centred = law_of(bias, self._parameters).mean == 0
-        if not alone or self._readers[argument.place] > 1 or shape != value.shape[-1:]:
-            return False
-        if not centred:
-            return False
-        assert isinstance(does, Map)
-        does.bias, self._biases[bias] = bias, does.weight
-        return True
+        """Add a parameter as the bias of the map whose value it is added to, if it can be one.
+
+        Constant factors may be between the two; nothing else may read the map.
+        """
+        node, factor, place = value.node, 1.0, argument.place
+        while self._made.get(node) == place and self._readers[place] == 1:
+            does = self.nodes.does[node]
+            if isinstance(does, Scaled):
+                factor *= does.factor
+                ((_, node),) = self.nodes.reads[node]
+                (place,) = self._record.calls[place].refs()
+                continue
+            used = ("again", node) in self.nodes.does.values() or bias in self._biases
+            fits = value.channels == len(value.shape) - 1
+            fits = fits and self._parameters[bias].shape == value.shape[-1:]
+            centred = law_of(bias, self._parameters).mean == 0
+            if not isinstance(does, Map) or does.bias is not None or used or not (fits and centred):
+                return False
+            does.bias, does.bias_factor = bias, 1 / factor
+            self._biases[bias] = does.weight
+            return True
+        return False
 
     # The whole
 

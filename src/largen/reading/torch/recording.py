@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, LargenError
 from largen.reading.refusals import refused
 from largen.transfer.torch.process import ALONE, fixed_seed
 from largen.transfer.torch.recording import forget, output_of, tensors_in
@@ -118,7 +118,7 @@ def _recorded(module: nn.Module, x: Tensor) -> Record:
         with mode:
             output = output_of(module(x))
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
-        if isinstance(error, InvalidInput):
+        if isinstance(error, LargenError):
             raise
         said = str(error).partition("\n")[0][:200]
         raise InvalidInput(

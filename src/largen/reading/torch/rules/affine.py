@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from largen.reading.torch.reader import Reader
-from largen.reading.torch.recording import Call, Param
+from largen.reading.torch.recording import Call
 from largen.reading.torch.rules.registry import per_axis, rule
 from largen.reading.values import Value
 
@@ -18,8 +18,10 @@ def _(reader: Reader, call: Call, input: Any, weight: Any, bias: Any = None) -> 
 
 @rule("matmul", "mm")
 def _(reader: Reader, call: Call, input: Any, other: Any) -> Value:
-    if isinstance(input, Param) or not isinstance(other, Param):
-        raise reader.refused(call, "a product of two values that depend on the input has no rule")
+    if not reader.is_value(input) or reader.is_value(other):
+        raise reader.refused(
+            call, "only a product of a value and a parameter on its right has a rule"
+        )
     value = reader.value(input, call)
     return reader.affine(call, value, len(value.shape) - 1, other, None, (0,), 1)
 
