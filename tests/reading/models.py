@@ -84,8 +84,9 @@ class Gated(nn.Module):
     def forward(self, x):
         h = self.read_in(x)
         u = self.norm(h)
-        h += self.down(F.silu(self.gate(u)) * self.up(u))
-        return self.head(h)
+        branch = self.down(F.silu(self.gate(u)) * self.up(u))
+        branch += h
+        return self.head(branch)
 
 
 def gated_by_hand(x, n):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, LargenError
 from largen.interrupts import check
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, law_of
@@ -35,7 +35,13 @@ def kernels_of(
         inputs = as_input("x", x, module)
         nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))
         trained = {n: rates.get(n, 0.0) for n, p in module.named_parameters() if p.requires_grad}
-        found = np.asarray(ntk_of_module(module, inputs, rates=trained))
+        try:
+            found = np.asarray(ntk_of_module(module, inputs, rates=trained))
+        except RuntimeError as error:
+            if isinstance(error, LargenError):
+                raise
+            said = str(error).partition("\n")[0][:200]
+            raise InvalidInput(f"net: the model has no gradients of its outputs: {said}") from None
         ntk.append(found if found.ndim == 2 else np.einsum("abkk->ab", found) / found.shape[-1])
     return np.stack(nngp), np.stack(ntk)
 

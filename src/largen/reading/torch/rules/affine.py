@@ -19,9 +19,7 @@ def _(reader: Reader, call: Call, input: Any, weight: Any, bias: Any = None) -> 
 @rule("matmul", "mm")
 def _(reader: Reader, call: Call, input: Any, other: Any) -> Value:
     if not reader.is_value(input) or reader.is_value(other):
-        raise reader.refused(
-            call, "only a product of a value and a parameter on its right has a rule"
-        )
+        raise reader.refused(call, "only a value times a parameter has a rule")
     value = reader.value(input, call)
     return reader.affine(call, value, len(value.shape) - 1, other, None, (0,), 1)
 
