@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,8 +14,7 @@ MOST_Z = 4.0  # largest z-score with which a reading and draws agree
 
 
 @cites("jacot2018neural", "lee2018deep")
-@dataclass(frozen=True, eq=False)
-class Check:
+class Check(NamedTuple):
     """Kernels of a model, drawn at several widths, against those of its reading.
 
     The difference d(n) of the drawn kernels and those with the constants of width n is fitted by
