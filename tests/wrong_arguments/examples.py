@@ -56,6 +56,12 @@ def module(width: int) -> Any:
     return nn.Sequential(nn.Linear(3, width), nn.Identity(), nn.Linear(width, 2))
 
 
+def other_module(width: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 2))
+
+
 @cache
 def read() -> Any:
     return lg.read(module, X)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from largen.architectures import Graph, Layer, Sequence
-from largen.arrays import as_array
+from largen.arrays import samples
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule, NotGaussian, NoTheory
 from largen.kernels import Kernels, kernel
@@ -313,7 +313,7 @@ class Model(Sequence):
         """Return samples, given as a tensor or an array, as an array of floats after a check."""
         if type(x).__module__.partition(".")[0] == "torch":
             x = x.detach().cpu().numpy()
-        array = np.asarray(as_array(name, x))
+        array = np.asarray(samples(name, x))
         if array.shape[1:] != self.sample:
             raise InvalidInput(
                 f"{name}: wanted samples of shape {self.sample}, with which the model was read, "
