@@ -5,7 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy import stats
-from tests.reading.models import CASES, IMAGES, PLANE, VECTORS, Residual, normal, perceptron
+from tests.reading import by_hand as hand
+from tests.reading.models import CASES, IMAGES, PLANE, ROWS, VECTORS, Residual, normal, perceptron
 from torch import nn
 
 import largen as lg
@@ -204,6 +205,39 @@ def test_pooling_of_maxima_is_refused_by_module():
 
     with pytest.raises(NoRule, match=r"1 \(max_pool2d\).*average pooling"):
         lg.read(make, IMAGES, SMALL)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [lambda n: nn.GroupNorm(n // 2, n), lambda n: nn.Conv2d(n, n, 1, groups=n)],
+    ids=["norm", "convolution"],
+)
+def test_groups_of_few_channels_are_refused(part):
+    def make(n):
+        return nn.Sequential(nn.Conv2d(3, n, 4), part(n), nn.ReLU(), nn.Flatten(), nn.Linear(n, 2))
+
+    for read in (lambda: lg.read(make, IMAGES, SMALL), lambda: lg.read(make(8), IMAGES)):
+        with pytest.raises(NoRule, match=r"lg\.read: 1 .*grows with the width"):
+            read()
+
+
+def test_orders_of_axes_are_followed():
+    class Mixed(nn.Module):
+        def __init__(self, n):
+            super().__init__()
+            self.conv, self.lin = nn.Conv1d(2, n, 3), nn.Linear(n, n)
+            self.norm, self.head = nn.LayerNorm(n), nn.Linear(4 * n, 2)
+            normal(self)
+
+        def forward(self, x):
+            h = self.norm(self.lin(torch.relu(self.conv(x)).permute(0, 2, 1)))
+            return self.head(h.transpose(-1, 1).tanh().mT.reshape(len(x), -1))
+
+    found = lg.read(lambda n: Mixed(n), ROWS, SMALL).kernel(ROWS)
+    x = np.moveaxis(ROWS, 1, -1)
+    h = hand.relu(hand.affine(hand.moved(hand.data(x), hand.taps_1d(6, padding=0), 2), 1))
+    h = hand.tanh(hand.normed(hand.affine(h, 1), 1e-5))
+    assert max(largest_error(found, hand.affine(hand.flattened(h, 4, 2), 1))) < 1e-8
 
 
 def test_a_read_in_that_vanishes_has_a_kernel_at_a_width():

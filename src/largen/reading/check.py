@@ -60,7 +60,7 @@ class Check(NamedTuple):
         )
 
     def __repr__(self) -> str:
-        rows = [
+        rows: list[tuple[str, ...]] = [
             ("width", "NNGP off by", "± error", "from limit", "NTK off by", "± error", "from limit")
         ]
         columns = (

@@ -98,7 +98,7 @@ class Model(Sequence):
     family: Any
 
     # Layers are equal if their fields are; two models are the same only as objects.
-    __eq__ = object.__eq__
+    __eq__ = object.__eq__  # pyright: ignore[reportAssignmentType]
     __hash__ = object.__hash__
 
     def lower(self, program: Builder, value: int) -> int:

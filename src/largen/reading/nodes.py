@@ -186,8 +186,10 @@ class Nodes:
     def difference(self, other: Nodes) -> str:
         """Return the first node in which a model of another width differs, or an empty text."""
         for name, does in self.does.items():
-            same = other.reads.get(name) == self.reads[name]
-            if not same or (not isinstance(does, Map) and other.does[name] != does):
+            theirs = other.does.get(name)
+            if isinstance(does, Map) and isinstance(theirs, Map):
+                does, theirs = does.geometry, theirs.geometry
+            if other.reads.get(name) != self.reads[name] or theirs != does:
                 return name
         return "" if len(self.does) == len(other.does) else next(reversed(other.does))
 

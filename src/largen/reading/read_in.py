@@ -82,7 +82,7 @@ def kernels_behind(
             np.asarray(f) for f in features_of(lowered, x1, x2, np.float64) if f is not None
         ]
         constants = [float(c) for c in lowered.constants[1][:2]]
-        state = _state(features, second.phi, law, *constants)
+        state = _state(features, second.phi, law, constants[0], constants[1])
         wanted = wanted_of_data(program)
         if not wanted.means:
             state = state._replace(
@@ -107,7 +107,8 @@ def _state(
     one, two = x[0], x[-1]
     d, total, symmetric = one.shape[1], 0, len(x) == 1
     size = 2 ** int(np.log2(max(AT_ONCE / (len(one) + len(two)), 2)))
-    draws = qmc.Sobol(d + 1, scramble=True, seed=0)
+    # The argument has had another name since SciPy 1.15, which takes this one as well.
+    draws = qmc.Sobol(d + 1, scramble=True, seed=0)  # pyright: ignore[reportCallIssue]
     gap = slopes = np.zeros((len(one), len(two)))
     moments = [np.zeros((2, len(each))) for each in (one, two)]
     while total < POINTS:
@@ -120,7 +121,7 @@ def _state(
         u = [each @ w.T + b for each in (one, two)]
         values = [np.asarray(phi(each)) for each in u]
         derivatives = [np.asarray(phi.derivative(each)) for each in u]
-        gap = gap + _half_distances(*values, symmetric)
+        gap = gap + _half_distances(values[0], values[1], symmetric)
         slopes = slopes + derivatives[0] @ derivatives[1].T
         for sums, each in zip(moments, values, strict=True):
             sums += np.stack([np.sum(each**2, axis=1), np.sum(each, axis=1)])

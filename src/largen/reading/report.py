@@ -22,7 +22,9 @@ HEAD = ("weight", "fan-in", "law", "σ_w²", "bias", "σ_b²")
 def report(net: Model) -> str:
     """Return the report of a model: its affine maps with their constants, and what follows."""
     rows = [HEAD, *(_row(net, weight) for weight in net.weights)]
-    how = f"read at widths {net.widths[0]} and {net.widths[1]}" if net.widths else "read as it is"
+    how = "read as it is, where all hidden layers are taken to grow"
+    if net.widths:
+        how = f"read at widths {net.widths[0]} and {net.widths[1]}"
     title = f"{net.name}, {how}: {len(net.weights)} affine maps"
     return "\n".join([title, *aligned(rows), *_notes(net)])
 

@@ -31,10 +31,10 @@ def kernels_of(
     nngp, ntk = [], []
     for seed in seeds:
         check()
-        module = family.module(width, seed).double().eval()
+        module = family.module(width, seed).double().eval().requires_grad_(True)
         inputs = as_input("x", x, module)
         nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))
-        trained = {n: rates.get(n, 0.0) for n, p in module.named_parameters() if p.requires_grad}
+        trained = {name: rates.get(name, 0.0) for name, _ in module.named_parameters()}
         try:
             found = np.asarray(ntk_of_module(module, inputs, rates=trained))
         except RuntimeError as error:

@@ -152,7 +152,8 @@ def read_family(family: Family, widths: tuple[int, int]) -> tuple[Nodes, Nodes]:
 
 def read_one(family: Family, width: int | None) -> Nodes:
     """Return the nodes of a family at one width."""
-    return Reader(family.recorded(width), family.at(width)).read(RULES, REASONS)
+    alone = family.one is not None
+    return Reader(family.recorded(width), family.at(width), alone=alone).read(RULES, REASONS)
 
 
 def _check_same(one: Record, two: Record, widths: tuple[int, int]) -> None:

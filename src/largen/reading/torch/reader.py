@@ -31,7 +31,9 @@ class Reader:
     record, parameters
         The forward pass and the parameters of a model.
     wider, wider_parameters
-        Those of a wider one; None for a model of which there is one width only.
+        Those of a wider one, None without one.
+    alone
+        Whether there is one width only, so that nothing shows which axes grow.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class Reader:
         parameters: Mapping[str, Parameter],
         wider: Record | None = None,
         wider_parameters: Mapping[str, Parameter] | None = None,
+        alone: bool = False,
     ):
-        self.nodes = Nodes()
+        self.nodes, self.alone = Nodes(), alone
         self._record, self._wider = record, wider
         self._parameters, self._wide_parameters = parameters, wider_parameters
         sample = record.calls[0].shape
@@ -147,6 +150,16 @@ class Reader:
             return True
         name = argument.name
         return self._parameters[name].shape[axis] != self._wide_parameters[name].shape[axis]
+
+    def groups_grow(self, call: Call) -> bool:
+        """Whether groups, the second argument of a call, have channels that grow in number."""
+        if self._wider is None:
+            return not self.alone
+        sizes = []
+        for each in (call, self._wider.calls[call.index]):
+            groups = each.args[1] if len(each.args) > 1 else each.kwargs["num_groups"]
+            sizes.append(each.shape[1] // groups)
+        return sizes[0] < sizes[1]
 
     def positions_as_channels(self, value: Value) -> bool:
         """Whether channels of a value are of different positions or branches."""

@@ -35,10 +35,11 @@ def _(
     if value.axes != ("sample", "channels", *range(axes)):
         raise reader.refused(call, "the axes of its input are in another order than (N, C, space)")
     window = reader.shape(weight, call)[2:]
-    if groups > 1 and not reader.grows(weight, 1):
+    if groups > 1 and (reader.alone or not reader.grows(weight, 1)):
         raise reader.refused(
             call,
-            f"its {groups} groups have a number of channels that does not grow with the width",
+            f"its {groups} groups have to be of channels whose number grows with the width, "
+            "which a function of the width shows, lg.read(make, x)",
         )
     ends: Any = str(padding).upper() if isinstance(padding, str) else per_axis(padding, axes)
     geometry = {

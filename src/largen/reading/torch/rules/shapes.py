@@ -55,7 +55,7 @@ def _(reader: Reader, call: Call, input: Any, *args: Any, **kwargs: Any) -> Valu
     labels = torch.empty(tuple(range(1, len(value.shape) + 1)), device="meta")
     moved = labels.mT if call.op == "mT" else labels.T if call.op == "T" else None
     if moved is None:
-        moved = getattr(torch, call.op)(labels, *args, **kwargs)
+        moved = getattr(labels, call.op)(*args, **kwargs)
     return value.moved(tuple(n - 1 for n in moved.shape))
 
 
