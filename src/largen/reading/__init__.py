@@ -2,6 +2,6 @@
 
 from largen.reading.check import Check
 from largen.reading.model import Model
-from largen.reading.read import read
+from largen.reading.modules import read
 
 __all__ = ["Check", "Model", "read"]
