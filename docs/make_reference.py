@@ -34,6 +34,7 @@ MODULES = {
     "criticality": "Criticality",
     "finite_width": "Finite width at initialisation",
     "expectations": "Expectations of activations",
+    "reading": "PyTorch models as networks",
     "transfer.torch": "Transfer for PyTorch",
     "transfer.jax": "Transfer for JAX",
     "sweeps": "Sweeps",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray
 from matplotlib.figure import Figure
-from tests.wrong_arguments.examples import X, examples, limit, net, networks
+from tests.wrong_arguments.examples import X, examples, limit, net, networks, read
 
 import largen as lg
 from largen.errors import InvalidInput
@@ -22,6 +22,7 @@ matplotlib.use("agg")
 RESULTS = {
     "Catapult": ("catapult", True, False),
     "CatapultDiagram": ("catapult_diagram", True, True),
+    "Check": ("Model.check", True, True),
     "Classification": ("classify", True, False),
     "Comparison": ("compare", True, True),
     "ConvergenceBound": ("convergence_bound", True, False),
@@ -66,6 +67,7 @@ RESULTS = {
 }
 # Quick ones; the others are computed with the slow tests.
 QUICK = {
+    "Check": lambda: read().check(widths=(8, 16), seeds=8),
     "Classification": lambda: lg.scaling.classify(lg.mup(), 3),
     "Comparison": lambda: lg.compare(limit(), networks()),
     "HomogeneousLimits": lambda: lg.finite_width.homogeneous_limits("relu", depth_over_width=0.1),

@@ -20,6 +20,7 @@ All other names are in rooms, which are imported when they are first used:
 ``finite_width``  kernels and predictions at order 1/width
 ``criticality``   order, chaos and depth scales
 ``expectations``  activations and their Gaussian expectations
+``reading``       PyTorch models as they are, as networks of infinite width
 ``transfer``      hyperparameters between sizes for PyTorch and JAX models
 ``sweeps``        losses over rates, widths, depths, seeds and schemes
 ================  ==================================================================

@@ -8,6 +8,7 @@ from largen import losses as losses
 from largen import networks as networks
 from largen import optimizers as optimizers
 from largen import plots as plots
+from largen import reading as reading
 from largen import regression as regression
 from largen import scaling as scaling
 from largen import sweeps as sweeps
@@ -49,6 +50,7 @@ from largen.parameterizations import mup as mup
 from largen.parameterizations import ntk as ntk
 from largen.parameterizations import sgd as sgd
 from largen.parameterizations import standard as standard
+from largen.reading import read as read
 from largen.regression import NNGPClassifier as NNGPClassifier
 from largen.regression import NNGPRegressor as NNGPRegressor
 from largen.regression import NTKClassifier as NTKClassifier

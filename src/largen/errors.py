@@ -4,7 +4,8 @@ A wrong argument raises :class:`InvalidInput`; a run that no implemented theory 
 :class:`NoTheory`; a layer without a rule in the theory raises :class:`NoRule`; a computation that
 fails numerically raises :class:`NumericalFailure`, which carries the results so far. A file whose
 contents have changed raises :class:`DamagedFile`, a file that cannot be written
-:class:`CannotWrite`. Warnings are :class:`LostDigits` and :class:`WrongPlan`.
+:class:`CannotWrite`. Warnings are :class:`LostDigits`, :class:`NotGaussian` and
+:class:`WrongPlan`.
 """
 
 from __future__ import annotations
@@ -98,6 +99,14 @@ class LostDigits(UserWarning):
 
     All other entries are accurate. Rescale the samples, for example to a mean square of 1 each;
     ``warnings.simplefilter("error", LostDigits)`` turns the warning into an error.
+    """
+
+
+class NotGaussian(UserWarning):
+    """Preactivations of a read-in are not Gaussian, and kernels take them to be.
+
+    They are sums over the inputs, and not over the width. The message has the size of the excess
+    kurtosis; kernels differ by less, in proportion. Normal initialisation has none.
     """
 
 

@@ -71,3 +71,23 @@ def test_quickstart_measures_both_limits(tmp_path, monkeypatch):
         assert tree[case]["limit"]["f_test"].dims == ("step", "test_sample")
     assert (tmp_path / "quickstart.png").stat().st_size > 50_000
     assert "quickstart.png" in result.stdout.replace("\n", "")
+
+
+def test_read_prints_the_report_of_a_model(tmp_path, monkeypatch):
+    (tmp_path / "my_models.py").write_text(
+        "from torch import nn\n"
+        "def make(n):\n"
+        "    return nn.Sequential(nn.Linear(3, n), nn.ReLU(), nn.Linear(n, 1))\n"
+        "def pooled(n):\n"
+        "    pool = nn.MaxPool1d(7), nn.Flatten()\n"
+        "    return nn.Sequential(nn.Conv1d(3, n, 2), *pool, nn.Linear(n, 1))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    told = invoke("read", "my_models:make", "--input", "3")
+    assert told.exit_code == 0
+    assert "2.weight  n       uniform  0.3333  uniform  0.0104 (n/32)^(-1)" in told.stdout
+    refused = invoke("read", "my_models:pooled", "--input", "3,8")
+    assert refused.exit_code == 2
+    assert "1 (max_pool1d)" in refused.stdout
+    for wrong in ("my_models:other", "my_models", "none_such:make"):
+        assert invoke("read", wrong, "--input", "3").exit_code == 2

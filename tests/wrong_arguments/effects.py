@@ -26,6 +26,7 @@ from tests.wrong_arguments.examples import (
     Y,
     examples,
     networks,
+    other_module,
     own_weights,
     run,
     smooth_run,
@@ -60,7 +61,8 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "kind": ("nngp", "ntk", "ntk-gp", "bayesian", "linearized"), "landmarks": (1,),
     "layer": (lg.Dense(weight_std=2.0),), "layers": (3,), "layers_per_block": (2,),
     "length_scale": (3.0,), "level": (0.5,), "limit": (lg.solve(run(steps=3)),),
-    "logit_scale": (3.0,), "loss": ("logistic", "huber"), "lr": (0.2, 0.3), "matrix": (2 * GRAM,),
+    "logit_scale": (3.0,), "loss": ("logistic", "huber"), "lr": (0.2, 0.3), "make": (other_module,),
+    "matrix": (2 * GRAM,),
     "mask": (np.array([True, False]),), "mask1": (np.array([True, False]),),
     "mask2": (np.array([True, False]),), "max_steps": (1,), "measure": (lambda n, a, b, x: b,),
     "mechanism": ("relu",), "momentum": (0.5,), "name": ("other",),
@@ -177,6 +179,7 @@ IDLE = {
     "taylor_expand.degree": "it is taken at the point of the expansion",
     "theories.KernelLimit.draws": HEADS,
     "theories.KernelLimit.key": HEADS,
+    "read.x": "samples of one shape are read alike",
 }
 QUICK = (
     "AvgPool", "Conv", "Dense", "Loss", "Parameterization", "Parameterization.shift", "abc",

@@ -51,6 +51,23 @@ def net() -> lg.layers.Layer:
     return lg.mlp(1, "relu")
 
 
+def module(width: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(3, width), nn.Identity(), nn.Linear(width, 2))
+
+
+def other_module(width: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 2))
+
+
+@cache
+def read() -> Any:
+    return lg.read(module, X)
+
+
 @cache
 def data() -> lg.Dataset:
     return lg.Dataset(X, Y, XT, YT)
@@ -370,6 +387,10 @@ def examples() -> dict[str, Example]:
             lg.networks.init, {"net": net(), "param": lg.ntk(), "width": 4, "inputs": 3, "key": 0}
         ),
         "kernel": Example(lg.kernel, kernels),
+        "read": Example(lg.read, {"make": module, "x": X}),
+        "Model.kernel": Example(read().kernel, {"x1": X, "x2": XT, "width": 8}),
+        "Model.check": Example(read().check, {"x": X, "widths": (8, 16), "seeds": 8}),
+        "Model.at": Example(read().at, {"width": 8}),
         "kernel_after_one_step": Example(lg.theories.kernel_after_one_step, {"y": 1.0}),
         "averaged_kernel": Example(lg.kernels.averaged_kernel, kernels),
         "kernel_of_stds": Example(lg.kernels.kernel_of_stds, kernels),

@@ -1,4 +1,4 @@
-"""The command line: ``largen quickstart``, ``largen info``."""
+"""The command line: ``largen quickstart``, ``largen read``, ``largen info``."""
 
 from __future__ import annotations
 
@@ -75,3 +75,27 @@ def quickstart(
     from largen.cli.quickstart import run_quickstart
 
     run_quickstart(output, fast, console)
+
+
+@app.command()
+def read(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="module:factory, a function from a width to a torch.nn.Module, or a module."
+        ),
+    ],
+    shape: Annotated[
+        str, typer.Option("--input", "-i", help="The shape of a sample, such as 3,32,32.")
+    ],
+    widths: Annotated[
+        str, typer.Option("--widths", help="Two widths at which the model is built.")
+    ] = "32,64",
+    check: Annotated[
+        bool, typer.Option("--check", help="Draw the model at three widths and compare.")
+    ] = False,
+) -> None:
+    """Print which infinitely wide network a PyTorch model is, and with which constants."""
+    from largen.cli.reading import run_read
+
+    run_read(model, shape, widths, check, console)

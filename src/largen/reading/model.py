@@ -1,0 +1,352 @@
+"""A model that has been read: a network, with the laws of its weights."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from largen.architectures import Graph, Layer, Sequence
+from largen.arrays import samples
+from largen.bibliography import cites
+from largen.errors import InvalidInput, NoRule, NotGaussian, NoTheory
+from largen.kernels import Kernels, kernel
+from largen.kernels.rules import natures
+from largen.programs import join_elementwise, program_of
+from largen.programs.builder import Builder
+from largen.programs.signals import Signal
+from largen.reading.check import Check, compared
+from largen.reading.laws import Constant, Law
+from largen.reading.nodes import Map, Nodes
+from largen.reading.read_in import ReadIn, kernels_behind
+from largen.reading.refusals import refused
+from largen.reading.report import report
+from largen.scalars import integer, sequence
+from largen.text import shown
+
+LARGE_EXCESS = 0.01  # smallest excess kurtosis of which kernels warn
+
+
+class Weight(NamedTuple):
+    """An affine map of a model as read.
+
+    Attributes
+    ----------
+    node
+        Its name in the network.
+    map
+        The map.
+    law, bias_law
+        The laws of its weight and bias at the first width.
+    fan_in
+        The number of inputs that each output sums over, at the first width.
+    weight_variance, bias_variance
+        σ_w² and σ_b² with their powers of the width.
+    """
+
+    node: str
+    map: Map
+    law: Law
+    bias_law: Law | None
+    fan_in: int
+    weight_variance: Constant
+    bias_variance: Constant
+
+    @property
+    def excess(self) -> float:
+        """The excess kurtosis of preactivations for inputs of size one.
+
+        Sums over the width have none, and biases that vanish with the width none in the limit.
+        """
+        w, (b, power) = self.weight_variance.value, self.bias_variance
+        of_weights = self.law.excess * w**2 / self.fan_in if self.map.reads_data else 0.0
+        bias_excess = 0.0 if self.bias_law is None else self.bias_law.excess
+        stays = self.map.reads_data or not power
+        return (of_weights + bias_excess * b**2 * stays) / (w + b) ** 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model(Sequence):
+    """A PyTorch model as a network of :mod:`largen`, made by :func:`largen.read`.
+
+    It is a layer, which other functions take as they take networks. ``print`` shows what was read.
+
+    Attributes
+    ----------
+    layers
+        The network of the limit, one layer; none if there is no limit, of which ``why_not`` says
+        why.
+    name
+        The class of the model.
+    weights
+        Its affine maps.
+    """
+
+    layers: tuple[Layer, ...]
+    name: str
+    weights: tuple[Weight, ...]
+    why_not: str
+    nodes: Nodes
+    widths: tuple[int, ...]
+    sample: tuple[int, ...]
+    family: Any
+
+    # Layers are equal if their fields are; two models are the same only as objects.
+    __eq__ = object.__eq__  # pyright: ignore[reportAssignmentType]
+    __hash__ = object.__hash__
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the operations of the network of the limit.
+
+        Raises
+        ------
+        NoTheory
+            If there is no limit, or preactivations of the read-in are not Gaussian.
+        """
+        self._check_limit()
+        for weight in self.not_gaussian:
+            if abs(weight.excess) > LARGE_EXCESS:
+                raise NoTheory(
+                    f"lg.read: {weight.node}: sums of {weight.fan_in} {weight.law.kind} weights "
+                    "are not Gaussian. net.kernel(x) has their law; net.layer, which this "
+                    "function takes, is the network with Gaussian ones of the same variance."
+                )
+        return super().lower(program, value)
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return the shape of the output."""
+        self._check_limit()
+        return super().signal_behind(signal)
+
+    def _check_limit(self) -> None:
+        if self.why_not:
+            raise NoTheory(f"lg.read: {self.why_not}")
+
+    @property
+    def layer(self) -> Graph:
+        """The network of the limit of infinite width, an :class:`largen.layers.Graph`."""
+        self._check_limit()
+        (graph,) = self.layers
+        assert isinstance(graph, Graph)
+        return graph
+
+    def at(self, width: int) -> Graph:
+        """Return the network with the constants σ_w and σ_b that the model has at a width.
+
+        Its kernels are the leading order in 1/width with these constants: biases that vanish with
+        the width, as those of ``torch.nn.Linear``, are still there.
+
+        Parameters
+        ----------
+        width
+            The argument of the function that makes the model.
+
+        Raises
+        ------
+        InvalidInput
+            If the model was read from one module, whose width is the only one.
+        """
+        width = integer("width", width, at_least=1)
+        if not self.widths:
+            raise InvalidInput(
+                "width: the model was read from one module, whose constants are those of "
+                "net.kernel(x); lg.read(make, x) with a function of the width has others."
+            )
+        from largen.reading.torch.family import read_one
+
+        parameters, nodes = self.family.at(width), read_one(self.family, width)
+        if found := self.nodes.difference(nodes):
+            raise refused(found, f"operations or constants at width {width} differ from those read")
+        found = {name: each.variances(parameters) for name, each in nodes.maps.items()}
+        return nodes.graph(found)
+
+    @cites("jacot2018neural", "lee2018deep", "bahri2022les")
+    def kernel(
+        self,
+        x1: Any,
+        x2: Any = None,
+        *,
+        width: int | None = None,
+        rtol: float | None = None,
+        throw: bool = True,
+    ) -> Kernels:
+        """Return NNGP and NTK of the model, in the limit or with the constants of a width.
+
+        They are those of :func:`largen.kernel` in :func:`largen.ntk`: the NTK is
+        Θ = Σ_k Var(θ_k) ⟨∂f/∂θ_k, ∂f'/∂θ_k⟩ over the parameters θ_k of the module, with the
+        variances that they have at initialisation.
+
+        Parameters
+        ----------
+        x1, x2
+            Samples in the layout of the module, such as (n, channels, height, width).
+        width
+            None for the limit of infinite width. A number for the leading order with the
+            constants that the model has at this width.
+        rtol, throw
+            As in :func:`largen.kernel`.
+
+        Raises
+        ------
+        InvalidInput
+            For samples of another shape than the one that was read.
+        NoTheory
+            If there is no limit, or no rule for what an operation reads; the message names the
+            module.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np, torch
+        >>> def make(n):
+        ...     net = torch.nn.Sequential(
+        ...         torch.nn.Linear(3, n, bias=False), torch.nn.ReLU(), torch.nn.Linear(n, 1)
+        ...     )
+        ...     torch.nn.init.kaiming_normal_(net[0].weight)
+        ...     return net
+        >>> net = lg.read(make, np.eye(3))
+        >>> net.kernel(np.eye(3)).nngp.round(4)  # σ_w² is 2 in the first layer, and 1/3 behind
+        array([[0.1111, 0.0354, 0.0354],
+               [0.0354, 0.1111, 0.0354],
+               [0.0354, 0.0354, 0.1111]])
+        >>> float(net.kernel(np.eye(3), width=64).nngp[0, 0].round(4))  # with the bias 1/(3n)
+        0.1163
+        """
+        net = self.layer if width is None else self.at(width)
+        one, two = self.input("x1", x1), None if x2 is None else self.input("x2", x2)
+        with self.named():
+            read_ins = self.not_gaussian
+            if len(read_ins) == 1 and len(self.sample) == 1:
+                law = ReadIn(read_ins[0].law, read_ins[0].bias_law)
+                found = kernels_behind(net, law, one, two, rtol, throw) if law.known else None
+                if found is not None:
+                    return found
+            for weight in read_ins:
+                self._warn(weight)
+            return kernel(net, one, two, rtol=rtol, throw=throw)
+
+    @property
+    def not_gaussian(self) -> tuple[Weight, ...]:
+        """The maps whose preactivations are not Gaussian where a function acts on them."""
+        found = (w for w in self.weights if w.excess and self.nodes.felt(w.node))
+        return tuple(w for w in found if w.map.reads_data or abs(w.excess) > LARGE_EXCESS)
+
+    def _warn(self, weight: Weight) -> None:
+        if abs(weight.excess) > LARGE_EXCESS:
+            warnings.warn(
+                f"lg.read: {weight.node}: sums of {weight.fan_in} {weight.law.kind} weights are "
+                f"not Gaussian (excess kurtosis about {weight.excess:.2g}), and these kernels take "
+                "them to be; a normal initialisation, or vectors of up to 64 inputs with a "
+                "function behind the first layer, have none of this error.",
+                NotGaussian,
+                stacklevel=4,
+            )
+
+    def check(
+        self,
+        x: Any = None,
+        *,
+        widths: Any = (64, 128, 256),
+        seeds: int = 64,
+        key: int = 0,
+    ) -> Check:
+        """Hold the reading against the model itself: its construction, at several widths.
+
+        At each width, ``seeds`` modules are made, and K = ⟨f(x) f(x')⟩ and
+        Θ = Σ_k Var(θ_k) ∂f/∂θ_k ∂f'/∂θ_k are computed from their outputs and gradients. What
+        differs from the kernels with the constants of the width has to vanish as 1/width.
+
+        Parameters
+        ----------
+        x
+            Samples; by default those with which the model was read.
+        widths
+            The widths, two or more.
+        seeds
+            The number of modules of each width, at least 8.
+        key
+            Where seeds begin.
+
+        Raises
+        ------
+        InvalidInput
+            If the model was read from one module, which has no other widths.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> from torch import nn
+        >>> make = lambda n: nn.Sequential(nn.Linear(3, n), nn.Identity(), nn.Linear(n, 2))
+        >>> lg.read(make, np.eye(3)).check(widths=(16, 32), seeds=40).agrees
+        True
+        """
+        if not self.widths:
+            raise InvalidInput(
+                "net: it was read from one module; lg.read(make, x) with a function of the width "
+                "has several to compare."
+            )
+        given = sequence("widths", widths, "two or more widths")
+        chosen = tuple(integer("widths", n, at_least=1) for n in given)
+        if len(set(chosen)) < max(2, len(chosen)):
+            raise InvalidInput(f"widths: wanted two or more different ones, got {shown(widths)}.")
+        seeds, key = integer("seeds", seeds, at_least=8), integer("key", key, at_least=0)
+        from largen.reading.torch.draws import kernels_of
+
+        samples = self.input("x", self.family.x if x is None else x)
+        (last,) = (weight.map for weight in self.weights if weight.map.last)
+        drawn = [
+            kernels_of(
+                self.family, last, samples, n, range(key + place * seeds, key + (place + 1) * seeds)
+            )
+            for place, n in enumerate(chosen)
+        ]
+        theory = [self.kernel(samples, width=n) for n in chosen]
+        limit = None if self.why_not else self.kernel(samples)
+        return compared(chosen, drawn, theory, limit)
+
+    def input(self, name: str, x: Any) -> np.ndarray:
+        """Return samples, given as a tensor or an array, as an array of floats after a check."""
+        if type(x).__module__.partition(".")[0] == "torch":
+            x = x.detach().cpu().numpy()
+        array = np.asarray(samples(name, x))
+        if array.shape[1:] != self.sample:
+            raise InvalidInput(
+                f"{name}: wanted samples of shape {self.sample}, with which the model was read, "
+                f"got shape {array.shape}."
+            )
+        return array
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Put the names of nodes in the place of positions in the messages of errors."""
+        try:
+            yield
+        except (NoTheory, NoRule) as error:
+            said = re.sub(r"Graph\(\{.*\}\)", self.name, str(error))
+            raise NoTheory(f"lg.read: {self._refused_node()}{said}") from error
+
+    def _refused_node(self) -> str:
+        """Return the first node without a kernel, as the beginning of a message."""
+        sample = self.sample[0] if len(self.sample) == 1 else self.sample
+        program = join_elementwise(program_of(self.layer, sample))
+        names = self.nodes.paths()
+        for end in range(1, len(program.operations)):
+            try:
+                natures(program.between(0, end))
+            except (NoTheory, NoRule):
+                return f"{names.get(program.sources[end].path, self.name)}: "
+        return ""
+
+    def __repr__(self) -> str:
+        return f"read({self.name})"
+
+    def __str__(self) -> str:
+        return report(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(report(self))}</pre>"

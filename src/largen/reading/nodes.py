@@ -1,0 +1,217 @@
+"""A model as a graph of nodes: layers whose constants follow from the laws of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import prod, sqrt
+from typing import Any, Literal
+
+from largen.architectures import Conv, Dense, Elementwise, Graph, Layer
+from largen.architectures.graph import ENTRY, JOINS
+from largen.programs import Path
+from largen.reading.functions import Scaled
+from largen.reading.laws import Law, Parameter
+from largen.reading.refusals import refused
+
+
+@dataclass(eq=False)
+class Map:
+    """An affine map of a model.
+
+    Attributes
+    ----------
+    weight, bias
+        Names of its parameters; None without a bias.
+    fan_in, fan_out
+        The axes of the weight that are summed over, and that of the outputs.
+    reads_data
+        Whether it acts on the data, before any other weights.
+    geometry
+        The arguments of :class:`largen.Conv`, None for a map of each position.
+    place
+        The module and the operation, for messages.
+    ratio
+        The number of outputs per unit of width; 1 for the read-out.
+    last
+        Whether it is the read-out.
+    weight_factor, bias_factor
+        Constant factors of the forward pass that multiply W x and b, such as 1/√n.
+    """
+
+    weight: str
+    bias: str | None
+    fan_in: tuple[int, ...]
+    fan_out: int
+    reads_data: bool
+    geometry: dict[str, Any] | None
+    place: str
+    ratio: Fraction = Fraction(1)
+    last: bool = False
+    weight_factor: float = 1.0
+    bias_factor: float = 1.0
+
+    def layer(self, weight_std: float, bias_std: float) -> Layer:
+        """Return the map with its constants."""
+        stds = {"weight_std": weight_std, "bias_std": bias_std, "width_ratio": self.ratio}
+        return Dense(**stds) if self.geometry is None else Conv(**self.geometry, **stds)
+
+    def variances(self, parameters: Mapping[str, Parameter]) -> tuple[float, float]:
+        """Return σ_w² = Var[W]·fan_in and σ_b² of a model as constructed, with its factors."""
+        weight = law_of(self.weight, parameters)
+        if weight.kind == "constant":
+            raise refused(
+                self.weight,
+                f"its entries are all {weight.mean:g} at initialisation, so that it has no "
+                "fluctuating outputs; remove the module, or initialise it at random",
+            )
+        if weight.mean:
+            raise refused(self.weight, f"its entries have the mean {weight.mean:.3g}, wanted 0")
+        shape = parameters[self.weight].shape
+        summed = weight.variance * prod(shape[axis] for axis in self.fan_in)
+        bias = 0.0 if self.bias is None else law_of(self.bias, parameters).variance
+        return summed * self.weight_factor**2, bias * self.bias_factor**2
+
+
+def law_of(name: str, parameters: Mapping[str, Parameter]) -> Law:
+    """Return the law of a parameter.
+
+    Raises
+    ------
+    NoRule
+        If it could not be read.
+    """
+    law = parameters[name].law
+    if law is None:
+        raise refused(
+            name,
+            f"the law of its entries cannot be read: {parameters[name].why}. Fill it by one "
+            "function of torch.nn.init with independent entries",
+        )
+    return law
+
+
+Does = Map | Layer | str | tuple[Literal["again"], str]
+
+
+@dataclass(eq=False)
+class Nodes:
+    """The nodes of a model in the order of its forward pass.
+
+    Attributes
+    ----------
+    does
+        What each node does: an affine map, a layer without weights, a join, or the map of another
+        node once more.
+    reads
+        The nodes that it reads, with factors.
+    """
+
+    does: dict[str, Does] = field(default_factory=dict)
+    reads: dict[str, tuple[tuple[float, str], ...]] = field(default_factory=dict)
+
+    def add(self, name: str, does: Does, *reads: str, factors: tuple[float, ...] = ()) -> str:
+        """Append a node with a name that is free, and return its name."""
+        free, count = name or "forward", 2
+        while free in self.does or free in (ENTRY, *JOINS):
+            free, count = f"{name or 'forward'}#{count}", count + 1
+        self.does[free] = does
+        self.reads[free] = tuple(zip(factors or (1.0,) * len(reads), reads, strict=True))
+        return free
+
+    def until(self, output: str) -> Nodes:
+        """Return the nodes on which an output depends."""
+        needed, stack = {output}, [output]
+        while stack:
+            for _, read in self.reads.get(stack.pop(), ()):
+                if read not in needed:
+                    needed.add(read)
+                    stack.append(read)
+        kept = [name for name in self.does if name in needed]
+        found = Nodes({n: self.does[n] for n in kept}, {n: self.reads[n] for n in kept})
+        for name, does in found.does.items():  # the first use of a weight may not be needed
+            if isinstance(does, tuple) and does[1] not in needed:
+                found.does[name] = self.does[does[1]]
+        return found
+
+    def absorbed(self, output: str) -> str:
+        """Make constant factors before and behind maps a part of them; return the output's node.
+
+        They are with the variances of weights, where a power of the width in one cancels that in
+        the other.
+        """
+        shared = {does[1] for does in self.does.values() if isinstance(does, tuple)}
+        for name, does in list(self.does.items()):
+            if not isinstance(does, Scaled):
+                continue
+            ((_, read),) = self.reads[name]
+            before = self.does.get(read)
+            behind = self._readers(name)
+            after = self.does[behind[0]] if len(behind) == 1 and name != output else None
+            if isinstance(before, Map) and read not in shared and self._readers(read) == [name]:
+                before.weight_factor *= does.factor
+                before.bias_factor *= does.factor
+            elif isinstance(after, Map) and behind[0] not in shared:
+                after.weight_factor *= does.factor
+            else:
+                continue
+            del self.does[name], self.reads[name]
+            for other in behind:
+                self.reads[other] = tuple(
+                    (c, read if r == name else r) for c, r in self.reads[other]
+                )
+            output = read if output == name else output
+        return output
+
+    def _readers(self, name: str) -> list[str]:
+        """Return the nodes that read a node, as often as they do."""
+        return [other for other, reads in self.reads.items() for _, read in reads if read == name]
+
+    def felt(self, node: str) -> bool:
+        """Whether a function or a product reads what a map makes, before further maps.
+
+        Only then more than second moments of it matters.
+        """
+        stack = [node]
+        while stack:
+            for name in self._readers(stack.pop()):
+                does = self.does[name]
+                if does == "product" or (isinstance(does, Elementwise)):
+                    return True
+                if not isinstance(does, (Map, tuple)):
+                    stack.append(name)
+        return False
+
+    def difference(self, other: Nodes) -> str:
+        """Return the first node in which a model of another width differs, or an empty text."""
+        for name, does in self.does.items():
+            theirs = other.does.get(name)
+            if isinstance(does, Map) and isinstance(theirs, Map):
+                does, theirs = does.geometry, theirs.geometry
+            if other.reads.get(name) != self.reads[name] or theirs != does:
+                return name
+        return "" if len(self.does) == len(other.does) else next(reversed(other.does))
+
+    @property
+    def maps(self) -> dict[str, Map]:
+        """The affine maps by node."""
+        return {name: does for name, does in self.does.items() if isinstance(does, Map)}
+
+    def graph(self, variances: Mapping[str, tuple[float, float]]) -> Graph:
+        """Return the graph with the given σ_w² and σ_b² of each node that is a map."""
+        nodes = {}
+        for name, does in self.does.items():
+            reads = self.reads[name]
+            named: list[Any] = [read if c == 1.0 else (c, read) for c, read in reads]
+            if isinstance(does, Map):
+                does = does.layer(*map(sqrt, variances[name]))
+            elif isinstance(does, tuple):
+                does = does[1]
+            nodes[name] = (does, *named)
+        return Graph(nodes)
+
+    def paths(self) -> dict[Path, str]:
+        """Return the names of nodes with layers by their paths in the graph."""
+        own = [n for n, does in self.does.items() if isinstance(does, (Map, Layer))]
+        return {(place,): name for place, name in enumerate(own)}

@@ -1,0 +1,1 @@
+"""PyTorch modules: their forward pass, and the laws of their weights."""

@@ -1,0 +1,294 @@
+"""Laws of parameters, read from the random operations of a module's own construction.
+
+Operations that fill tensors are watched while the module is built. The last one on the memory of a
+parameter is its law, exactly; it is then compared with the entries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from scipy import special, stats
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from largen.reading.laws import Law, Parameter, constant, normal, uniform
+from largen.transfer.torch.process import ALONE, fixed_seed
+
+MANY = 64  # fewest entries whose moments are compared with a law
+MOST_Z = 6.0  # largest deviation of a moment from its law, in standard errors
+ENOUGH = 1000  # fewest entries from which a variance is estimated
+HALF = math.sqrt(0.5)
+TRUNCATED = "truncated normal"
+
+# Operations that return or change nothing that a law depends on.
+NEUTRAL = frozenset({"requires_grad_", "detach_", "set_", "resize_", "rename_"})
+COPIES = frozenset({"clone", "_to_copy", "alias", "detach", "lift_fresh", "view", "t", "transpose"})
+
+
+class _Construction(TorchDispatchMode):
+    """A dispatch mode that keeps the law of each tensor's memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.laws: dict[int, Law | str] = {}
+        self._alive: list[Tensor] = []
+
+    def of(self, tensor: Tensor) -> Law | str | None:
+        """Return the law of a tensor's entries, or why there is none; None if nothing filled it."""
+        return self.laws.get(_memory(tensor))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and note what it leaves in the memory that it fills."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        schema = func._schema
+        name = schema.name.rpartition("::")[2]
+        given = {arg.name: arg.default_value for arg in schema.arguments if arg.has_default_value()}
+        given |= {arg.name: value for arg, value in zip(schema.arguments, args, strict=False)}
+        given |= kwargs
+        target = args[0] if args and isinstance(args[0], Tensor) else None
+        if name.endswith("_") and not name.startswith("__") and target is not None:
+            if name not in NEUTRAL:
+                self.fill(target, self._in_place(name, target, given))
+        elif isinstance(out, Tensor):
+            self._new(out, self._returned(name, target, given))
+        return out
+
+    def fill(self, target: Tensor, law: Law | str) -> None:
+        """Note the law with which a tensor is filled."""
+        if target.numel() * target.element_size() != target.untyped_storage().nbytes():
+            if self.of(target) == law:
+                return
+            law = "a part of it was overwritten"
+        self.laws[_memory(target)] = law
+        self._alive.append(target)
+
+    def _new(self, out: Tensor, law: Law | str | None) -> None:
+        if law is not None and _memory(out) not in self.laws:
+            self.laws[_memory(out)] = law
+        self._alive.append(out)
+
+    def _in_place(self, name: str, target: Tensor, given: Mapping[str, Any]) -> Law | str:
+        before = self.of(target)
+        if name == "copy_" and isinstance(given["src"], Tensor):
+            source = given["src"]
+            number = source.numel() == 1 and source.device.type != "meta"
+            found = self.of(source) or (constant(float(source)) if number else None)
+            return found or "it was copied from a tensor that nothing random filled"
+        if name == "erfinv_" and isinstance(before, Law) and before.kind == "uniform":
+            return _inverse_error_function(before)
+        if name == "clamp_" and isinstance(before, Law) and before.kind == TRUNCATED:
+            return before  # torch.nn.init.trunc_normal_ clamps to bounds that it keeps to
+        changed = _changed(name[:-1], before, given)
+        return changed or _filled(name[:-1], given) or f"the operation {name} changed it"
+
+    def _returned(
+        self, name: str, target: Tensor | None, given: Mapping[str, Any]
+    ) -> Law | str | None:
+        if name in COPIES and target is not None:
+            return self.of(target)
+        if name in ("rand", "rand_like"):
+            return uniform(0.0, 1.0)
+        if name in ("randn", "randn_like"):
+            return normal(0.0, 1.0)
+        if name in ("ones", "ones_like", "new_ones"):
+            return constant(1.0)
+        if name in ("zeros", "zeros_like", "new_zeros"):
+            return constant(0.0)
+        if name in ("full", "full_like", "new_full"):
+            return constant(float(given["fill_value"]))
+        before = None if target is None else self.of(target)
+        return _changed(name, before, given) if isinstance(before, Law) else None
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _filled(name: str, given: Mapping[str, Any]) -> Law | None:
+    """Return the law of an operation that fills a tensor."""
+    match name:
+        case "uniform":
+            return uniform(given["from"], given["to"])
+        case "normal":
+            return normal(given["mean"], given["std"])
+        case "zero":
+            return constant(0.0)
+        case "fill":
+            return constant(float(given["value"]))
+    return None
+
+
+def _changed(name: str, before: Law | str | None, given: Mapping[str, Any]) -> Law | None:
+    """Return the law behind a number that multiplies, divides or is added."""
+    other = given.get("other")
+    if isinstance(other, Tensor):
+        other = other.item() if other.numel() == 1 and other.device.type != "meta" else None
+    if not isinstance(before, Law) or not isinstance(other, (int, float)):
+        return None
+    sign = given.get("alpha", 1)
+    match name:
+        case "mul":
+            return before.scaled(other)
+        case "div":
+            return before.scaled(1 / other)
+        case "add":
+            return before.shifted(other * sign)
+        case "sub":
+            return before.shifted(-other * sign)
+    return None
+
+
+def _inverse_error_function(law: Law) -> Law:
+    """Return the law of erf⁻¹(u) for a uniform u, a normal one of variance ½ that is cut."""
+    half = math.sqrt(3 * law.variance)
+    return _cut(*(special.erfinv(law.mean + side) / HALF for side in (-half, half))).scaled(HALF)
+
+
+def _cut(low: float, high: float) -> Law:
+    """Return the law of standard normal numbers between two bounds."""
+    mean, variance, _, excess = map(float, stats.truncnorm.stats(low, high, moments="mvsk"))
+    # Bounds that are symmetric have the mean 0 but for rounding.
+    return Law(TRUNCATED, mean if abs(mean) > 1e-12 else 0.0, variance, excess)
+
+
+@contextmanager
+def _truncated(watch: _Construction) -> Iterator[None]:
+    """Note the law of torch.nn.init.trunc_normal_, which draws until all entries are inside."""
+    name = "_no_grad_trunc_normal_"
+    if (original := getattr(nn.init, name, None)) is None:
+        yield
+        return
+
+    def draw(tensor: Tensor, mean: float, std: float, a: float, b: float, **options: Any) -> Tensor:
+        found = original(tensor, mean, std, a, b, **options)
+        watch.fill(tensor, _cut((a - mean) / std, (b - mean) / std).scaled(std).shifted(mean))
+        return found
+
+    with patch.object(nn.init, name, draw):
+        yield
+
+
+def construct(
+    build: Callable[[], nn.Module], *, meta: bool = False
+) -> tuple[nn.Module, dict[str, Parameter]]:
+    """Build a module; return it with its parameters' laws by name.
+
+    Parameters
+    ----------
+    build
+        Returns the module.
+    meta
+        Whether tensors are to have shapes but no entries, which are then not compared with laws.
+    """
+    watch = _Construction()
+    with ALONE, fixed_seed(0), torch.device("meta" if meta else "cpu"), _truncated(watch), watch:
+        module = build()
+    found = {
+        name: _parameter(watch.of(p.data), p.detach()) for name, p in module.named_parameters()
+    }
+    unfilled = [n for n, p in found.items() if p.law is None and watch.of(_data(module, n)) is None]
+    if unfilled and not meta:
+        with fixed_seed(1):
+            again = build()
+        for name in unfilled:  # entries that are the same in every draw are numbers of the program
+            entries = _data(module, name)
+            if entries.numel() == 1 and bool((_data(again, name) == entries).all()):
+                found[name] = Parameter(constant(float(entries)), found[name].shape)
+    return module, found
+
+
+def _data(module: nn.Module, name: str) -> Tensor:
+    return module.get_parameter(name).data
+
+
+def of_instance(module: nn.Module) -> dict[str, Parameter]:
+    """Return the laws of a module that exists, by name.
+
+    Where the module's ``reset_parameters`` draws from a law with which its entries agree, that is
+    the law; otherwise the variance is estimated from the entries.
+    """
+    copy, watch = deepcopy(module), _Construction()
+    with ALONE, fixed_seed(0), torch.no_grad(), _truncated(watch), watch:
+        for part in copy.modules():
+            if callable(reset := getattr(part, "reset_parameters", None)):
+                reset()
+    redrawn = {name: watch.of(p.data) for name, p in copy.named_parameters()}
+    found = {}
+    for name, p in module.named_parameters():
+        parameter = _parameter(redrawn[name], p.detach())
+        if parameter.law is None and p.numel() >= ENOUGH:
+            parameter = Parameter(_estimated(p.detach().double()), tuple(p.shape))
+        found[name] = parameter
+    return found
+
+
+def _parameter(law: Law | str | None, entries: Tensor) -> Parameter:
+    """Return a parameter's law after it has been compared with the entries."""
+    shape, meta = tuple(entries.shape), entries.device.type == "meta"
+    if meta:
+        return Parameter(law if isinstance(law, Law) else None, shape, str(law))
+    values = entries.double().flatten()
+    if values.numel() and bool((values == values[0]).all()) and values.numel() > 1:
+        return Parameter(constant(float(values[0])), shape)
+    if (found := _orthogonal(entries)) is not None:
+        return Parameter(found, shape)
+    if not isinstance(law, Law):
+        return Parameter(None, shape, law or "no operation that was seen filled it")
+    why = _disagreement(law, values)
+    return Parameter(None if why else law, shape, why)
+
+
+def _disagreement(law: Law, values: Tensor) -> str:
+    """Return how entries differ from a law, or an empty text."""
+    if law.kind == "constant":
+        same = bool(((values - law.mean).abs() <= 1e-6 * abs(law.mean)).all())
+        return "" if same else f"its entries are not the constant {law.mean:g}"
+    if law.kind == "uniform":
+        half = math.sqrt(3 * law.variance) * (1 + 1e-5)
+        if bool(((values - law.mean).abs() > half).any()):
+            return f"its entries are not between {law.mean - half:.3g} and {law.mean + half:.3g}"
+    if values.numel() < MANY:
+        return ""
+    centred, n = values - law.mean, values.numel()
+    first = float(centred.mean()) / math.sqrt(law.variance / n)
+    second = float((centred**2).mean()) / law.variance - 1
+    if max(abs(first), abs(second) / math.sqrt((law.excess + 2) / n)) > MOST_Z:
+        return (
+            f"its entries have the variance {float(values.var()):.3g}, and the {law.kind} law of "
+            f"its construction {law.variance:.3g}"
+        )
+    return ""
+
+
+def _orthogonal(entries: Tensor) -> Law | None:
+    """Return the law of an orthogonal matrix, which has the limit of a normal one, if it is one."""
+    if entries.ndim < 2 or min(entries.shape) < 2:
+        return None
+    matrix = entries.double().flatten(1)
+    if matrix.shape[0] > matrix.shape[1]:
+        matrix = matrix.T
+    gram = matrix @ matrix.T
+    size = float(gram.diagonal().mean())
+    off = float((gram - size * torch.eye(len(gram), dtype=gram.dtype)).abs().max())
+    if not size or off > 1e-5 * size or bool((matrix != 0).sum(1).max() < 2):
+        return None  # rows with one entry, as those of the identity, are not mixed
+    return Law("orthogonal", 0.0, size / matrix.shape[1])
+
+
+def _estimated(values: Tensor) -> Law:
+    """Return the law with the moments of entries, whose mean is 0 if it may be."""
+    n, variance = values.numel(), float(values.var())
+    mean = float(values.mean())
+    mean = 0.0 if abs(mean) < MOST_Z * math.sqrt(variance / n) else mean
+    excess = float(((values - values.mean()) ** 4).mean()) / variance**2 - 3
+    law = Law("measured", mean, variance, excess)
+    return replace(law, relative_error=math.sqrt(max(excess + 2, 0) / n))

@@ -1,0 +1,80 @@
+"""Kernels of modules at finite width, drawn by their own construction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from largen.errors import InvalidInput, LargenError
+from largen.interrupts import check
+from largen.reading.laws import Parameter
+from largen.reading.nodes import Map, law_of
+from largen.reading.torch.family import Family, as_input
+from largen.transfer.torch.tangents import ntk_of_module
+
+OUTPUTS = 256  # of a read-out that is drawn wider, so that K is an average over many outputs
+
+
+def kernels_of(
+    family: Family, last: Map, x: Any, width: int | None, seeds: range
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return K and Θ of modules at initialisation, (seed, n, n) each.
+
+    K is f(x) f(x')/outputs, and Θ = Σ_k Var(θ_k) ∂f(x)/∂θ_k ∂f(x')/∂θ_k.
+    """
+    parameters = family.at(width)
+    rates = {name: p.law.variance for name, p in parameters.items() if p.law is not None}
+    nngp, ntk = [], []
+    for seed in seeds:
+        check()
+        module = family.module(width, seed).double().eval().requires_grad_(True)
+        inputs = as_input("x", x, module)
+        nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))
+        trained = {name: rates.get(name, 0.0) for name, _ in module.named_parameters()}
+        try:
+            found = np.asarray(ntk_of_module(module, inputs, rates=trained))
+        except RuntimeError as error:
+            if isinstance(error, LargenError):
+                raise
+            said = str(error).partition("\n")[0][:200]
+            raise InvalidInput(f"net: the model has no gradients of its outputs: {said}") from None
+        ntk.append(found if found.ndim == 2 else np.einsum("abkk->ab", found) / found.shape[-1])
+    return np.stack(nngp), np.stack(ntk)
+
+
+def _outputs(
+    module: nn.Module, last: Map, parameters: dict[str, Parameter], x: Tensor, seed: int
+) -> Tensor:
+    """Return the outputs with a read-out of more outputs, or the module's if it does not fit."""
+    law = law_of(last.weight, parameters)
+    shape = list(parameters[last.weight].shape)
+    shape[last.fan_out] = OUTPUTS
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(seed)
+        wider = {last.weight: _normal(shape, law.variance, generator)}
+        if last.bias is not None:
+            bias = law_of(last.bias, parameters)
+            wider[last.bias] = bias.mean + _normal([OUTPUTS], bias.variance, generator)
+        try:
+            found = functional_call(module, wider, (x,))
+        except RuntimeError:  # its outputs are reshaped to a fixed number of them
+            found = module(x)
+    return found
+
+
+def _normal(shape: list[int], variance: float, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64) * variance**0.5
+
+
+def _covariance(outputs: Tensor) -> np.ndarray:
+    if not isinstance(outputs, Tensor) or outputs.ndim > 2:
+        raise InvalidInput(
+            "net: wanted a module whose output is (sample,) or (sample, output), got the shape "
+            f"{tuple(getattr(outputs, 'shape', ()))}."
+        )
+    rows = outputs.reshape(len(outputs), -1).numpy()
+    return rows @ rows.T / rows.shape[1]

@@ -1,0 +1,350 @@
+"""A recorded forward pass on its way to a graph of nodes: what all rules of functions share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from torch import Tensor
+
+from largen.architectures import Layer
+from largen.architectures.axes import Axes
+from largen.architectures.graph import ENTRY
+from largen.errors import NoRule
+from largen.reading.functions import Scaled, activation
+from largen.reading.laws import Parameter
+from largen.reading.nodes import Map, Nodes, law_of
+from largen.reading.refusals import refused
+from largen.reading.torch.recording import Call, Param, Record, Ref
+from largen.reading.values import Value
+
+LETTERS = "ABDEFGHIJKLMNOP"  # of spatial axes; C is that of channels
+
+
+class Reader:
+    """The values and nodes of a forward pass while it is read.
+
+    Parameters
+    ----------
+    record, parameters
+        The forward pass and the parameters of a model.
+    wider, wider_parameters
+        Those of a wider one, None without one.
+    alone
+        Whether there is one width only, so that nothing shows which axes grow.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        parameters: Mapping[str, Parameter],
+        wider: Record | None = None,
+        wider_parameters: Mapping[str, Parameter] | None = None,
+        alone: bool = False,
+    ):
+        self.nodes, self.alone = Nodes(), alone
+        self._record, self._wider = record, wider
+        self._parameters, self._wide_parameters = parameters, wider_parameters
+        sample = record.calls[0].shape
+        axes = ("sample", *range(len(sample) - 1))
+        self._values = {0: Value(ENTRY, axes, sample, data=True)}
+        self._uses: dict[str, str] = {}
+        self._biases: dict[str, str] = {}
+        self._made: dict[str, int] = {}
+        self._outputs: dict[str, tuple[int, int]] = {}
+        self._mixed: set[str] = set()
+        self._readers: dict[int, int] = {}
+        for call in record.calls:
+            for index in set(call.refs()):
+                self._readers[index] = self._readers.get(index, 0) + 1
+
+    def read(self, rules: Mapping[str, Callable[..., Value]], reasons: Mapping[str, str]) -> Nodes:
+        """Read all calls that the output depends on, and return the nodes."""
+        for call in self._needed():
+            if call.index == 0:
+                continue
+            if call.op not in rules:
+                why = reasons.get(call.op, "there is no rule for this function")
+                raise self.refused(call, why)
+            rule = rules[call.op]
+            try:
+                bound = inspect.signature(rule).bind(self, call, *call.args, **call.kwargs)
+            except TypeError as error:
+                raise self.refused(call, f"there is no rule for these arguments: {error}") from None
+            found = rule(*bound.args, **bound.kwargs)
+            if found.shape != call.shape:
+                raise self.refused(call, f"its result of shape {call.shape} is broadcast")
+            self._values[call.index] = found
+        output = self._values[self._record.output]
+        if output.axes[0] != "sample":
+            raise refused("the output", "its first axis is not that of the samples")
+        self.nodes = self.nodes.until(output.node)
+        self._finish(self.nodes.absorbed(output.node))
+        return self.nodes
+
+    def _needed(self) -> list[Call]:
+        needed, stack = {self._record.output}, [self._record.output]
+        while stack:
+            for index in self._record.calls[stack.pop()].refs():
+                if index not in needed and self._record.calls[index].of_input:
+                    needed.add(index)
+                    stack.append(index)
+        return [self._record.calls[index] for index in sorted(needed)]
+
+    def refused(self, call: Call, why: str) -> NoRule:
+        """Return the error for a call."""
+        return refused(call.place, why)
+
+    # What arguments are
+
+    def is_value(self, argument: Any) -> bool:
+        """Whether an argument depends on the input."""
+        return isinstance(argument, Ref) and self._record.calls[argument.place].of_input
+
+    def value(self, argument: Any, call: Call) -> Value:
+        """Return an argument that depends on the input."""
+        if self.is_value(argument):
+            return self._values[argument.place]
+        raise self.refused(call, f"wanted a tensor that depends on the input, got {argument}")
+
+    def shape(self, argument: Any, call: Call) -> tuple[int, ...]:
+        """Return the shape of a parameter."""
+        return self._parameters[self._parameter(argument, call)].shape
+
+    def _parameter(self, argument: Any, call: Call) -> str:
+        if isinstance(argument, Param):
+            return argument.name
+        if isinstance(argument, Ref):
+            made = self._record.calls[argument.place]
+            raise self.refused(
+                call,
+                f"its weight is computed from parameters by {made.op}; a transposed, tied, shared "
+                "or reparameterised matrix has no rule",
+            )
+        raise self.refused(call, "its weight is not a parameter of the module")
+
+    def number(self, argument: Any, call: Call) -> float:
+        """Return an argument that is a number, or a tensor or parameter of equal entries."""
+        if isinstance(argument, (int, float)):
+            return float(argument)
+        if isinstance(argument, Tensor) and argument.numel():
+            entries = argument.flatten()
+            if bool((entries == entries[0]).all()):
+                return float(entries[0])
+            raise self.refused(call, "it takes a tensor of numbers that differ; wanted one number")
+        if isinstance(argument, Param):
+            law = law_of(argument.name, self._parameters)
+            if law.kind == "constant":
+                return law.mean
+            raise self.refused(
+                call, f"{argument.name} is {law.kind} and no constant; there is no rule for random "
+                "factors or offsets of channels that are not the bias of an affine map",
+            )  # fmt: skip
+        raise self.refused(call, f"wanted a number, got {type(argument).__name__}")
+
+    def grows(self, argument: Any, axis: int) -> bool:
+        """Whether an axis of a parameter grows with the width; True if there is one width."""
+        if self._wide_parameters is None:
+            return True
+        name = argument.name
+        return self._parameters[name].shape[axis] != self._wide_parameters[name].shape[axis]
+
+    def groups_grow(self, call: Call) -> bool:
+        """Whether groups, the second argument of a call, have channels that grow in number."""
+        if self._wider is None:
+            return not self.alone
+        sizes = []
+        for each in (call, self._wider.calls[call.index]):
+            groups = each.args[1] if len(each.args) > 1 else each.kwargs["num_groups"]
+            sizes.append(each.shape[1] // groups)
+        return sizes[0] < sizes[1]
+
+    def positions_as_channels(self, value: Value) -> bool:
+        """Whether channels of a value are of different positions or branches."""
+        return value.node in self._mixed
+
+    def check_alike(self, call: Call, one: Value, two: Value) -> None:
+        """Refuse two values whose axes or shapes differ."""
+        if one.axes != two.axes or one.shape != two.shape or one.data != two.data:
+            raise self.refused(
+                call,
+                f"it joins values of the shapes {one.shape} and {two.shape} by broadcasting, in "
+                "another order of axes, or hidden values with the input",
+            )
+
+    # What they become
+
+    def node(self, call: Call, join: str, *values: Value, factors: Any = ()) -> str:
+        """Append a join of values."""
+        reads = [value.node for value in values]
+        return self.nodes.add(f"{call.module}.{call.op}".strip("."), join, *reads, factors=factors)
+
+    def layer(self, call: Call, layer: Layer, value: Value) -> str:
+        """Append a layer without weights, which is named as its module."""
+        name = self.nodes.add(call.module or call.op, layer, value.node)
+        self._made[name] = call.index
+        if call.op in ("view", "reshape", "flatten"):
+            self._mixed.add(name)
+        return name
+
+    def function(self, call: Call, argument: Any, name: str, *constants: Any) -> Value:
+        """Return an elementwise function of an argument."""
+        value = self.value(argument, call)
+        node = self.layer(call, activation(name, *(float(c) for c in constants)), value)
+        return Value(node, value.axes, value.shape, value.data)
+
+    def scaled(self, call: Call, value: Value, factor: float) -> Value:
+        """Return a value times a number."""
+        if factor == 1:
+            return value
+        if factor == 0:
+            raise self.refused(call, "it multiplies by 0, so that nothing is left of its argument")
+        node = self.layer(call, Scaled(factor), value)
+        return Value(node, value.axes, value.shape, value.data)
+
+    def shifted(self, call: Call, value: Value, by: float) -> Value:
+        """Return a value plus a number."""
+        if by == 0:
+            return value
+        node = self.layer(call, activation("shift", by), value)
+        return Value(node, value.axes, value.shape, value.data)
+
+    def with_gain(self, call: Call, value: Value, gain: Any, offset: Any) -> Value:
+        """Return a value behind a gain and an offset of all channels alike."""
+        if gain is not None:
+            value = self.scaled(call, value, self.number(gain, call))
+        return value if offset is None else self.shifted(call, value, self.number(offset, call))
+
+    def with_channels(self, call: Call, value: Value, place: int) -> Value:
+        """Return a value with the axis at a place as channels; of data it is now known."""
+        if not value.data or "channels" in value.axes:
+            if value.axes[place] != "channels":
+                raise self.refused(call, "it acts on an axis of samples or positions as channels")
+            return value
+        axis, others = value.axes[place], sorted(a for a in value.axes if isinstance(a, int))
+        if not isinstance(axis, int):
+            raise self.refused(call, "it acts on an axis of samples as channels")
+        space = [other for other in others if other != axis]
+        node = value.node
+        if axis != others[-1]:
+            letters = iter(LETTERS)
+            order = "".join("C" if other == axis else next(letters) for other in others)
+            node = self.nodes.add(f"{order} to last", Axes(order), node)
+        labels: dict[Any, Any] = {axis: "channels", **{a: n for n, a in enumerate(space)}}
+        axes: Any = tuple(labels.get(a, a) for a in value.axes)
+        return Value(node, axes, value.shape, data=True)
+
+    def affine(
+        self, call: Call, value: Value, place: int, weight: Any, bias: Any,
+        fan_in: tuple[int, ...], fan_out: int, geometry: dict[str, Any] | None = None,
+    ) -> Value:  # fmt: skip
+        """Return an affine map of the channels at a place of a value."""
+        name = self._parameter(weight, call)
+        value = self.with_channels(call, value, place)
+        offset = None if bias is None else self._parameter(bias, call)
+        if not value.data and not self.grows(weight, fan_in[0]):
+            raise refused(
+                name,
+                f"it reads {self._parameters[name].shape[fan_in[0]]} channels, a number that does "
+                "not grow with the width; there is a rule where all hidden layers grow",
+            )
+        if offset is not None and self._biases.setdefault(offset, name) != name:
+            raise refused(offset, "it is the bias of two maps, whose outputs are then correlated")
+        found = Map(name, offset, fan_in, fan_out, value.data, geometry, call.place)
+        if (used := self._uses.get(name)) is None:
+            node = self.nodes.add(name.rpartition(".")[0] or name, found, value.node)
+            self._uses[name] = node
+            self._made[node] = call.index
+            wider = self._wide_parameters or self._parameters
+            self._outputs[node] = tuple(p[name].shape[fan_out] for p in (self._parameters, wider))  # pyright: ignore
+        else:
+            first = self.nodes.does[used]
+            assert isinstance(first, Map)
+            if (first.bias, first.fan_in, first.geometry, first.reads_data) != (
+                found.bias, found.fan_in, found.geometry, found.reads_data,
+            ):  # fmt: skip
+                raise refused(
+                    name,
+                    f"it is used in {first.place} and in {call.place} in different ways, such as "
+                    "with its transpose or with another bias; there is a rule for equal ones",
+                )
+            node = self.nodes.add(call.module or name, ("again", used), value.node)
+        mean = 0.0 if offset is None else law_of(offset, self._parameters).mean
+        return self.shifted(call, Value(node, value.axes, call.shape), mean)
+
+    def takes_bias(self, value: Value, bias: str, argument: Ref) -> bool:
+        """Add a parameter as the bias of the map whose value it is added to, if it can be one.
+
+        Constant factors may be between the two; nothing else may read the map.
+        """
+        node, factor, place = value.node, 1.0, argument.place
+        while self._made.get(node) == place and self._readers[place] == 1:
+            does = self.nodes.does[node]
+            if isinstance(does, Scaled):
+                factor *= does.factor
+                ((_, node),) = self.nodes.reads[node]
+                (place,) = self._record.calls[place].refs()
+                continue
+            used = ("again", node) in self.nodes.does.values() or bias in self._biases
+            fits = value.channels == len(value.shape) - 1
+            fits = fits and self._parameters[bias].shape == value.shape[-1:]
+            centred = law_of(bias, self._parameters).mean == 0
+            if not isinstance(does, Map) or does.bias is not None or used or not (fits and centred):
+                return False
+            does.bias, does.bias_factor = bias, 1 / factor
+            self._biases[bias] = does.weight
+            return True
+        return False
+
+    # The whole
+
+    def _finish(self, output: str) -> None:
+        """Find the read-out, check that all that should grow does, and set ratios of widths."""
+        last = self._read_out(output)
+        maps = self.nodes.maps
+        unit = next((self._outputs[name] for name in maps if name != last), (1, 1))
+        for name, each in maps.items():
+            small, large = self._outputs[self._uses[each.weight]]
+            each.last = name == last
+            if each.last:
+                continue
+            if self._wider is not None and small == large:
+                raise refused(
+                    each.weight,
+                    f"its {small} outputs do not grow with the width; there is a rule where all "
+                    "hidden layers grow",
+                )
+            each.ratio = Fraction(small, unit[0])
+            if Fraction(large, unit[1]) != each.ratio:
+                raise refused(
+                    each.weight,
+                    f"its {small} outputs become {large} where those of the first layer go from "
+                    f"{unit[0]} to {unit[1]}; wanted widths in fixed ratios",
+                )
+
+    def _read_out(self, output: str) -> str:
+        """Return the map of which the output is linear."""
+        found, stack = set(), [output]
+        while stack:
+            name = stack.pop()
+            does = self.nodes.does.get(name)
+            if isinstance(does, (Map, tuple)):
+                found.add(name)
+                continue
+            linear = isinstance(does, Layer) and does.linear
+            if does is None or not (linear or does == "sum"):
+                raise refused(
+                    name if does is not None else "the output",
+                    "the output is not linear in the last weights, or has an offset; read a module "
+                    "that returns what it makes of them by an affine map, without a constant",
+                )
+            stack += [read for _, read in self.nodes.reads[name]]
+        if len(found) != 1 or not isinstance(self.nodes.does[next(iter(found))], Map):
+            raise refused(
+                ", ".join(sorted(found)),
+                "the output is a sum of several affine maps, or of one that is used elsewhere; "
+                "there is a rule for one read-out",
+            )
+        return found.pop()

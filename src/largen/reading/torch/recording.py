@@ -1,0 +1,241 @@
+"""One forward pass of a module, recorded as the calls of functions that PyTorch documents.
+
+The recorder of :mod:`largen.transfer.torch` works where PyTorch dispatches to kernels. Here calls
+are recorded one level above, where a convolution or a normalisation is still one call with its
+arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from largen.errors import InvalidInput, LargenError
+from largen.reading.refusals import refused
+from largen.transfer.torch.process import ALONE, fixed_seed
+from largen.transfer.torch.recording import forget, output_of, tensors_in
+
+# Calls that return numbers of a tensor to Python, where what is done with them is not seen.
+LEAVES = frozenset({
+    "item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__array__",
+    "equal", "allclose", "is_nonzero", "__contains__",
+})  # fmt: skip
+
+SYNONYMS = {
+    "iadd": "add", "radd": "add", "isub": "sub", "imul": "mul", "rmul": "mul", "multiply": "mul",
+    "truediv": "div", "itruediv": "div", "divide": "div", "true_divide": "div", "rtruediv": "rdiv",
+    "concat": "cat", "concatenate": "cat", "subtract": "sub", "swapaxes": "transpose",
+    "negative": "neg", "absolute": "abs", "clip": "clamp", "ipow": "pow", "logistic": "sigmoid",
+}  # fmt: skip
+
+
+class Ref(NamedTuple):
+    """An argument that is a tensor computed before: the place of its call."""
+
+    place: int
+
+
+class Param(NamedTuple):
+    """An argument that is a parameter, by name."""
+
+    name: str
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a function on tensors that depend on the input or on parameters.
+
+    Attributes
+    ----------
+    index
+        Its place among the calls.
+    op
+        The function's name, without the underscore of in-place variants.
+    args, kwargs
+        Its arguments, with :class:`Ref` and :class:`Param` in the place of tensors.
+    shape
+        The shape of its result.
+    module
+        The path of the innermost module that called it.
+    of_input
+        Whether the result depends on the input, and not on parameters alone.
+    """
+
+    index: int
+    op: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    shape: tuple[int, ...]
+    module: str
+    of_input: bool
+
+    @property
+    def place(self) -> str:
+        """The module and the function, for messages."""
+        return f"{self.module or 'forward'} ({self.op})"
+
+    def refs(self) -> list[int]:
+        """Return the calls whose results are arguments."""
+        return [a.place for a in _leaves((self.args, self.kwargs)) if isinstance(a, Ref)]
+
+
+@dataclass(eq=False)
+class Record:
+    """The calls of a forward pass, of which the first is the input; and the output's place."""
+
+    calls: list[Call] = field(default_factory=list)
+    output: int = 0
+
+
+def record(module: nn.Module, x: Tensor) -> Record:
+    """Call a module in evaluation mode on an input, and record its forward pass."""
+    was_training = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        forget(module)
+        with ALONE, fixed_seed(0), torch.no_grad():
+            return _recorded(module, x)
+    finally:
+        for part, training in was_training:
+            part.training = training
+
+
+def _recorded(module: nn.Module, x: Tensor) -> Record:
+    mode, handles = _Recorder(module, x), []
+    for path, part in module.named_modules():
+        handles += [
+            part.register_forward_pre_hook(lambda m, a, path=path: mode.stack.append(path)),
+            part.register_forward_hook(lambda m, a, o: (mode.stack.pop(), None)[1]),
+        ]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with mode:
+            output = output_of(module(x))
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
+        if isinstance(error, LargenError):
+            raise
+        said = str(error).partition("\n")[0][:200]
+        raise InvalidInput(
+            f"x: the module fails on inputs of shape {tuple(x.shape)} and {x.dtype}: {said}"
+        ) from None
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for handle in handles:
+            handle.remove()
+    place = None if output is None else mode.known.get(id(output))
+    if place is None or not mode.record.calls[place].of_input:
+        raise refused(
+            type(module).__name__,
+            "its output does not depend on x by calls of PyTorch's functions; functions of "
+            "autograd of one's own, and values that pass through NumPy, are not seen",
+        )
+    mode.record.output = place
+    return mode.record
+
+
+class _Recorder(TorchFunctionMode):
+    """A mode that records every call on tensors that depend on the input or on parameters."""
+
+    def __init__(self, module: nn.Module, x: Tensor):
+        super().__init__()
+        self.record, self.stack = Record(), [""]
+        self.known: dict[int, int] = {}
+        self._parameters = {id(p): name for name, p in module.named_parameters()}
+        self._overwritten: dict[int, str] = {}
+        self._alive: list[Any] = [x]
+        self._add("input", (), {}, x, True)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a call and record it."""
+        kwargs = kwargs or {}
+        full = _full_name(func)
+        name = _plain(full)
+        given, named = self._noted(args, name), self._noted(kwargs, name)
+        leaves = list(_leaves((given, named)))
+        refs = [leaf.place for leaf in leaves if isinstance(leaf, Ref)]
+        seen = bool(refs) or any(isinstance(leaf, Param) for leaf in leaves)
+        of_input = any(self.record.calls[i].of_input for i in refs)
+        if of_input and full in LEAVES:
+            raise refused(
+                f"{self.stack[-1] or 'forward'} ({name})",
+                "it takes numbers out of a tensor, on which the forward pass may depend; write it "
+                "with functions of tensors",
+            )
+        before = [(tensor, tensor._version) for tensor in tensors_in((args, kwargs))]
+        out = func(*args, **kwargs)
+        if not seen:
+            return out
+        for tensor, version in before:
+            if tensor._version != version:
+                self._change(tensor, name)
+                if tensor is not out:
+                    self._add(name, given, named, tensor, of_input)
+        if isinstance(out, Tensor):
+            self._add(name, given, named, out, of_input)
+        elif isinstance(out, (tuple, list)) and not isinstance(out, torch.Size):
+            for n, part in enumerate(out):
+                if isinstance(part, Tensor):
+                    self._add(f"{name}[{n}]", given, named, part, of_input)
+        return out
+
+    def _noted(self, value: Any, name: str) -> Any:
+        """Return arguments with references in the place of tensors; lists are copied."""
+        if isinstance(value, Tensor):
+            if id(value) in self._overwritten:
+                raise refused(
+                    f"{self.stack[-1] or 'forward'} ({name})",
+                    f"it reads a view of a tensor that {self._overwritten[id(value)]} changed in "
+                    "place; use the function that is not in place",
+                )
+            if id(value) in self.known:
+                return Ref(self.known[id(value)])
+            return Param(self._parameters[id(value)]) if id(value) in self._parameters else value
+        if isinstance(value, Mapping):
+            return {key: self._noted(item, name) for key, item in value.items()}
+        if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+            return tuple(self._noted(item, name) for item in value)
+        return value
+
+    def _change(self, tensor: Tensor, name: str) -> None:
+        """Mark other tensors in the memory of one that is changed in place."""
+        memory = tensor.untyped_storage()._cdata
+        for other in tensors_in(self._alive):
+            if other is not tensor and other.untyped_storage()._cdata == memory:
+                self._overwritten[id(other)] = name
+
+    def _add(self, op: str, args: Any, kwargs: Any, out: Tensor, of_input: bool) -> None:
+        shape, module = tuple(out.shape), self.stack[-1]
+        call = Call(len(self.record.calls), op, args, kwargs, shape, module, of_input)
+        self.record.calls.append(call)
+        self.known[id(out)] = call.index
+        self._overwritten.pop(id(out), None)
+        self._alive.append(out)  # a tensor that is deleted could lend its id to another one
+
+
+def _full_name(func: Any) -> str:
+    """Return the name of a function, or of the attribute that it reads."""
+    parts = (resolve_name(func) or getattr(func, "__name__", str(func))).split(".")
+    return parts[-2] if parts[-1] == "__get__" and len(parts) > 1 else parts[-1]
+
+
+def _plain(name: str) -> str:
+    """Return a name without the underscores of operators and of in-place variants."""
+    name = name.strip("_")
+    return SYNONYMS.get(name, name)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (Ref, Param)):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _leaves(item)

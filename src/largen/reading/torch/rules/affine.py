@@ -1,0 +1,53 @@
+"""Affine maps: linear ones and convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from largen.reading.torch.reader import Reader
+from largen.reading.torch.recording import Call
+from largen.reading.torch.rules.registry import per_axis, rule
+from largen.reading.values import Value
+
+
+@rule("linear")
+def _(reader: Reader, call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
+    value = reader.value(input, call)
+    return reader.affine(call, value, len(value.shape) - 1, weight, bias, (1,), 0)
+
+
+@rule("matmul", "mm")
+def _(reader: Reader, call: Call, input: Any, other: Any) -> Value:
+    if not reader.is_value(input) or reader.is_value(other):
+        raise reader.refused(call, "only a value times a parameter has a rule")
+    value = reader.value(input, call)
+    return reader.affine(call, value, len(value.shape) - 1, other, None, (0,), 1)
+
+
+@rule("conv1d", "conv2d", "conv3d")
+def _(
+    reader: Reader, call: Call, input: Any, weight: Any, bias: Any = None, stride: Any = 1,
+    padding: Any = 0, dilation: Any = 1, groups: int = 1,
+) -> Value:  # fmt: skip
+    value = reader.value(input, call)
+    axes = len(value.shape) - 2
+    value = reader.with_channels(call, value, 1)
+    if value.axes != ("sample", "channels", *range(axes)):
+        raise reader.refused(call, "the axes of its input are in another order than (N, C, space)")
+    window = reader.shape(weight, call)[2:]
+    if groups > 1 and (reader.alone or not reader.grows(weight, 1)):
+        raise reader.refused(
+            call,
+            f"its {groups} groups have to be of channels whose number grows with the width, "
+            "which a function of the width shows, lg.read(make, x)",
+        )
+    ends: Any = str(padding).upper() if isinstance(padding, str) else per_axis(padding, axes)
+    geometry = {
+        "window": tuple(window),
+        "strides": per_axis(stride, axes),
+        "padding": ends if isinstance(ends, str) else tuple((end, end) for end in ends),
+        "dilation": per_axis(dilation, axes),
+        "groups": groups,
+    }
+    fan_in = tuple(range(1, axes + 2))
+    return reader.affine(call, value, 1, weight, bias, fan_in, 0, geometry)

@@ -1,0 +1,62 @@
+"""Sums, products and constant factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from largen.reading.torch.reader import Reader
+from largen.reading.torch.recording import Call, Param
+from largen.reading.torch.rules.registry import rule
+from largen.reading.values import Value
+
+
+@rule("add")
+def _(reader: Reader, call: Call, input: Any, other: Any, alpha: Any = 1) -> Value:
+    return _sum(reader, call, input, other, 1.0, float(alpha))
+
+
+@rule("sub")
+def _(reader: Reader, call: Call, input: Any, other: Any, alpha: Any = 1) -> Value:
+    return _sum(reader, call, input, other, 1.0, -float(alpha))
+
+
+@rule("rsub")
+def _(reader: Reader, call: Call, input: Any, other: Any, alpha: Any = 1) -> Value:
+    return _sum(reader, call, input, other, -float(alpha), 1.0)
+
+
+def _sum(reader: Reader, call: Call, one: Any, two: Any, a: float, b: float) -> Value:
+    """Return a·x + b·y, where x or y may be a number."""
+    if not reader.is_value(one):
+        one, two, a, b = two, one, b, a
+    value = reader.value(one, call)
+    if reader.is_value(two):
+        other = reader.value(two, call)
+        reader.check_alike(call, value, other)
+        return value.at(reader.node(call, "sum", value, other, factors=(a, b)), call.shape)
+    if isinstance(two, Param) and a == b == 1 and reader.takes_bias(value, two.name, one):
+        return value
+    return reader.shifted(call, reader.scaled(call, value, a), b * reader.number(two, call))
+
+
+@rule("mul")
+def _(reader: Reader, call: Call, input: Any, other: Any) -> Value:
+    one, two = (input, other) if reader.is_value(input) else (other, input)
+    value = reader.value(one, call)
+    if not reader.is_value(two):
+        return reader.scaled(call, value, reader.number(two, call))
+    other = reader.value(two, call)
+    reader.check_alike(call, value, other)
+    return value.at(reader.node(call, "product", value, other), call.shape)
+
+
+@rule("div")
+def _(reader: Reader, call: Call, input: Any, other: Any, rounding_mode: Any = None) -> Value:
+    if reader.is_value(other) or not reader.is_value(input) or rounding_mode is not None:
+        raise reader.refused(call, "only a quotient by a number has a rule")
+    return reader.scaled(call, reader.value(input, call), 1 / reader.number(other, call))
+
+
+@rule("neg")
+def _(reader: Reader, call: Call, input: Any) -> Value:
+    return reader.scaled(call, reader.value(input, call), -1.0)

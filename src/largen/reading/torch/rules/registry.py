@@ -1,0 +1,62 @@
+"""The table of rules: what each function of PyTorch is in a graph of nodes.
+
+Every function has one rule. A function without a rule is refused by name, as are arguments that a
+rule does not cover: nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from largen.reading.torch.reader import Reader
+from largen.reading.torch.recording import Call
+from largen.reading.values import Value
+
+RULES: dict[str, Callable[..., Value]] = {}
+ALL_OF_THEM = "; a mean over all of them has a rule"
+# Why functions have no rule, and what to do.
+_WHY = (
+    (
+        ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "amax", "max", "maximum"),
+        "the maximum of several correlated Gaussians has no kernel; average pooling has one",
+    ),
+    (
+        ("softmax", "log_softmax", "logsumexp"),
+        "there is no rule for it; behind the last weights, read a module that returns logits",
+    ),
+    (
+        ("scaled_dot_product_attention", "multi_head_attention_forward[0]", "bmm"),
+        "attention of heads of a fixed size has random logits, for which there is no rule; "
+        "lg.layers.QKVAttention is attention whose logits converge",
+    ),
+    (("embedding",), "tokens have no rule; lg.token_inputs makes inputs of a Linear of them"),
+    (("instance_norm",), "it divides by a standard deviation over few positions, which is random"),
+)
+REASONS = {name: why for names, why in _WHY for name in names}
+
+
+def rule(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Register a function of a reader, a call and its arguments, named as PyTorch's, for names."""
+
+    def register(function: Callable[..., Value]) -> Callable[..., Value]:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def per_axis(value: Any, axes: int) -> tuple[int, ...]:
+    """Return an argument that is one number, or one for each spatial axis, as a tuple."""
+    found = tuple(value) if isinstance(value, (tuple, list, torch.Size)) else (value,)
+    return found * axes if len(found) == 1 else found
+
+
+def channels_first(reader: Reader, call: Call, input: Any) -> Value:
+    """Return an argument with the axes (N, C, space) in this order."""
+    value = reader.with_channels(call, reader.value(input, call), 1)
+    if value.axes != ("sample", "channels", *range(len(value.shape) - 2)):
+        raise reader.refused(call, "the axes of its input are in another order than (N, C, space)")
+    return value
