@@ -20,6 +20,7 @@ matplotlib.use("agg")
 # The example that makes each result, whether it has a picture, and whether it is read back as a
 # result of its own class.
 RESULTS = {
+    "AdaptivePrediction": ("AdaptivePosterior.predict", True, True),
     "Catapult": ("catapult", True, False),
     "CatapultDiagram": ("catapult_diagram", True, True),
     "Classification": ("classify", True, False),
