@@ -46,6 +46,7 @@ RESULTS = {
     "OneStep": ("kernel_after_one_step", True, True),
     "PhaseDiagram": ("phase_diagram", True, False),
     "PredictedTraining": ("predict_training", True, False),
+    "PosteriorSamples": ("sample_posterior", True, True),
     "Prediction": ("Posterior.predict", True, True),
     "Propagation": ("propagate", True, False),
     "Regime": ("lazy_or_rich", False, True),

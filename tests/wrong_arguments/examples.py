@@ -407,6 +407,18 @@ def examples() -> dict[str, Example]:
             lg.regression.adaptive_posterior,
             {**fit, "noise": 0.1, "param": lg.mean_field(), "sites": 64, "replicates": 2},
         ),
+        "sample_posterior": Example(
+            lg.regression.sample_posterior,
+            {
+                **fit,
+                "x_test": XT,
+                "width": 8,
+                "noise": 0.1,
+                "param": lg.mean_field(),
+                "draws": 10,
+                "chains": 2,
+            },
+        ),
         "AdaptivePosterior.predict": Example(
             lg.posterior(**fit, noise=0.1, param=lg.mean_field()).predict, {"x_test": XT}
         ),

@@ -7,7 +7,9 @@ from largen.regression.early_stopping import flow_posterior as flow_posterior
 from largen.regression.equilibrium import AdaptivePosterior as AdaptivePosterior
 from largen.regression.equilibrium import AdaptivePrediction as AdaptivePrediction
 from largen.regression.equilibrium import DeepLinearPosterior as DeepLinearPosterior
+from largen.regression.equilibrium import PosteriorSamples as PosteriorSamples
 from largen.regression.equilibrium import adaptive_posterior as adaptive_posterior
+from largen.regression.equilibrium import sample_posterior as sample_posterior
 from largen.regression.estimators.classifiers import KernelFlowClassifier as KernelFlowClassifier
 from largen.regression.estimators.classifiers import NNGPClassifier as NNGPClassifier
 from largen.regression.estimators.classifiers import NTKClassifier as NTKClassifier

@@ -7,6 +7,7 @@
 ``one_layer``       its posterior
 ``linear_modes``    linear networks of any depth, mode by mode of the kernel
 ``linear``          their posterior
+``sampler``         networks of a width drawn from it, neuron by neuron
 ``posterior``       the public function
 ==================  ==========================================================================
 """
@@ -15,5 +16,13 @@ from largen.regression.equilibrium.linear import DeepLinearPosterior
 from largen.regression.equilibrium.one_layer import AdaptivePosterior
 from largen.regression.equilibrium.posterior import adaptive_posterior
 from largen.regression.equilibrium.predictions import AdaptivePrediction
+from largen.regression.equilibrium.sampler import PosteriorSamples, sample_posterior
 
-__all__ = ["AdaptivePosterior", "AdaptivePrediction", "DeepLinearPosterior", "adaptive_posterior"]
+__all__ = [
+    "AdaptivePosterior",
+    "AdaptivePrediction",
+    "DeepLinearPosterior",
+    "PosteriorSamples",
+    "adaptive_posterior",
+    "sample_posterior",
+]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.architectures import Layer
-from largen.errors import NoTheory, instance_of
+from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.expectations import ActivationFunction, as_activation
 from largen.kernels import nngp_kernel
 from largen.parameterizations import Parameterization, canonical_form, gd
@@ -168,6 +168,8 @@ def width_of(width: Any, at_most: int = MOST_COUNTED) -> int | None:
     return None if width is None else integer("width", width, at_least=1, at_most=at_most)
 
 
-def check_noise(noise: np.ndarray, rows: int) -> np.ndarray:
+def check_noise(noise: np.ndarray, rows: int, positive: bool = False) -> np.ndarray:
     """Return κ of each sample."""
+    if positive and not np.all(noise):
+        raise InvalidInput("noise: wanted numbers > 0.")
     return np.broadcast_to(noise, rows).astype(np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -251,36 +250,57 @@ def solve_one_layer(
     throw: bool,
 ) -> AdaptivePosterior:
     """Return the posterior of one hidden layer from checked arguments."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    rng = _generator(key)
     rows = x.astype(np.float64)
     targets = y.reshape(len(y), -1)
     check_size("x", sites, rows.shape[1] + 3 * len(rows), replicates, np.float64)
-    prior = of.kernel(rows)
-    fields = of.columns(rows)
-
-    def maximum(at: Sites, gamma: float, start: np.ndarray) -> Replicate:
-        phi = of.features(at.xi @ fields.T)
-        missing = prior - (phi * _prior_weights(at)[:, None]).T @ phi
-        try:
-            return _replicate(Problem(at, phi, missing, targets, noise, gamma, 1.0), start)
-        except np.linalg.LinAlgError:
-            # Few sites carry the weights: their prior kernel says nothing of their errors.
-            return _replicate(Problem(at, phi, 0 * missing, targets, noise, gamma, 0.0), start)
-
+    posed = Posed(of, rows, targets, noise)
     start = np.zeros_like(targets)
     try:
         if of.homogeneous:
-            drawn = [sphere_sites(sites, fields.shape[1], rng) for _ in range(replicates)]
+            drawn = [sphere_sites(sites, posed.fields.shape[1], rng) for _ in range(replicates)]
         else:
-            start, proposal = _proposal(of, fields, maximum, start, rng)
+            start, proposal = _proposal(posed, rng)
             drawn = [proposal.sites(sites, rng) for _ in range(replicates)]
-        parts = tuple(maximum(each, of.gamma, start) for each in drawn)
+        parts = tuple(posed.maximum(each, of.gamma, start) for each in drawn)
     except np.linalg.LinAlgError as error:
         raise NumericalFailure(
             "posterior: V + noise of the training samples is not positive definite. Take a larger "
             "noise or more sites, or drop rows of x that are equal."
         ) from error
-    return _collected(of, x, y, noise, prior, parts, throw)
+    return _collected(of, x, y, noise, posed.prior, parts, throw)
+
+
+def proposal_of(
+    of: Equilibrium, rows: np.ndarray, targets: np.ndarray, noise: np.ndarray, key: jax.Array
+) -> Mixture:
+    """Return a Gaussian mixture that is close to the tilted neurons."""
+    return _proposal(Posed(of, rows, targets, noise), _generator(key))[1]
+
+
+class Posed:
+    """The dual problem of checked arguments, on any sites."""
+
+    def __init__(
+        self, of: Equilibrium, rows: np.ndarray, targets: np.ndarray, noise: np.ndarray
+    ) -> None:
+        self.of, self.targets, self.noise = of, targets, noise
+        self.prior, self.fields = of.kernel(rows), of.columns(rows)
+
+    def maximum(self, at: Sites, gamma: float, start: np.ndarray) -> Replicate:
+        """Return the maximum on these sites."""
+        phi = self.of.features(at.xi @ self.fields.T)
+        missing = self.prior - (phi * _prior_weights(at)[:, None]).T @ phi
+        given = self.targets, self.noise, gamma
+        try:
+            return _replicate(Problem(at, phi, missing, *given, 1.0), start)
+        except np.linalg.LinAlgError:
+            # Few sites carry the weights: their prior kernel says nothing of their errors.
+            return _replicate(Problem(at, phi, 0 * missing, *given, 0.0), start)
+
+
+def _generator(key: jax.Array) -> np.random.Generator:
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
 
 
 def _replicate(problem: Problem, start: np.ndarray) -> Replicate:
@@ -289,15 +309,14 @@ def _replicate(problem: Problem, start: np.ndarray) -> Replicate:
     return Replicate(problem, found, curvature, np.linalg.cholesky(problem.noisy(curvature)))
 
 
-def _proposal(
-    of: Equilibrium, fields: np.ndarray, maximum: Any, alpha: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, Mixture]:
+def _proposal(posed: Posed, rng: np.random.Generator) -> tuple[np.ndarray, Mixture]:
     """Return α and a proposal that is close to the tilted neurons, raising γ₀ in stages."""
+    of, fields, alpha = posed.of, posed.fields, np.zeros_like(posed.targets)
     mixture = prior_mixture(fields.shape[1])
     gammas = [of.gamma * (stage + 1) / STAGES for stage in range(STAGES)]
     for gamma in gammas + [of.gamma] * ROUNDS:
         at = mixture.sites(COARSE, rng)
-        found = maximum(at, gamma, alpha).maximum
+        found = posed.maximum(at, gamma, alpha).maximum
         change = np.abs(found.alpha - alpha).max() / max(np.abs(found.alpha).max(), 1e-300)
         alpha = found.alpha
         modes = mixture_at_modes(fields, alpha, gamma, of.features, of.slopes, rng)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from largen.bibliography import cites
-from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
+from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
+
+if TYPE_CHECKING:
+    import xarray
 
 
 @cites("lauditi2025adaptive", "rubin2025kernels")
@@ -40,13 +43,30 @@ class AdaptivePrediction(NamedTuple):
     _repr_html_ = in_notebooks
     save = save_result
     plot = plot_result
-    to_xarray = fields_over(
-        mean=("test_sample", "output"),
-        variance=("test_sample", "output"),
-        covariance=("test_sample", "test_sample_2"),
-        mean_error=("test_sample", "output"),
-        correction=("test_sample", "output"),
-    )
+
+    @with_labels
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all arrays over ``test_sample``, with ``output`` if there are several."""
+        return of_test_samples(self._asdict(), {"covariance": ("test_sample", "test_sample_2")})
+
+    @classmethod
+    def from_xarray(cls, dataset: xarray.Dataset) -> AdaptivePrediction:
+        """Return the prediction that :meth:`to_xarray` turned into a data set."""
+        return cls(*(dataset[name].values if name in dataset else None for name in cls._fields))
+
+
+def of_test_samples(found: dict[str, Any], others: dict[str, tuple[str, ...]]) -> xarray.Dataset:
+    """Return a data set of arrays over test samples, and outputs if they have a second axis."""
+    import xarray
+
+    variables: dict[str, Any] = {}
+    for name, value in found.items():
+        axes = others.get(name, ("test_sample", "output"))
+        if name in others and np.ndim(value) == 4:
+            axes = (axes[0], "output", axes[1], "output_2")
+        if value is not None:
+            variables[name] = (axes[: np.ndim(value)], np.asarray(value))
+    return xarray.Dataset(variables)
 
 
 def shaped(
