@@ -420,7 +420,7 @@ def examples() -> dict[str, Example]:
             },
         ),
         "AdaptivePosterior.predict": Example(
-            lg.posterior(**fit, noise=0.1, param=lg.mean_field()).predict, {"x_test": XT}
+            lg.posterior(**fit, noise=0.1, param=lg.mean_field()).predict, {"x_test": X}
         ),
         "AdaptivePosterior.log_likelihood": Example(
             lg.posterior(**fit, noise=0.1, param=lg.mean_field()).log_likelihood, {"width": 8}
