@@ -20,6 +20,7 @@ matplotlib.use("agg")
 # The example that makes each result, whether it has a picture, and whether it is read back as a
 # result of its own class.
 RESULTS = {
+    "AdaptivePrediction": ("AdaptivePosterior.predict", True, True),
     "Catapult": ("catapult", True, False),
     "CatapultDiagram": ("catapult_diagram", True, True),
     "Check": ("Model.check", True, True),
@@ -48,6 +49,7 @@ RESULTS = {
     "OutputLaw": ("output_law", True, False),
     "PhaseDiagram": ("phase_diagram", True, False),
     "PredictedTraining": ("predict_training", True, False),
+    "PosteriorSamples": ("sample_posterior", True, True),
     "Prediction": ("Posterior.predict", True, True),
     "Propagation": ("propagate", True, False),
     "RateDrift": ("LearningRateCurve.drift", True, False),

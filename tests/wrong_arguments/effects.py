@@ -166,7 +166,6 @@ IDLE = {
     "monte_carlo_kernel.param": "kernels at initialisation are those of γf, where f vanishes",
     "nngp_kernel.param": "a kernel of outputs has no rates, and is that of γf, where f vanishes",
     "ntk_kernel.param": "Θ does not depend on γ",
-    "posterior.param": SAME_PRIOR,
     "propagate.param": "signals at initialisation have no rates, and no read-out",
     "lazy_or_rich.on": "the default is chosen by the data",
     "rmsprop.batch_size": "as large as the training set",

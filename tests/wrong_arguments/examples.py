@@ -475,6 +475,38 @@ def examples() -> dict[str, Example]:
         "nngp_of_function": Example(lg.networks.nngp_of_function, of_function),
         "posterior": Example(lg.posterior, {**fit, "noise": 0.1}),
         "Posterior.predict": Example(lg.posterior(**fit, noise=0.1).predict, {"x_test": XT}),
+        "adaptive_posterior": Example(
+            lg.regression.adaptive_posterior,
+            {**fit, "noise": 0.1, "param": lg.mean_field(), "sites": 64, "replicates": 2},
+        ),
+        "sample_posterior": Example(
+            lg.regression.sample_posterior,
+            {
+                **fit,
+                "x_test": XT,
+                "width": 8,
+                "noise": 0.1,
+                "param": lg.mean_field(),
+                "draws": 10,
+                "chains": 2,
+            },
+        ),
+        "AdaptivePosterior.predict": Example(
+            lg.posterior(**fit, noise=0.1, param=lg.mean_field()).predict, {"x_test": X}
+        ),
+        "AdaptivePosterior.log_likelihood": Example(
+            lg.posterior(**fit, noise=0.1, param=lg.mean_field()).log_likelihood, {"width": 8}
+        ),
+        "DeepLinearPosterior.predict": Example(
+            lg.posterior(lg.mlp(2, "linear"), X, y, noise=0.1, param=lg.mean_field()).predict,
+            {"x_test": XT},
+        ),
+        "DeepLinearPosterior.log_likelihood": Example(
+            lg.posterior(
+                lg.mlp(2, "linear"), X, y, noise=0.1, param=lg.mean_field()
+            ).log_likelihood,
+            {"width": 8},
+        ),
         "posterior_from_kernel": Example(
             lg.regression.posterior_from_kernel, {"kernel": GRAM, "y": y, "noise": 0.1}
         ),

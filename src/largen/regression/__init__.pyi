@@ -4,6 +4,12 @@ from largen.regression.cross_validation import CrossValidationFit as CrossValida
 from largen.regression.cross_validation import fit_cross_validation as fit_cross_validation
 from largen.regression.early_stopping import FlowPosterior as FlowPosterior
 from largen.regression.early_stopping import flow_posterior as flow_posterior
+from largen.regression.equilibrium import AdaptivePosterior as AdaptivePosterior
+from largen.regression.equilibrium import AdaptivePrediction as AdaptivePrediction
+from largen.regression.equilibrium import DeepLinearPosterior as DeepLinearPosterior
+from largen.regression.equilibrium import PosteriorSamples as PosteriorSamples
+from largen.regression.equilibrium import adaptive_posterior as adaptive_posterior
+from largen.regression.equilibrium import sample_posterior as sample_posterior
 from largen.regression.estimators.classifiers import KernelFlowClassifier as KernelFlowClassifier
 from largen.regression.estimators.classifiers import NNGPClassifier as NNGPClassifier
 from largen.regression.estimators.classifiers import NTKClassifier as NTKClassifier
@@ -14,10 +20,10 @@ from largen.regression.fit import LikelihoodFit as LikelihoodFit
 from largen.regression.fit import fit_likelihood as fit_likelihood
 from largen.regression.gaussian_process import Posterior as Posterior
 from largen.regression.gaussian_process import Prediction as Prediction
-from largen.regression.gaussian_process import posterior as posterior
 from largen.regression.given_kernels import KernelPosterior as KernelPosterior
 from largen.regression.given_kernels import flow_posterior_from_kernel as flow_posterior_from_kernel
 from largen.regression.given_kernels import posterior_from_kernel as posterior_from_kernel
+from largen.regression.kinds import posterior as posterior
 from largen.regression.learning_curves import LearningCurve as LearningCurve
 from largen.regression.learning_curves import learning_curve as learning_curve
 from largen.regression.likelihood import LogLikelihood as LogLikelihood

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import is_traced
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.errors import InvalidInput, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
 from largen.kernels.nngp_ntk import kernel, nngp_kernel, ntk_kernel
@@ -90,7 +90,7 @@ class Prediction(NamedTuple):
 @cites("lee2018deep", "lee2019wide", "bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior(Conditioned):
-    """A Gaussian process conditioned on training samples; made by :func:`posterior`.
+    """A Gaussian process conditioned on training samples; made by :func:`largen.posterior`.
 
     Attributes
     ----------
@@ -247,96 +247,18 @@ class Posterior(Conditioned):
         )
 
 
-@interruptible()
-def posterior(
-    net: Layer,
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    kind: str = "nngp",
-    noise: ArrayLike | str = 0.0,
-    weights: ArrayLike | None = None,
-    mask: ArrayLike | None = None,
-    param: Parameterization | None = None,
+def fixed_posterior(
+    net: Any,
+    x: Any,
+    y: Any,
+    kind: str,
+    noise: Any,
+    weights: Any = None,
+    mask: Any = None,
+    param: Any = None,
     throw: bool = True,
 ) -> Posterior:
-    """Condition the Gaussian process of an infinitely wide network on training samples.
-
-    With A = K + σ_n² (``"nngp"``) or A = Θ + σ_n² (the others) on the training samples, and *
-    for test samples (Bahri and Hanin, Les Houches lectures, eqs. (32) and (90)),
-
-    ==========  =================================  ========================================
-    kind        what it describes                  mean and covariance
-    ==========  =================================  ========================================
-    "nngp"      Bayesian inference with the        K*A⁻¹y, K** − K*A⁻¹K*ᵀ
-                network as prior
-    "ntk"       networks trained by gradient       Θ*A⁻¹y, K** − K*Bᵀ − BK*ᵀ + BKBᵀ
-                flow for ever, over their          with B = Θ*A⁻¹
-                initialisations
-    "ntk-gp"    Bayesian inference with the        Θ*A⁻¹y, Θ** − Θ*A⁻¹Θ*ᵀ
-                linearised network as prior
-    ==========  =================================  ========================================
-
-    Parameters
-    ----------
-    net
-        The architecture.
-    x, y
-        Training samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
-        (sample, output); outputs are independent of one another.
-    kind
-        See above.
-    noise
-        σ_n², the variance of the targets' noise: a number that is added to the diagonal of the
-        kernel as it is, not relative to its trace, or one for each sample, (sample,). For
-        ``"ntk"`` it is the ridge: the loss ½ Σ (f − y)² has the penalty ½ σ_n² |θ − θ(0)|² in
-        weights of unit rate. ``"auto"`` chooses it from one eigendecomposition of the kernel: it
-        maximises the marginal likelihood, or for ``"ntk"`` minimises the leave-one-out error.
-    weights
-        Weights ≥ 0 of the samples, (sample,): each divides the noise variance of its sample, which
-        is equivalent to repeating it. Samples of weight 0 are not used. All are 1 by default.
-    mask
-        Which positions of each sample are present, Booleans (sample, *space), for samples of
-        variable length; all by default. ``predict`` takes one for test samples.
-    param
-        A parameterization in which features do not move; :func:`largen.ntk` by default. See
-        :func:`largen.kernel` for the definition of its NNGP kernel.
-    throw
-        Whether to raise for a singular kernel; otherwise the pseudo-inverse is used and the status
-        is ``"singular"``.
-
-    Returns
-    -------
-    Posterior
-        With ``predict(x_test)``, ``sample(x_test, key=...)`` and ``log_likelihood``. All are
-        computed in float64; results have the dtype of the inputs.
-
-    Raises
-    ------
-    NumericalFailure
-        If the condition number of A exceeds 1e12: the message gives its rank and equal rows.
-        Regardless of ``throw``, if the kernel misses the accuracy of :func:`largen.kernel`.
-    InvalidInput
-        For wrong shapes, NaN, an unknown kind, or a negative noise.
-    NoTheory
-        In parameterizations whose features move, such as :func:`largen.mean_field`: their limit
-        is that of :func:`largen.solve`.
-    OutOfMemory
-        If the kernel and its factor do not fit into memory.
-
-    Examples
-    --------
-    >>> import largen as lg, numpy as np
-    >>> net = lg.mlp(1, "erf")
-    >>> x, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
-    >>> given = lg.posterior(net, x, y, noise=0.01)
-    >>> mean, variance, _ = given.predict(np.array([[1.0, 0.0], [3.0, 1.0]]))
-    >>> mean.round(3), variance.round(3)
-    (array([0.971, 0.888]), array([0.01 , 0.103]))
-    >>> given.sample(x, key=0, draws=5).shape
-    (5, 2)
-    """
-    one_of("kind", kind, KINDS)
+    """Return the posterior of a fixed kernel, for arguments of :func:`largen.posterior`."""
     throw = flag("throw", throw)
     rows = training_inputs(x)
     targets = training_targets(y, len(rows))

@@ -19,7 +19,6 @@ from largen.regression import (
     fit_likelihood,
     flow_posterior,
     flow_posterior_from_kernel,
-    posterior,
     posterior_from_kernel,
 )
 from largen.regression.conditioning import Relaxation
@@ -31,6 +30,7 @@ from largen.regression.estimators.samples import (
     weights_of,
 )
 from largen.regression.estimators.tasks import KernelEstimator
+from largen.regression.gaussian_process import fixed_posterior
 from largen.scalars import flag
 
 _OF_NETWORKS = ("net", "depth", "activation", "param", "sample_shape")
@@ -94,14 +94,12 @@ class Noisy(OfNetworks):
             noise = self.noise
             if flag("optimize", self.optimize):
                 if isinstance(noise, str):
-                    start = posterior(net, given.x, targets, kind=kind, noise=noise, **options)
+                    start = fixed_posterior(net, given.x, targets, kind, noise, **options)
                     noise = float(start.noise)
                 fitted = fit(net, given.x, targets, noise=noise, kind=kind, **options)
                 self.net_ = net = fitted.net
                 noise = fitted.noise
-            conditioned = posterior(
-                net, given.x, targets, kind=kind, noise=noise, weights=weights, **options
-            )
+            conditioned = fixed_posterior(net, given.x, targets, kind, noise, weights, **options)
         self.noise_ = noise_of_one(conditioned.noise, weights)
         return conditioned
 

@@ -1,0 +1,175 @@
+"""Which network a posterior with moving features is of, and its constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.architectures import Layer
+from largen.errors import InvalidInput, NoTheory, instance_of
+from largen.expectations import ActivationFunction, as_activation
+from largen.kernels import nngp_kernel
+from largen.parameterizations import Parameterization, canonical_form, gd
+from largen.programs import Affine, Function, chain, join_elementwise, no_rule, program_of
+from largen.scalars import MOST_COUNTED, integer
+
+READING = "the posterior with moving features"
+LINEAR = as_activation("linear")
+_POINTS = np.array([-2.1, -1.3, -0.4, 0.0, 0.7, 1.0, 1.9])
+FAR = np.array([-1e6, -1e3, 1e3, 1e6])
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """A fully-connected network f = σ w·φ(h)/(γ₀N) and its prior.
+
+    Attributes
+    ----------
+    net, param
+        The network and its parameterization.
+    phi
+        φ; the linear activation for linear networks.
+    hidden
+        Number of hidden layers.
+    gamma
+        γ₀.
+    out_std
+        σ of the read-out, which multiplies φ.
+    in_std, in_bias_std
+        σ_w and σ_b of the first layer.
+    """
+
+    net: Layer
+    param: Parameterization
+    phi: ActivationFunction
+    hidden: int
+    gamma: float
+    out_std: float
+    in_std: float
+    in_bias_std: float
+
+    @property
+    def linear(self) -> bool:
+        """Whether the network is linear."""
+        return self.phi == LINEAR
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether φ(ch) = cφ(h) for c > 0."""
+        return bool(np.allclose(self.features(3 * _POINTS), 3 * self.features(_POINTS), 1e-12))
+
+    def features(self, h: np.ndarray) -> np.ndarray:
+        """Return σφ(h)."""
+        with jax.enable_x64(True):
+            return self.out_std * np.asarray(self.phi(jnp.asarray(h)))
+
+    def slopes(self, h: np.ndarray) -> np.ndarray:
+        """Return σφ'(h)."""
+        with jax.enable_x64(True):
+            return self.out_std * np.asarray(self.phi.derivative(jnp.asarray(h)))
+
+    def columns(self, x: np.ndarray) -> np.ndarray:
+        """Return what each Gaussian weight of a neuron contributes to h, (sample, weight)."""
+        weights = self.in_std * x / np.sqrt(x.shape[1])
+        if not self.in_bias_std:
+            return weights
+        return np.concatenate([weights, np.full((len(x), 1), self.in_bias_std)], 1)
+
+    def kernel(self, x: np.ndarray, x2: np.ndarray | None = None) -> np.ndarray:
+        """Return the prior's covariance of γ₀√N f."""
+        return np.asarray(nngp_kernel(self.net, x, x2, param=self.param), np.float64)
+
+    def variances(self, x: np.ndarray) -> np.ndarray:
+        """Return the diagonal of the prior's kernel, computed in blocks."""
+        blocks = np.array_split(x, -(-len(x) // 256))
+        return np.concatenate([np.diagonal(self.kernel(block)) for block in blocks])
+
+
+def equilibrium_of(net: Any, param: Any, x: np.ndarray) -> Equilibrium:
+    """Read a network.
+
+    Raises
+    ------
+    NoTheory
+        If features do not move at order one; for more than one hidden layer that is not linear, a
+        trained bias behind the first layer, other distributions than Gaussian ones, or an
+        activation that grows faster than its argument.
+    """
+    instance_of("net", net, Layer, "a network such as lg.mlp(1)")
+    param = instance_of("param", param, Parameterization, "one such as lg.mean_field()")
+    if param.d != Fraction(1, 2):
+        raise NoTheory(
+            f"param: {param} has d = {param.d}; features move at order one in the posterior for "
+            "d = 1/2, as in lg.mean_field(gamma). lg.posterior has the one of d = 0."
+        )
+    if x.ndim != 2:
+        raise NoTheory(f"{READING} is that of samples without spatial axes, (sample, input).")
+    steps = chain(join_elementwise(program_of(net, x.shape[1])), READING)
+    phis = []
+    for step in steps:
+        if isinstance(step.operation, Function):
+            phis.append(step.operation.phi)
+        elif not (isinstance(step.operation, Affine) and step.operation.dense):
+            raise no_rule(READING, step.operation, step.source, [Affine, Function])
+    maps = [isinstance(step.operation, Affine) for step in steps]
+    bare = [phi for phi in phis if phi != LINEAR]
+    if not (maps[0] and maps[-1] and sum(maps) >= 2):
+        raise NoTheory(f"{READING} is that of networks from one Dense() to another.")
+    if bare and maps != [True, False, True]:
+        raise NoTheory(
+            f"{READING} is implemented for one hidden layer, such as lg.mlp(1, 'tanh'), and for "
+            f"linear networks of any depth; this one has {sum(maps) - 1} hidden layers. "
+            "lg.train with lg.optimizers.langevin samples deep networks."
+        )
+    roles = ("input", "hidden", "output", "bias")
+    # Only constants of the prior are read, which do not depend on the optimizer.
+    form = canonical_form(param, net, gd(1.0), x.shape[1], gaussian=roles, leading_rates=True)
+    for weight in form.weights.values():
+        if weight.kind == "bias" and weight.std and weight.site.role != "input":
+            raise NoTheory(
+                f"{READING} has no biases behind the first layer: Dense(bias_std=0) there."
+            )
+        if weight.site.width_ratio != 1 and weight.site.role != "output":
+            raise NoTheory(f"{READING} has hidden layers of one width: Dense(width_ratio=1).")
+    stds = {(w.site.role, w.kind): w.std for w in form.weights.values()}
+    found = Equilibrium(
+        net=net,
+        param=param,
+        phi=bare[0] if bare else LINEAR,
+        hidden=sum(maps) - 1,
+        gamma=form.gamma,
+        out_std=stds["output", "weight"],
+        in_std=stds["input", "weight"],
+        in_bias_std=stds.get(("input", "bias"), 0.0),
+    )
+    _check_growth(found)
+    return found
+
+
+def _check_growth(found: Equilibrium) -> None:
+    """Refuse activations whose tilted distribution does not exist."""
+    with np.errstate(all="ignore"):
+        sizes = np.abs(found.features(FAR))
+    pairs = ((sizes[0], sizes[1]), (sizes[3], sizes[2]))
+    if not np.isfinite(sizes).all() or any(far > 2e3 * max(near, 1.0) for far, near in pairs):
+        raise NoTheory(
+            f"{READING} does not exist for {found.phi}: it grows faster than its argument, so that "
+            "the tilted distribution of a neuron cannot be normalised."
+        )
+
+
+def width_of(width: Any, at_most: int = MOST_COUNTED) -> int | None:
+    """Return a width, or None for the limit."""
+    return None if width is None else integer("width", width, at_least=1, at_most=at_most)
+
+
+def check_noise(noise: np.ndarray, rows: int, positive: bool = False) -> np.ndarray:
+    """Return κ of each sample."""
+    if positive and not np.all(noise):
+        raise InvalidInput("noise: wanted numbers > 0.")
+    return np.broadcast_to(noise, rows).astype(np.float64)

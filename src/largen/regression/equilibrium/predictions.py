@@ -1,0 +1,89 @@
+"""What posteriors with moving features predict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from largen.bibliography import cites
+from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@cites("lauditi2025adaptive", "rubin2025kernels")
+class AdaptivePrediction(NamedTuple):
+    """Mean and variance of the outputs at test samples, features included in the inference.
+
+    Attributes
+    ----------
+    mean
+        (test_sample,) or (test_sample, output).
+    variance
+        The variance at each test sample, of the shape of the mean. In the limit it is that of
+        γ₀√N f, in the units of the kernel and of the noise; at a width N it is that of f.
+    covariance
+        (test_sample, test_sample), with several outputs (test_sample, output, test_sample, output);
+        None unless requested. In the units of the variance.
+    mean_error
+        Standard error of the mean over scramblings of the sites; 0 where no sites are used.
+    correction
+        lim N(⟨f⟩_N − f_∞) at each test sample, of the shape of the mean.
+    """
+
+    mean: Any
+    variance: Any
+    covariance: Any
+    mean_error: Any
+    correction: Any
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
+
+    @with_labels
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all arrays over ``test_sample``, with ``output`` if there are several."""
+        return of_test_samples(self._asdict(), {"covariance": ("test_sample", "test_sample_2")})
+
+    @classmethod
+    def from_xarray(cls, dataset: xarray.Dataset) -> AdaptivePrediction:
+        """Return the prediction that :meth:`to_xarray` turned into a data set."""
+        return cls(*(dataset[name].values if name in dataset else None for name in cls._fields))
+
+
+def of_test_samples(found: dict[str, Any], others: dict[str, tuple[str, ...]]) -> xarray.Dataset:
+    """Return a data set of arrays over test samples, and outputs if they have a second axis."""
+    import xarray
+
+    variables: dict[str, Any] = {}
+    for name, value in found.items():
+        axes = others.get(name, ("test_sample", "output"))
+        if name in others and np.ndim(value) == 4:
+            axes = (axes[0], "output", axes[1], "output_2")
+        if value is not None:
+            variables[name] = (axes[: np.ndim(value)], np.asarray(value))
+    return xarray.Dataset(variables)
+
+
+def shaped(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    covariance: np.ndarray | None,
+    mean_error: np.ndarray,
+    correction: np.ndarray,
+    *,
+    single: bool,
+    dtype: Any,
+) -> AdaptivePrediction:
+    """Return a prediction from arrays with an axis of outputs, without it for single targets."""
+    columns = [mean, variance, mean_error, correction]
+    if single:
+        columns = [column[:, 0] for column in columns]
+        covariance = None if covariance is None else covariance[:, 0, :, 0]
+    mean, variance, mean_error, correction = (column.astype(dtype) for column in columns)
+    full = None if covariance is None else covariance.astype(dtype)
+    return AdaptivePrediction(mean, variance, full, mean_error, correction)

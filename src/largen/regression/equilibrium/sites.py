@@ -1,0 +1,170 @@
+"""Points ξ at which averages over single neurons are computed, and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+STARTS, STEPS, MODES = 64, 200, 8  # of the ascent to the modes of a tilted neuron
+APART = 0.3  # distance of two modes
+FEW = 8  # dimensions in which a proposal may differ from the prior in all directions
+INFLATED = 1.2  # variance of a proposal relative to that of the weighted sites
+PRIOR = 0.1  # the prior's share of the proposal
+ROUNDS_OF_FIT = 10  # of expectation maximisation
+FAR = 12.0  # the largest |ξ| of a mode
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+class Sites(NamedTuple):
+    """Points for averages over the prior of a neuron, ξ ~ N(0, 1), h = Aξ.
+
+    Attributes
+    ----------
+    xi
+        The points; on the unit sphere if the radius is integrated in closed form.
+    log_weights
+        Log density of the prior over that of the proposal.
+    dimension
+        d, if the radius is integrated; None otherwise.
+    """
+
+    xi: Float[np.ndarray, "site direction"]
+    log_weights: Float[np.ndarray, " site"]
+    dimension: int | None = None
+
+
+class Mixture(NamedTuple):
+    """A Gaussian mixture as a proposal: it differs from the prior in the span of a basis only.
+
+    A proposal that differed from the prior in all directions would have no overlap with the tilted
+    neurons in many dimensions.
+
+    Attributes
+    ----------
+    basis
+        Orthonormal columns, (direction, coordinate).
+    shares
+        Probabilities of the components.
+    centers, roots
+        Their means in the span, and Cholesky factors of their covariances.
+    """
+
+    basis: Float[np.ndarray, "direction coordinate"]
+    shares: Float[np.ndarray, " component"]
+    centers: Float[np.ndarray, "component coordinate"]
+    roots: Float[np.ndarray, "component coordinate coordinate"]
+
+    def log_densities(self, u: np.ndarray) -> np.ndarray:
+        """Return log densities of components, times their shares, over the prior's."""
+        found = []
+        for share, center, root in zip(self.shares, self.centers, self.roots, strict=True):
+            white = np.linalg.solve(root, (u - center).T)
+            size = np.sum(np.log(np.diag(root)))
+            found.append(np.log(share) - np.sum(white**2, 0) / 2 - size + np.sum(u**2, 1) / 2)
+        return np.array(found)
+
+    def sites(self, count: int, rng: np.random.Generator) -> Sites:
+        """Return about ``count`` sites: of each component a power of two, as its share says."""
+        counts = 2 ** np.maximum(np.round(np.log2(self.shares * count)), 4).astype(int)
+        drawn = self._replace(shares=counts / counts.sum())
+        parts = []
+        for number, center, root in zip(counts, self.centers, self.roots, strict=True):
+            xi = sobol(int(number), len(self.basis), rng)
+            u = xi @ self.basis
+            parts.append(xi + (center + u @ root.T - u) @ self.basis.T)
+        xi = np.concatenate(parts)
+        return Sites(xi, -np.logaddexp.reduce(drawn.log_densities(xi @ self.basis)))
+
+    def fitted(self, sites: Sites, weights: np.ndarray) -> Mixture:
+        """Return the mixture after expectation maximisation on weighted sites."""
+        mixture, u, size = self, sites.xi @ self.basis, self.basis.shape[1]
+        for _ in range(ROUNDS_OF_FIT):
+            logs = mixture.log_densities(u)
+            parts = np.exp(logs - np.logaddexp.reduce(logs)) * weights
+            masses = parts.sum(1)
+            kept = masses > 1e-3
+            centers, covariances = [], []
+            for part, mass in zip(parts[kept], masses[kept], strict=True):
+                center = part @ u / mass
+                moved = u - center
+                counted = mass**2 / np.sum(part**2)
+                spread = (moved * part[:, None]).T @ moved / mass
+                # As few sites as there are coordinates do not say what a covariance is.
+                pulled = counted * spread + (size + 2) * np.eye(size)
+                centers.append(center)
+                covariances.append(pulled / (counted + size + 2))
+            shares = masses[kept] / masses[kept].sum()
+            roots = np.linalg.cholesky(np.array(covariances))
+            mixture = Mixture(self.basis, shares, np.array(centers), roots)
+        return mixture
+
+    def with_prior(self) -> Mixture:
+        """Return the mixture with wider components, and the prior as another one."""
+        size = self.basis.shape[1]
+        return Mixture(
+            self.basis,
+            np.append(PRIOR, (1 - PRIOR) * self.shares),
+            np.concatenate([np.zeros((1, size)), self.centers]),
+            np.concatenate([np.eye(size)[None], np.sqrt(INFLATED) * self.roots]),
+        )
+
+
+def prior_mixture(dimensions: int) -> Mixture:
+    """Return the prior as a mixture."""
+    return Mixture(np.eye(dimensions)[:, :1], np.ones(1), np.zeros((1, 1)), np.ones((1, 1, 1)))
+
+
+def sobol(count: int, dimensions: int, rng: np.random.Generator) -> np.ndarray:
+    """Return scrambled quasi-random standard Gaussian vectors, (count, dimension)."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    points = qmc.Sobol(dimensions, scramble=True, rng=rng).random(count)
+    return ndtri(np.clip(points, 1e-15, 1 - 1e-15))
+
+
+def sphere_sites(count: int, dimensions: int, rng: np.random.Generator) -> Sites:
+    """Return points on the unit sphere, for activations that are homogeneous."""
+    xi = sobol(count, dimensions, rng)
+    xi /= np.linalg.norm(xi, axis=1, keepdims=True)
+    return Sites(xi, np.zeros(count), dimensions)
+
+
+def mixture_at_modes(
+    fields: Float[np.ndarray, "sample direction"],
+    alpha: Float[np.ndarray, "sample output"],
+    gamma: float,
+    phi: Function,
+    slope: Function,
+    rng: np.random.Generator,
+) -> Mixture:
+    """Return a proposal at the maxima of ½γ²|s(ξ)|² − ½|ξ|², s = αᵀφ(Aξ), by gradient ascent."""
+    xi = 1.5 * rng.standard_normal((STARTS, fields.shape[1]))
+    for _ in range(STEPS):
+        h = xi @ fields.T
+        pull = (slope(h) * (phi(h) @ alpha @ alpha.T)) @ fields
+        xi = 0.8 * xi + 0.2 * gamma**2 * pull
+        xi *= np.minimum(1, FAR / np.maximum(np.linalg.norm(xi, axis=1, keepdims=True), 1e-9))
+    s = phi(xi @ fields.T) @ alpha
+    height = gamma**2 * np.sum(s**2, 1) / 2 - np.sum(xi**2, 1) / 2
+    modes = [np.zeros(fields.shape[1])]
+    for i in np.argsort(-height):
+        if min(np.linalg.norm(xi[i] - mode) for mode in modes) > APART:
+            modes.append(xi[i])
+        if len(modes) > MODES:
+            break
+    points = np.array(modes)
+    if fields.shape[1] <= FEW:
+        basis = np.eye(fields.shape[1])
+    else:
+        # The tilt is a function of the fields: their largest directions, and where the modes are.
+        _, sizes, rows = np.linalg.svd(points, full_matrices=False)
+        kept = sizes > 1e-3 * max(sizes[0], 1.0)
+        basis = rows[kept].T if kept.any() else np.eye(fields.shape[1])[:, :1]
+    size, count = basis.shape[1], len(points)
+    roots = np.tile(np.eye(size), (count, 1, 1))
+    return Mixture(basis, np.full(count, 1 / count), points @ basis, roots)
