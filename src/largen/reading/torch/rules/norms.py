@@ -74,7 +74,7 @@ def _(
 
 
 @rule("batch_norm")
-def _(
+def _(  # noqa: PLR0913  (the arguments of PyTorch)
     reader: Reader, call: Call, input: Any, running_mean: Any, running_var: Any,
     weight: Any = None, bias: Any = None, training: bool = False, momentum: Any = 0.1,
     eps: float = 1e-5, cudnn_enabled: bool = True,
