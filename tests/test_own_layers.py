@@ -184,3 +184,15 @@ def test_kernels_of_known_inputs_within_compiled_functions():
     with jax.enable_x64(True):
         inside = jax.jit(lambda factor: factor * lg.nngp_kernel(net, jnp.asarray(IMAGES)))(2.0)
     np.testing.assert_allclose(inside, 2 * lg.nngp_kernel(net, IMAGES), rtol=1e-12)
+
+
+def test_layers_that_are_no_records_are_not_taken_for_each_other():
+    """Programs and compiled functions are kept by equality."""
+
+    class Shift(lg.layers.Layer):
+        def __init__(self, by):
+            object.__setattr__(self, "by", by)
+
+    assert Shift(1.0) != Shift(2.0)
+    assert lg.serial(lg.Dense(), Shift(1.0)) != lg.serial(lg.Dense(), Shift(2.0))
+    assert lg.Flatten() == lg.Flatten()

@@ -56,7 +56,8 @@ def _signature(cls: type) -> Signature:
     return Signature([p.replace(annotation=p.empty) for p in parameters][1:])
 
 
-@dataclass(frozen=True, repr=False)
+# Layers that are records are equal if their fields are; others, if they are the same object.
+@dataclass(frozen=True, repr=False, eq=False)
 class Layer(metaclass=_Named):
     """Base of all layers; its repr shows the fields that differ from their default.
 
