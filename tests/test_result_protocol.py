@@ -35,6 +35,7 @@ RESULTS = {
     "Initialization": ("critical_initialization", False, False),
     "JacobianMoments": ("jacobian_moments", True, True),
     "KernelEstimate": ("averaged_kernel", True, True),
+    "KernelSpectrum": ("kernel_spectrum", True, False),
     "KernelSolution": ("solve_kernel", False, True),
     "Kernels": ("kernel", True, True),
     "LayerRates": ("layer_learning_rates", True, True),

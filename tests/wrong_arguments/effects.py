@@ -151,6 +151,7 @@ IDLE = {
     "averaged_kernel.replicates": HEADS,
     "kernel_of_stds.param": "kernels at initialisation are those of γf, where f vanishes",
     "kernel_operator.param": "kernels at initialisation are those of γf, where f vanishes",
+    "kernel_spectrum.param": "networks at initialisation are the same functions, rates aside",
     "langevin.batch_size": "as large as the training set",
     "langevin.seed": "the draw of minibatches, without batch_size",
     "learning_rate_curve.on": "the default is chosen by the data",

@@ -479,6 +479,9 @@ def examples() -> dict[str, Example]:
             lg.finite_width.width_fluctuations,
             {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0},
         ),
+        "kernel_spectrum": Example(
+            lg.finite_width.kernel_spectrum, {"net": net(), "x": X, "width": 10}
+        ),
         "corrected_posterior": Example(
             lg.finite_width.corrected_posterior,
             {

@@ -16,6 +16,7 @@ from largen.finite_width.one_step import LayerRates, layer_learning_rates
 from largen.finite_width.predictions import WidthPosterior, corrected_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde
 from largen.finite_width.simulation import sample_kernels
+from largen.finite_width.spectra import KernelSpectrum, kernel_spectrum
 from largen.finite_width.tangent_simulation import TangentSamples, sample_tangent_kernels
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "HomogeneousJacobian",
     "HomogeneousLimits",
     "HomogeneousMoments",
+    "KernelSpectrum",
     "LayerRates",
     "LinearOutput",
     "TangentSamples",
@@ -35,6 +37,7 @@ __all__ = [
     "homogeneous_jacobian",
     "homogeneous_limits",
     "homogeneous_moments",
+    "kernel_spectrum",
     "layer_learning_rates",
     "linear_network_output",
     "sample_kernels",

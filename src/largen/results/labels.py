@@ -13,6 +13,8 @@ LONG_NAMES = {
     "alignment": "fraction of the targets' power in the first modes",
     "cross_validation": "mean squared error by generalised cross-validation",
     "eigenvalue": "eigenvalue of the kernel over the number of samples",
+    "density": "density of eigenvalues",
+    "value": "eigenvalue",
     "leave_one_out": "leave-one-out mean squared error",
     "measured_test": "mean squared error outside of the training set, measured",
     "measured_train": "mean squared error on the training set, measured",
