@@ -42,6 +42,7 @@ RESULTS = {
     "LearningCurve": ("learning_curve", True, False),
     "LearningRateCurve": ("learning_rate_curve", True, False),
     "LogLikelihood": ("log_likelihood", False, False),
+    "LyapunovExponents": ("lyapunov_exponents", True, True),
     "MeasuredExponents": ("measure_exponents", True, False),
     "OneStep": ("kernel_after_one_step", True, True),
     "PhaseDiagram": ("phase_diagram", True, False),

@@ -276,6 +276,10 @@ def examples() -> dict[str, Example]:
         "jacobian_moments": Example(
             lg.criticality.jacobian_moments, {"activation": "relu", "weight_std": 1.4, "layers": 2}
         ),
+        "lyapunov_exponents": Example(lg.criticality.lyapunov_exponents, {"width": 4}),
+        "product_density": Example(
+            lg.criticality.product_density, {"values": [0.5, 2.0], "factors": 2}
+        ),
         "phase_diagram": Example(
             lg.criticality.phase_diagram,
             {

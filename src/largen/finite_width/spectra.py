@@ -122,11 +122,12 @@ class KernelSpectrum(Result):
         x = numbers("values", values)
         if not (x > 0).all():
             raise InvalidInput(f"values: wanted positive numbers, got {x.min():g}.")
-        return np.imag(self._resolvent(x * (1 + 1j * _ABOVE))) / np.pi
+        return np.asarray(np.imag(self._resolvent(x * (1 + 1j * _ABOVE))) / np.pi)
 
-    def _resolvent(self, z: np.ndarray) -> np.ndarray:
-        points = z.astype(complex).ravel()
-        return resolvent(points, self.covariance_eigenvalues, self.levels).reshape(z.shape)
+    def _resolvent(self, z: Any) -> np.ndarray:
+        points = np.asarray(z, complex)
+        found = resolvent(points.ravel(), self.covariance_eigenvalues, self.levels)
+        return found.reshape(points.shape)
 
     @with_labels
     def to_xarray(self) -> xarray.Dataset:
@@ -142,7 +143,9 @@ class KernelSpectrum(Result):
             "trusted": int(self.trusted),
         }
         return xarray.Dataset(
-            {"density": ("value", self.density(grid))}, {"value": grid}, attributes
+            {"density": ("feature_eigenvalue", self.density(grid))},
+            {"feature_eigenvalue": grid},
+            attributes,
         )
 
     def __repr__(self) -> str:
