@@ -123,7 +123,7 @@ def width_fluctuations(s: Setting) -> object:
     return found
 
 
-@call("kernel_spectrum", takes=FULLY, rows=True, needs="theory")
+@call("kernel_spectrum", takes=FULLY, rows=True, needs="singular theory")
 def kernel_spectrum(s: Setting) -> object:
     found = lg.finite_width.kernel_spectrum(s.net, s.x, width=2 * len(s.x))
     z = -0.1 * float(found.covariance_eigenvalues.mean())
