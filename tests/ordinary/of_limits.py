@@ -123,6 +123,15 @@ def width_fluctuations(s: Setting) -> object:
     return found
 
 
+@call("kernel_spectrum", takes=FULLY, rows=True, needs="singular theory")
+def kernel_spectrum(s: Setting) -> object:
+    found = lg.finite_width.kernel_spectrum(s.net, s.x, width=2 * len(s.x))
+    z = -0.1 * float(found.covariance_eigenvalues.mean())
+    assert 0 < found.resolvent(z) * -z <= 1 + 1e-9
+    assert np.all(found.to_xarray()["density"] >= 0)
+    return found
+
+
 @call("corrected_posterior", takes=FULLY, rows=True, needs="singular theory")
 def corrected_posterior(s: Setting) -> object:
     y = s.y if s.plain_y.ndim == 1 else s.plain_y[:, 0]

@@ -312,6 +312,10 @@ def examples() -> dict[str, Example]:
         "jacobian_moments": Example(
             lg.criticality.jacobian_moments, {"activation": "relu", "weight_std": 1.4, "layers": 2}
         ),
+        "lyapunov_exponents": Example(lg.criticality.lyapunov_exponents, {"width": 4}),
+        "product_density": Example(
+            lg.criticality.product_density, {"values": [0.5, 2.0], "factors": 2}
+        ),
         "phase_diagram": Example(
             lg.criticality.phase_diagram,
             {
@@ -582,6 +586,9 @@ def examples() -> dict[str, Example]:
         "width_fluctuations": Example(
             lg.finite_width.width_fluctuations,
             {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0},
+        ),
+        "kernel_spectrum": Example(
+            lg.finite_width.kernel_spectrum, {"net": net(), "x": X, "width": 10}
         ),
         "corrected_posterior": Example(
             lg.finite_width.corrected_posterior,

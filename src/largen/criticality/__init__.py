@@ -6,6 +6,11 @@ from largen.criticality.edge import CriticalPoint, EdgeOfChaos, edge_of_chaos
 from largen.criticality.initialization import Initialization, critical_initialization
 from largen.criticality.jacobian import JacobianMoments, jacobian_moments
 from largen.criticality.phases import PhaseDiagram, phase_diagram
+from largen.criticality.products import (
+    LyapunovExponents,
+    lyapunov_exponents,
+    product_density,
+)
 from largen.criticality.propagation import Propagation, propagate
 
 __all__ = [
@@ -16,12 +21,15 @@ __all__ = [
     "FixedPoints",
     "Initialization",
     "JacobianMoments",
+    "LyapunovExponents",
     "PhaseDiagram",
     "Propagation",
     "critical_initialization",
     "edge_of_chaos",
     "jacobian_moments",
+    "lyapunov_exponents",
     "phase_diagram",
+    "product_density",
     "propagate",
     "variance_fixed_points",
 ]

@@ -19,6 +19,7 @@ from largen.finite_width.output_law import OutputLaw, output_law
 from largen.finite_width.predictions import WidthPosterior, corrected_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde
 from largen.finite_width.simulation import sample_kernels
+from largen.finite_width.spectra import KernelSpectrum, kernel_spectrum
 from largen.finite_width.tangent_simulation import TangentSamples, sample_tangent_kernels
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "HomogeneousJacobian",
     "HomogeneousLimits",
     "HomogeneousMoments",
+    "KernelSpectrum",
     "LayerRates",
     "LinearOutput",
     "OutputLaw",
@@ -40,6 +42,7 @@ __all__ = [
     "homogeneous_jacobian",
     "homogeneous_limits",
     "homogeneous_moments",
+    "kernel_spectrum",
     "layer_learning_rates",
     "linear_correlator",
     "linear_network_output",
