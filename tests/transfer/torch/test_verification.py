@@ -46,7 +46,7 @@ def test_faults_are_seen_and_named(name):
     (record,) = plan.verified
     assert not record.passed
     assert (record.culprit.kind, record.culprit.where) == (kind, where)
-    assert record.culprit.slope > 0.25
+    assert record.culprit.slope > 0.2
     assert str(record) in str(plan)
 
 
@@ -120,7 +120,7 @@ BEFORE = {  # slopes of the plan before it is repaired
     "prototypes": 1.0, "graph autoencoder": 1.0, "deep factorisation": 0.95, "bilinear": 0.45,
     "bilinear read-out": 0.9, "outer product mean": 0.55, "hypernetwork": 1.3, "weight norm": 0.5,
     "weight norm of the read-out": 0.5, "scaled embedding": 0.5, "splines": 1.2,
-    "tutorial": 0.0,  # wrong before the output
+    "cross network": 0.3, "tutorial": 0.0,  # wrong before the output
 }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def test_repaired_plans_train_alike_beyond_the_sizes_measured(name):
     slope, margin = learned(make, example, repaired=False)
     assert slope == pytest.approx(BEFORE[name], abs=0.15)
     slope, margin = learned(make, example, repaired=True)
-    assert abs(slope) < 0.1 + margin < 0.3
+    assert abs(slope) < min(0.1 + margin, 0.2)
 
 
 def test_logits_without_their_factor_are_seen_and_repaired():
