@@ -12,6 +12,7 @@ from largen.transfer.corrections import Correction
 KINDS = ("start", "tensor", "logits", "output")
 ALIKE = 0.4  # differences of slopes within which they are taken to be the same
 SHOWN = 12  # rows of a table, before the last
+CERTAIN = 0.25  # lower end of a wrong slope's interval above which it needs no more networks
 LOOSE = 0.3  # half-width of the output's interval above which a pass is weak evidence
 
 
@@ -107,6 +108,13 @@ class Verification:
     def loose(self) -> bool:
         """Whether the interval of an effect on the output is wide, so that a pass says little."""
         return max((e.margin for e in self.effects if e.kind == "output"), default=0.0) > LOOSE
+
+    @property
+    def open(self) -> bool:
+        """Whether more networks may well change the verdict."""
+        if self.passed:
+            return self.loose
+        return all(abs(e.slope) - e.margin < CERTAIN for e in self.flags)
 
     @property
     def culprit(self) -> Effect | None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.transfer.faulty_models import FAULTS, Looped, Towers, spectral
+from tests.transfer.mixtures import Fused, Mixture, Net
 from tests.transfer.torch_models import SmallNet
 from tests.transfer.verified_models import PAIR, RIGHT, ROWS, SETS, LearnedQueries, ResidualMLP, mlp
 from torch import nn
@@ -227,6 +228,14 @@ def test_ranks_limited_by_the_width_give_no_alarm(optimizer):
     sizes = {"width": 8, "depth": 2}, {"width": 16, "depth": 4}
     plan = plan_of(SmallNet, None, optimizer, sizes, "depth_mup")
     assert all(record.passed for record in plan.verified), plan
+
+
+@pytest.mark.parametrize("kind", [Mixture, Fused])
+def test_mixtures_give_no_alarm(kind):
+    """Experts' matrices that one module holds act on a tensor inside of it first."""
+    sizes = {"width": 16, "experts": 4}, {"width": 32, "experts": 4}
+    plan = plan_of(partial(Net, kind=kind), None, sizes=sizes)
+    assert plan.verified[0].passed, plan
 
 
 def test_logits_of_all_attentions_are_seen():
