@@ -173,6 +173,21 @@ def spectral(width):
     )  # fmt: skip
 
 
+class CrossNetwork(nn.Module):
+    """x₀ (w·x) + x: few numbers decide, so that four networks of each size do not tell."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.e, self.o = nn.Embedding(32, width), nn.Linear(width, 1)
+        self.w = nn.ParameterList(torch.randn(width) * width**-0.5 for _ in range(2))
+
+    def forward(self, ids):
+        first = x = self.e(ids).mean(1)
+        for w in self.w:
+            x = first * (x @ w).unsqueeze(1) + x
+        return self.o(x)
+
+
 class Tutorial(nn.Module):
     """PyTorch's language model: post-norm blocks behind an embedding times √d."""
 
@@ -221,6 +236,7 @@ FAULTS = {
     "outer product mean": (OuterProductMean, (SETS,), "start", "output of p"),
     "bilinear read-out": (BilinearReadOut, (ROWS,), "output", "a.weight"),
     "weight norm of the read-out": (normed_read_out, (ROWS,), "output", ""),
+    "cross network": (CrossNetwork, (IDS,), "output", ""),
     "tutorial": (Tutorial, (IDS,), "start", "input of t.layers.0.self_attn"),
     "splines": (splines, (ROWS,), "start", "output of 1"),
 }

@@ -65,7 +65,8 @@ class Constants:
     def __post_init__(self) -> None:
         real("output", self.output, above=0)
         for what in ("init", "lr"):
-            for key, factor in by_pattern(what, getattr(self, what)).items():
+            given = instance_of(what, getattr(self, what), Mapping, "a dict of factors")
+            for key, factor in by_pattern(what, given).items():
                 real(f"{what}[{key!r}]", factor, above=0)
 
     def __str__(self) -> str:

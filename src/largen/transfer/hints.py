@@ -9,6 +9,7 @@ from typing import Any
 from largen.errors import instance_of
 from largen.scalars import real
 from largen.transfer.patterns import by_pattern, patterns
+from largen.transfer.roles import family
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,10 @@ class Hints:
     def __post_init__(self) -> None:
         for name in ("depth", "experts"):
             instance_of(name, getattr(self, name), str, "a key of base and target")
-        by_pattern("roles", self.roles)
+        if self.delta is not None:
+            instance_of("delta", self.delta, Mapping, "a shape such as dict(width=128)")
+        for role in by_pattern("roles", self.roles).values():
+            family(role)
         if self.branches is not None:
             patterns("branches", self.branches)
         for pattern, ratio in by_pattern("attention", self.attention).items():

@@ -86,6 +86,13 @@ class Layout:
         """Weights that act on a tensor inside the model first."""
         return [name for name in self.holders if name not in self.last]
 
+    def alone(self, name: str) -> bool:
+        """Whether a weight is its module's only matrix, so that the output is what it makes."""
+        same = [n for n, h in self.holders.items() if h == self.holders[name]]
+        return name not in self.vectors and not any(
+            n != name and n not in self.vectors for n in same
+        )
+
 
 def fitted(ratios: Sequence[float], rows: Rows) -> dict[Key, tuple[float, float]]:
     """Return the slopes of all numbers that every network has, and that are not 0.
@@ -211,11 +218,7 @@ def _on_tensors(fits: Fits, layout: Layout) -> list[Effect]:
         fit = fits.get(("tensor", "", name))
         if grows(fit):
             found.append(Effect("tensor", name, fit[0], fit[1], "grows"))
-        elif (
-            name not in layout.vectors
-            and fades(fit, FADES)
-            and fades(largest(fits, layout, name), FADES)
-        ):
+        elif layout.alone(name) and fades(fit, FADES) and fades(largest(fits, layout, name), FADES):
             found.append(Effect("tensor", name, fit[0], fit[1], "fades"))
     return found
 

@@ -12,6 +12,7 @@ from largen.transfer.corrections import Correction
 KINDS = ("start", "tensor", "logits", "output")
 ALIKE = 0.4  # differences of slopes within which they are taken to be the same
 SHOWN = 12  # rows of a table, before the last
+CERTAIN = 0.25  # lower end of a wrong slope's interval above which it needs no more networks
 LOOSE = 0.3  # half-width of the output's interval above which a pass is weak evidence
 
 
@@ -104,6 +105,18 @@ class Verification:
         return not self.reason and not self.flags
 
     @property
+    def loose(self) -> bool:
+        """Whether the interval of an effect on the output is wide, so that a pass says little."""
+        return max((e.margin for e in self.effects if e.kind == "output"), default=0.0) > LOOSE
+
+    @property
+    def open(self) -> bool:
+        """Whether more networks may well change the verdict."""
+        if self.passed:
+            return self.loose
+        return all(abs(e.slope) - e.margin < CERTAIN for e in self.flags)
+
+    @property
     def culprit(self) -> Effect | None:
         """The first effect with a wrong slope.
 
@@ -128,8 +141,7 @@ class Verification:
         head = f"in {self.along} (base × {sizes}, {self.seeds} networks each)"
         if self.passed:
             totals = "; ".join(f"{e.words} by {self._power(e)}" for e in self.effects)
-            loose = max((e.margin for e in self.effects if e.kind == "output"), default=0.0) > LOOSE
-            weak = ": wide intervals, pass example= with more samples" if loose else ""
+            weak = ": wide intervals, pass example= with more samples" if self.loose else ""
             return f"verified {head}{weak}: {totals}" if totals else f"verified {head}"
         first = self.culprit or self.flags[0]
         lines = [f"wrong {head}: {first.words} by {self._power(first)}, wanted 0"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.transfer.faulty_models import FAULTS, Looped, Towers, spectral
+from tests.transfer.mixtures import Fused, Mixture, Net
 from tests.transfer.torch_models import SmallNet
 from tests.transfer.verified_models import PAIR, RIGHT, ROWS, SETS, LearnedQueries, ResidualMLP, mlp
 from torch import nn
@@ -46,7 +47,7 @@ def test_faults_are_seen_and_named(name):
     (record,) = plan.verified
     assert not record.passed
     assert (record.culprit.kind, record.culprit.where) == (kind, where)
-    assert record.culprit.slope > 0.25
+    assert record.culprit.slope > 0.2
     assert str(record) in str(plan)
 
 
@@ -120,7 +121,7 @@ BEFORE = {  # slopes of the plan before it is repaired
     "prototypes": 1.0, "graph autoencoder": 1.0, "deep factorisation": 0.95, "bilinear": 0.45,
     "bilinear read-out": 0.9, "outer product mean": 0.55, "hypernetwork": 1.3, "weight norm": 0.5,
     "weight norm of the read-out": 0.5, "scaled embedding": 0.5, "splines": 1.2,
-    "tutorial": 0.0,  # wrong before the output
+    "cross network": 0.3, "tutorial": 0.0,  # wrong before the output
 }  # fmt: skip
 
 
@@ -131,7 +132,7 @@ def test_repaired_plans_train_alike_beyond_the_sizes_measured(name):
     slope, margin = learned(make, example, repaired=False)
     assert slope == pytest.approx(BEFORE[name], abs=0.15)
     slope, margin = learned(make, example, repaired=True)
-    assert abs(slope) < 0.1 + margin < 0.3
+    assert abs(slope) < min(0.1 + margin, 0.2)
 
 
 def test_logits_without_their_factor_are_seen_and_repaired():
@@ -227,6 +228,14 @@ def test_ranks_limited_by_the_width_give_no_alarm(optimizer):
     sizes = {"width": 8, "depth": 2}, {"width": 16, "depth": 4}
     plan = plan_of(SmallNet, None, optimizer, sizes, "depth_mup")
     assert all(record.passed for record in plan.verified), plan
+
+
+@pytest.mark.parametrize("kind", [Mixture, Fused])
+def test_mixtures_give_no_alarm(kind):
+    """Experts' matrices that one module holds act on a tensor inside of it first."""
+    sizes = {"width": 16, "experts": 4}, {"width": 32, "experts": 4}
+    plan = plan_of(partial(Net, kind=kind), None, sizes=sizes)
+    assert plan.verified[0].passed, plan
 
 
 def test_logits_of_all_attentions_are_seen():

@@ -30,7 +30,7 @@ from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
-from largen.transfer.torch.surveys import SEEDS, words_of
+from largen.transfer.torch.surveys import MORE_SEEDS, SEEDS, words_of
 from largen.transfer.updates import update
 from largen.transfer.verdicts import effects_of, fitted, with_sums
 from largen.transfer.verified import Verification
@@ -130,7 +130,8 @@ def coordinate_check(
             own.append(_sizes(model, moved, batches, loss, steps, names, seed, undone))
         records.append(own)
     inside = _inside(plans, labels, early)
-    effects = _effects(plans, ratios, loss, batches[0], seeds) if along == "width" else None
+    networks = max(seeds, SEEDS)
+    effects = _effects(plans, ratios, loss, batches[0], networks) if along == "width" else None
     return checked(plans, records, inside, tolerance, f"{optimizer}, {steps} steps", effects)
 
 
@@ -139,10 +140,10 @@ def _effects(
     ratios: Sequence[float],
     loss: Callable[[nn.Module, Any], Tensor],
     batch: Any,
-    seeds: int,
+    networks: int,
 ) -> Verification:
     """Measure the effects of single updates in untrained networks, called as the loss does."""
-    rows, layouts, networks = [], [], max(seeds, SEEDS)
+    rows, layouts = [], []
     names = {weight.name: weight.name for weight in plans[0].weights}
     try:
         for plan in plans:
@@ -157,7 +158,10 @@ def _effects(
         return Verification("width", reason=words_of(error))
     fits = fitted(ratios, rows)
     effects = effects_of(fits, layouts[0], "width", plans[0].update.kind)
-    return Verification("width", tuple(ratios), networks, tuple(effects))
+    found = Verification("width", tuple(ratios), networks, tuple(effects))
+    if found.open and networks < MORE_SEEDS:
+        return _effects(plans, ratios, loss, batch, MORE_SEEDS)
+    return found
 
 
 def _inside(

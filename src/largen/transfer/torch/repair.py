@@ -156,8 +156,8 @@ def _on_tensors(survey: Survey) -> list[Correction]:
         fit = survey.fits.get(("tensor", "", name))
         if fades(fit, FADES):
             fit = largest(survey.fits, survey.layout, name)
-        matrix = name not in survey.layout.vectors
-        if fit is not None and (grows(fit) or (matrix and fades(fit, FADES))) and _half(fit):
+        alone = survey.layout.alone(name)
+        if fit is not None and (grows(fit) or (alone and fades(fit, FADES))) and _half(fit):
             found.append(Correction("lr", name, -_half(fit)))
     return found
 

@@ -27,7 +27,7 @@ from largen.transfer.torch.process import fixed_seed
 from largen.transfer.verdicts import Fits, Layout, Rows, fitted, with_sums
 
 STEPS = (0, 1, 3)  # sizes: the base, and so many times what the wider (deeper) model adds
-SEEDS = 4  # networks of each size
+SEEDS, MORE_SEEDS = 4, 32  # networks of each size; where these leave the output's slope open
 SAMPLES = 8  # of generated inputs
 MOST_WEIGHTS = 20_000_000
 MOST_OPERATIONS = 1e9  # multiplications of the base's forward pass: then some ten seconds in all
@@ -126,7 +126,9 @@ class Specimens:
         names = names_of(self.facts[size], self.along)
         return with_corrections(self.request, self.plans[size], corrections, names)
 
-    def survey(self, corrections: Sequence[Correction] = (), inputs: bool = False) -> Survey:
+    def survey(
+        self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
+    ) -> Survey:
         """Measure the effects in all networks.
 
         Parameters
@@ -135,11 +137,13 @@ class Specimens:
             Corrections of the plans.
         inputs
             Whether to measure effects on modules' inputs, too.
+        seeds
+            The number of networks of each size.
         """
         rows, layouts = [], []
         for i, (args, kwargs) in enumerate(self.inputs):
             plan, row = self.plan(i, corrections), []
-            for seed in range(self.first, self.first + SEEDS):
+            for seed in range(self.first, self.first + seeds):
                 model = plan.build(seed=seed, device="cpu")
                 with fixed_seed(seed):
                     call = partial(model, *args, **kwargs)

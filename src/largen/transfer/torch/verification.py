@@ -21,7 +21,7 @@ from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
 from largen.transfer.torch.repair import next_corrections
 from largen.transfer.torch.surveys import (
-    SEEDS,
+    MORE_SEEDS,
     NotVerified,
     Specimens,
     Survey,
@@ -71,7 +71,7 @@ def repaired(plan: TorchPlan) -> TorchPlan:
     records = []
     for record in plan.verified:
         if record.flags:
-            corrections, after = _repair(Specimens.of(request, facts, record.along))
+            corrections, after = _repair(Specimens.of(request, facts, record.along), record.seeds)
             if after.flags:
                 after = replace(after, cause=record.cause)
                 raise InvalidInput(
@@ -105,7 +105,7 @@ def _verdict(specimens: Specimens, survey: Survey) -> Verification:
     """Return the verdict of a survey."""
     kind = specimens.request.moved.kind
     effects = effects_of(survey.fits, survey.layout, specimens.along, kind)
-    return Verification(specimens.along, specimens.ratios, SEEDS, tuple(effects))
+    return Verification(specimens.along, specimens.ratios, len(survey.rows[0]), tuple(effects))
 
 
 def _record(specimens: Specimens) -> Verification:
@@ -125,6 +125,9 @@ def _record(specimens: Specimens) -> Verification:
     if ("output", "all", "") not in survey.fits:
         raise NotVerified("the output is not finite, or no weight acts on it")
     found = _verdict(specimens, survey)
+    if found.open:
+        survey = specimens.survey(seeds=MORE_SEEDS)
+        found = _verdict(specimens, survey)
     if found.passed:
         return found
     more = tuple(next_corrections(specimens, survey, (), []))
@@ -155,13 +158,13 @@ def _cause(specimens: Specimens) -> str:
     return ""
 
 
-def _repair(specimens: Specimens) -> tuple[list[Correction], Verification]:
+def _repair(specimens: Specimens, seeds: int) -> tuple[list[Correction], Verification]:
     """Correct a plan until no slope is wrong; return the corrections and the last verdict."""
     corrections: list[Correction] = []
     tried: list[str] = []
-    survey = specimens.survey()
+    survey = specimens.survey(seeds=seeds)
     for _ in range(MOST_REPAIRS):
-        survey = specimens.survey(corrections, inputs=True)
+        survey = specimens.survey(corrections, inputs=True, seeds=seeds)
         more = next_corrections(specimens, survey, corrections, tried)
         if not more:
             break
