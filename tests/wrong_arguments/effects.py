@@ -44,7 +44,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "at": (jax.tree.map(lambda w: 2 * w, own_weights()),), "b": ((0, 1, 1),),
     "batch_size": (1, 2), "beta": (0.5,), "beta1": (0.5,), "beta2": (0.5,), "bias": (0.5,),
     "bias_std": (0.7, [0.4]), "blocks": (3,), "branch": (lg.Dense(), "1/2"),
-    "branch_rate": ("1/2",), "c": ("1/2",), "causal": (True,), "compare": (False,),
+    "branch_rate": ("1/2",), "c": ("1/2",), "causal": (True,), "chains": (3,), "compare": (False,),
     "contractions": ([(0, 1)],), "covariance": (2 * GRAM, True), "d": ("1/2",),
     "data": (lg.Dataset(2 * X, Y, XT, YT),),
     "dataset": (networks().to_xarray(),), "degree": (1,), "depth": (2, 4),

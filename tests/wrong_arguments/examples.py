@@ -499,7 +499,10 @@ def examples() -> dict[str, Example]:
             lg.posterior(**fit, noise=0.1, param=lg.mean_field()).predict, {"x_test": X}
         ),
         "AdaptivePosterior.log_likelihood": Example(
-            lg.posterior(**fit, noise=0.1, param=lg.mean_field()).log_likelihood, {"width": 8}
+            lg.regression.adaptive_posterior(
+                **fit, noise=0.1, param=lg.mean_field()
+            ).log_likelihood,
+            {"width": 8},
         ),
         "DeepLinearPosterior.predict": Example(
             lg.posterior(lg.mlp(2, "linear"), X, y, noise=0.1, param=lg.mean_field()).predict,

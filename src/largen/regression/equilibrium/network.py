@@ -65,12 +65,12 @@ class Equilibrium:
 
     def features(self, h: np.ndarray) -> np.ndarray:
         """Return σφ(h)."""
-        with jax.enable_x64(True):
+        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
             return self.out_std * np.asarray(self.phi(jnp.asarray(h)))
 
     def slopes(self, h: np.ndarray) -> np.ndarray:
         """Return σφ'(h)."""
-        with jax.enable_x64(True):
+        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
             return self.out_std * np.asarray(self.phi.derivative(jnp.asarray(h)))
 
     def columns(self, x: np.ndarray) -> np.ndarray:

@@ -37,6 +37,10 @@ LOWEST_EFFECTIVE = 0.01
 STAGES = 4  # of γ₀, from a quarter to the whole
 ROUNDS = 4  # of proposals at the last γ₀
 COARSE = 2048  # sites of these
+SINGULAR = (
+    "posterior: V + noise of the training samples is not positive definite. Take a larger noise or "
+    "more sites, or drop rows of x that are equal."
+)
 
 
 @dataclass(frozen=True)
@@ -264,10 +268,7 @@ def solve_one_layer(
             drawn = [proposal.sites(sites, rng) for _ in range(replicates)]
         parts = tuple(posed.maximum(each, of.gamma, start) for each in drawn)
     except np.linalg.LinAlgError as error:
-        raise NumericalFailure(
-            "posterior: V + noise of the training samples is not positive definite. Take a larger "
-            "noise or more sites, or drop rows of x that are equal."
-        ) from error
+        raise NumericalFailure(SINGULAR) from error
     return _collected(of, x, y, noise, posed.prior, parts, throw)
 
 
@@ -275,7 +276,10 @@ def proposal_of(
     of: Equilibrium, rows: np.ndarray, targets: np.ndarray, noise: np.ndarray, key: jax.Array
 ) -> Mixture:
     """Return a Gaussian mixture that is close to the tilted neurons."""
-    return _proposal(Posed(of, rows, targets, noise), _generator(key))[1]
+    try:
+        return _proposal(Posed(of, rows, targets, noise), _generator(key))[1]
+    except np.linalg.LinAlgError as error:
+        raise NumericalFailure(SINGULAR) from error
 
 
 class Posed:

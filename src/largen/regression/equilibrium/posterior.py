@@ -106,10 +106,10 @@ def adaptive_posterior(
     rows = training_inputs(x)
     targets = training_targets(y, len(rows))
     ridge = check_noise(noise_variance(noise, len(rows)), len(rows))
-    of = equilibrium_of(net, param, rows)
     count = integer("sites", sites, at_least=FEWEST_SITES, at_most=MOST_SITES)
     copies = integer("replicates", replicates, at_least=2)
     random, raises = random_key(key), flag("throw", throw)
+    of = equilibrium_of(net, param, rows)
     if of.linear and (of.hidden > 1 or targets.size == len(targets)):
         return solve_linear(of, rows, targets, ridge)
     return solve_one_layer(of, rows, targets, ridge, count, copies, random, raises)

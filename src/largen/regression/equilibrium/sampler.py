@@ -12,8 +12,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from largen.architectures import Layer
+from largen.arrays import is_traced
 from largen.bibliography import cites
-from largen.errors import NoTheory
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
@@ -72,8 +73,8 @@ class PosteriorSamples(NamedTuple):
     @classmethod
     def from_xarray(cls, dataset: xarray.Dataset) -> PosteriorSamples:
         """Return the averages that :meth:`to_xarray` turned into a data set."""
-        *arrays, acceptance = (dataset[name].values for name in cls._fields)
-        return cls(*arrays, float(acceptance))
+        found = {name: dataset[name].values for name in cls._fields}
+        return cls(**{**found, "acceptance": float(found["acceptance"])})
 
 
 class Posed(NamedTuple):
@@ -144,6 +145,8 @@ def sample_posterior(
     ------
     NoTheory
         For networks that :func:`adaptive_posterior` refuses, and for more than one hidden layer.
+    NumericalFailure
+        If Φ + κ is singular, or outputs overflow.
     InvalidInput
         For wrong shapes, NaN, or a noise that is not positive.
 
@@ -159,21 +162,24 @@ def sample_posterior(
     """
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
+    if is_traced(x_test):
+        raise InvalidInput("x_test: is traced; draw networks outside of jit and grad.")
     test = np.asarray(new_inputs(x_test, rows), np.float64)
     ridge = check_noise(noise_variance(noise, len(rows)), len(rows), positive=True)
-    of = equilibrium_of(net, param, rows)
-    if of.hidden > 1:
-        raise NoTheory("sample_posterior draws networks of one hidden layer.")
     neurons = integer("width", width, at_least=1)
     count, copies = integer("draws", draws, at_least=10), integer("chains", chains, at_least=2)
     given = random_key(key)
+    of = equilibrium_of(net, param, rows)
+    if of.hidden > 1:
+        raise NoTheory("sample_posterior draws networks of one hidden layer.")
     columns = targets.reshape(len(targets), -1)
     check_size("width", neurons * copies, rows.shape[1] + len(rows), 4, np.float64)
     check_size("draws", count * copies, len(test) * columns.shape[1] + 1, 4, np.float64)
     mixture = proposal_of(of, rows, columns, ridge, given)
     with jax.enable_x64(True):
         posed = Posed(
-            *(jnp.asarray(of.columns(part)) for part in (rows, test)),
+            jnp.asarray(of.columns(rows)),
+            jnp.asarray(of.columns(test)),
             jnp.asarray(columns),
             jnp.asarray(ridge),
             jnp.asarray(of.gamma, float),
@@ -183,7 +189,10 @@ def sample_posterior(
         keys = jax.random.split(given, copies)
         found = _chains(of.phi, neurons, count, count // 5, posed, proposal, keys)
         f, within, kernels, accepted = (np.asarray(part) for part in found)
-    return _averages(f, within, kernels, float(accepted.mean()), targets.ndim == 1)
+    averages = _averages(f, within, kernels, float(accepted.mean()), targets.ndim == 1)
+    if not all(np.isfinite(part).all() for part in averages):
+        raise NumericalFailure("sample_posterior: outputs overflow; rescale the inputs.", averages)
+    return averages
 
 
 def _averages(
