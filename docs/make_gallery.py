@@ -10,6 +10,7 @@ from papers.registry import FIGURES
 
 KEPT = Path(__file__).with_name("gallery")
 VERDICT = {True: "agrees", False: "**disagrees**", None: "unclear"}
+REFUTED = {True: "**alternative holds**", False: "alternative refuted", None: "alternative unclear"}
 HEAD = """# Gallery: claims of papers, and what came out
 
 Each figure is computed by `python -m papers NAME`, which draws the picture, measures the number
@@ -18,7 +19,9 @@ interval leaves the claim open: the computation is too small to decide it. A cla
 images that was computed from another may fail for this reason alone.
 
 Formulas are tried *as printed* where a misprint is suspected, and as they are derived. A
-disagreement with a formula as printed is the evidence of the misprint.
+disagreement with a formula as printed is the evidence of the misprint. *Alternatives* are what a
+paper does not claim, such as the other order of two limits: they are counted apart. Numbers
+*without error* are values of formulas, of quadrature, and verdicts on a single number.
 
 {counts}
 
@@ -45,6 +48,11 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
+def alternative(claim: dict) -> bool:
+    """Return whether a claim is not the paper's, but an alternative that is to be refuted."""
+    return claim.get("whose", "paper") == "alternative"
+
+
 def section(name: str, summary: dict) -> list[str]:
     """Return the lines of one figure."""
     _, words = FIGURES[name]
@@ -61,9 +69,15 @@ def section(name: str, summary: dict) -> list[str]:
     if summary["claims"]:
         lines += ["| verdict | claim | measured | value | interval |", "|---|---|---|---|---|"]
     for claim in summary["claims"]:
-        low, high = map(number, claim["interval"])
+        low, high = claim["interval"]
+        # A formula's value, a fraction of 1 and a verdict on one number have no error.
+        exact = low == high is not None
+        interval = "no error" if exact else f"{number(low)} … {number(high)}"
         entries = (cell(claim["claim"]), cell(claim["measured"]), number(claim["value"]))
-        lines.append(f"| {VERDICT[claim['agrees']]} | {' | '.join(entries)} | {low} … {high} |")
+        verdict = VERDICT[claim["agrees"]]
+        if alternative(claim):
+            verdict = REFUTED[claim["agrees"]]
+        lines.append(f"| {verdict} | {' | '.join(entries)} | {interval} |")
     notes = [f"- {cell(note)}" for note in summary["notes"]]
     return [*lines, "", *notes, "", f"`{summary['settings']}`", ""]
 
@@ -71,19 +85,23 @@ def section(name: str, summary: dict) -> list[str]:
 def counted(summaries: dict[str, dict]) -> str:
     """Return a table of how many claims were tried and what came out, by paper and in all."""
     rows = [
-        "| paper | figures | claims tried | agree | disagree | of them as printed | unclear |",
-        "|---|---|---|---|---|---|---|",
+        "| paper | figures | claims tried | agree | of them without error | disagree | "
+        "of them as printed | unclear | alternatives refuted |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     papers = {}
     for name, summary in summaries.items():
         papers.setdefault(name.partition("-")[0], []).append(summary)
     for paper, found in [*papers.items(), ("all", list(summaries.values()))]:
-        claims = [claim for summary in found for claim in summary["claims"]]
+        tried = [claim for summary in found for claim in summary["claims"]]
+        claims = [claim for claim in tried if not alternative(claim)]
+        refuted = sum(claim["agrees"] is False for claim in tried if alternative(claim))
+        exact = sum(c["agrees"] is True and c["interval"][0] == c["interval"][1] for c in claims)
         verdicts = Counter(claim["agrees"] for claim in claims)
         misprints = sum(c["agrees"] is False and "as printed" in c["claim"] for c in claims)
         source = paper if paper == "all" else found[0]["source"].partition(",")[0]
-        fixed = (len(found), len(claims), verdicts[True], verdicts[False], misprints)
-        numbers = *fixed, verdicts[None]
+        counts = (len(found), len(claims), verdicts[True], exact, verdicts[False], misprints)
+        numbers = *counts, verdicts[None], refuted
         rows.append(f"| {cell(source)} | {' | '.join(map(str, numbers))} |")
     return "\n".join(rows)
 

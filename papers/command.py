@@ -88,6 +88,11 @@ ON_OTHER_DATA = {
     False: ("does not hold here", ""),
     None: ("unclear here", ""),
 }
+ALTERNATIVE = {
+    True: ("alternative holds", "bold red"),
+    False: ("alternative refuted", "green"),
+    None: ("alternative unclear", "yellow"),
+}
 
 
 def _print(done: Produced, others: list[str], console: Console) -> None:
@@ -95,7 +100,7 @@ def _print(done: Produced, others: list[str], console: Console) -> None:
     console.print("The paper's claims, and what came out (in brackets: intervals of 95 %):\n")
     words = ON_OTHER_DATA if others else ON_ITS_DATA
     for claim in done.claims:
-        verdict, colour = words[claim.agrees]
+        verdict, colour = (ALTERNATIVE if claim.whose == "alternative" else words)[claim.agrees]
         console.print(Text.assemble((f"{verdict}: ", colour), claim.says))
         console.print(Text(f"    {claim.measured}: {_number(claim)}"))
     count = tally(done.claims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,11 @@ from largen.experiments.claims import Claim, above_zero
 from papers.powers import fitted_powers
 
 WITHIN = 1.96  # half-width of a 95 % interval in standard errors
+
+
+def alternative(claim: Claim) -> Claim:
+    """Return the claim as one that the paper does not make, which is to be refuted."""
+    return replace(claim, whose="alternative")
 
 
 def mean_of(observed: np.ndarray) -> tuple[float, float]:

@@ -57,13 +57,15 @@ def test_gallery_counts_verdicts():
         | {"interval": [value, value]}
         for words, value, agrees in (("derived", 1.0, True), ("as printed", 2.0, False))
     ] + [{"claim": "z", "measured": "z", "value": None, "interval": [None, 1], "agrees": None}]
+    claims.append({**claims[1], "claim": "not claimed", "whose": "alternative"})
     summary = {"source": "A paper, Figure 1", "claims": claims, "notes": ["a note"], "images": {}}
     summary |= {"seconds": 3.2, "date": "2026-01-01", "fast": True, "settings": "Settings()"}
     table = counted({"004-1": summary})
-    assert table.splitlines()[-1] == "| all | 1 | 3 | 1 | 1 | 1 | 1 |"
+    assert table.splitlines()[-1] == "| all | 1 | 3 | 1 | 1 | 1 | 1 | 1 | 1 |"
     lines = section("004-1", summary)
-    assert r"| **disagrees** | x = \|y\|, as printed | x | 2 | 2 … 2 |" in lines
+    assert r"| **disagrees** | x = \|y\|, as printed | x | 2 | no error |" in lines
     assert "| unclear | z | z | – | – … 1 |" in lines
+    assert "| alternative refuted | not claimed | x | 2 | no error |" in lines
 
 
 def test_kept_summaries_name_no_folders():

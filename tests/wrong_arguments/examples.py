@@ -417,7 +417,9 @@ def examples() -> dict[str, Example]:
                 "networks": lg.learning_rate_curve(run(), RATES, width=4, seeds=3),
             },
         ),
-        "critical_rates": Example(lg.training.critical_rates, {"run": run(), "widths": [4]}),
+        "critical_rates": Example(
+            lg.training.critical_rates, {"run": run(lg.standard()), "widths": [4]}
+        ),
         "correlator_order": Example(
             lg.finite_width.correlator_order, {"contractions": [(0, 1), (2, 1)]}
         ),
@@ -426,7 +428,7 @@ def examples() -> dict[str, Example]:
             {
                 "net": lg.mlp(1, "linear"),
                 "x": np.concatenate([X, X + 0.5]),
-                "contractions": [(0, 1), (2, 1)],
+                "contractions": [(0, 1)],
                 "width": 10,
             },
         ),

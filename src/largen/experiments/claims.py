@@ -20,6 +20,9 @@ class Claim:
     low: float
     high: float
     agrees: bool | None  # whether the number supports the claim; None if its error leaves that open
+    # "paper", or "alternative" for what the paper does not claim and is to be refuted: the other order
+    # of limits, an equality where it has a bound.
+    whose: str = "paper"
 
     def summary(self) -> dict[str, Any]:
         """Return the fields for the JSON file, with null for NaN."""
@@ -33,6 +36,7 @@ class Claim:
             "value": value,
             "interval": interval,
             "agrees": None if self.agrees is None else bool(self.agrees),
+            "whose": self.whose,
         }
 
 
@@ -40,7 +44,7 @@ VERDICTS = {True: "agree", False: "disagree", None: "unclear"}
 
 
 def tally(claims: Sequence[Claim]) -> str:
-    """Return how many claims agree, how many do not, and how many remain open.
+    """Return how many of the paper's claims agree, how many do not, and how many remain open.
 
     Examples
     --------
@@ -48,8 +52,12 @@ def tally(claims: Sequence[Claim]) -> str:
     >>> open_ = Claim("vanishes", "size", 0.1, -0.2, 0.4, None)
     >>> tally([one, one, open_])
     '2 agree, 1 unclear'
+    >>> tally([one, Claim("other", "slope", -1.0, -1.1, -0.9, False, "alternative")])
+    '1 agree, 1 alternative refuted'
     """
-    counts = {word: sum(c.agrees is v for c in claims) for v, word in VERDICTS.items()}
+    own = [c for c in claims if c.whose == "paper"]
+    counts = {word: sum(c.agrees is v for c in own) for v, word in VERDICTS.items()}
+    counts["alternative refuted"] = sum(c.agrees is False for c in claims if c not in own)
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no claims"
 
 

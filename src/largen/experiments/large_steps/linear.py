@@ -258,6 +258,8 @@ def linear_catapult_diagram(
         constants = two_layers.at_width(run, n)
         start = _drawn(run, constants, n, jax.random.fold_in(key, seed), OF_MAP)
         own = many_samples.curvature(run, start)
+        if not own > 0:
+            raise InvalidInput("run: all inputs are 0, and with them the tangent kernel.")
         outputs = start.outputs[: len(y)].reshape(1, len(y), *run.output_shape)
         first = float(many_samples.losses(run, outputs, y)[0])
         found = many_samples.ends(run, constants, start, grid.rates / own, grid.level)
