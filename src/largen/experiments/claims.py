@@ -20,8 +20,8 @@ class Claim:
     low: float
     high: float
     agrees: bool | None  # whether the number supports the claim; None if its error leaves that open
-    # "paper", or "alternative" for what the paper does not claim and is to be refuted: the other order
-    # of limits, an equality where it has a bound.
+    # "paper", or "alternative" for what the paper does not claim and is to be refuted: the other
+    # order of limits, an equality where it has a bound.
     whose: str = "paper"
 
     def summary(self) -> dict[str, Any]:
