@@ -137,8 +137,9 @@ class CoordinateCheck(Result):
         }  # the other layers are frozen, or precede every weight
         share = 1 - ALLOWED / (2 * max(len(judged), 1))
         rows = []
-        known = self.verification is not None and not self.verification.reason
-        coherent = known and all(e.flag != "fades" for e in self.verification.flags)
+        record = self.verification
+        known = record is not None and not record.reason
+        coherent = known and all(e.flag != "fades" for e in record.flags)
         for i in moving:
             size, size_margin = slope_with_margin(self.ratios, self.size[..., i], share)
             change, change_margin = slope_with_margin(self.ratios, self.change[..., i], share)
