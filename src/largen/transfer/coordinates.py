@@ -138,8 +138,11 @@ class CoordinateCheck(Result):
         share = 1 - ALLOWED / (2 * max(len(judged), 1))
         rows = []
         record = self.verification
-        known = record is not None and not record.reason
-        coherent = known and all(e.flag != "fades" for e in record.flags)
+        coherent = (
+            record is not None
+            and not record.reason
+            and all(e.flag != "fades" for e in record.flags)
+        )
         for i in moving:
             size, size_margin = slope_with_margin(self.ratios, self.size[..., i], share)
             change, change_margin = slope_with_margin(self.ratios, self.change[..., i], share)
