@@ -44,8 +44,8 @@ def main() -> None:
         _, first = timed(make, example, verify=False)  # measures the initial distributions as well
         _, plain = timed(make, example, verify=False)
         plan, whole = timed(make, example)
-        record = plan.verified[0]
-        verdict = "right" if record.passed else f"wrong: {record.culprit.words}"
+        culprit = plan.verified[0].culprit
+        verdict = "right" if culprit is None else f"wrong: {culprit.words}"
         rows.append([name, f"{first:.2f} s", f"{whole - plain:.2f} s", verdict])
     table = "\n".join(aligned(rows))
     print(table)
