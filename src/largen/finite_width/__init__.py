@@ -12,10 +12,10 @@ from largen.finite_width.homogeneous import (
     homogeneous_limits,
     homogeneous_moments,
 )
+from largen.finite_width.laws import OutputLaw, output_law
 from largen.finite_width.linear_networks import LinearOutput, linear_network_output
 from largen.finite_width.observables import Expectation
 from largen.finite_width.one_step import LayerRates, layer_learning_rates
-from largen.finite_width.output_law import OutputLaw, output_law
 from largen.finite_width.predictions import WidthPosterior, corrected_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde
 from largen.finite_width.simulation import sample_kernels
