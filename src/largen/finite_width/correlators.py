@@ -172,6 +172,11 @@ def linear_correlator(
         for step, mask in zip(steps, allowed[1:], strict=True):
             state = (state @ step) * mask
         total += float(state.sum()) * float(np.prod([rates[matrix] for matrix in chosen]))
+    if not np.isfinite(total):
+        raise InvalidInput(
+            "x: the correlator is beyond the largest number; scale the inputs to a mean square of "
+            "order one."
+        )
     return total
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -133,8 +133,7 @@ class Model(Sequence):
         """The network of the limit of infinite width, an :class:`largen.layers.Graph`."""
         self._check_limit()
         (graph,) = self.layers
-        assert isinstance(graph, Graph)
-        return graph
+        return cast(Graph, graph)
 
     def at(self, width: int) -> Graph:
         """Return the network with the constants σ_w and σ_b that the model has at a width.

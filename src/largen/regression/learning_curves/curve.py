@@ -169,7 +169,7 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     ridge
         δ ≥ 0, which is added to the diagonal of the training kernel as it is, whatever n.
     time
-        η₀t ≥ 0 of gradient flow on the loss (1/n) Σ ½(f − y)², one number, or (time,) for an axis
+        η₀t > 0 of gradient flow on the loss (1/n) Σ ½(f − y)², one number, or (time,) for an axis
         of times; None and infinity are ridge regression.
     measure
         Number of random subsets of each size on which regression is done in fact, for comparison;
@@ -305,9 +305,12 @@ def _times(time: Any) -> Any:
     if time is None:
         return np.inf
     if isinstance(time, str):
-        raise InvalidInput(f"time: wanted a time ≥ 0 or several, got {time!r}.")
+        raise InvalidInput(f"time: wanted a time > 0 or several, got {time!r}.")
     nothing = np.empty(0)
-    return training_times(time, nothing, nothing, nothing)
+    times = training_times(time, nothing, nothing, nothing)
+    if not np.all(np.asarray(times) > 0):
+        raise InvalidInput(f"time: wanted times > 0, at which something is learned, got {time!r}.")
+    return times
 
 
 def _dataset(
