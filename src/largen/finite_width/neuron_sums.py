@@ -19,24 +19,15 @@ _MARGIN = 16  # places below 0, over which interpolation spreads the value 0
 
 
 class LawOfMean(NamedTuple):
-    """Distributions of a mean square T ≥ 0 for each S.
+    """Distributions of a mean square T ≥ 0 for each S."""
 
-    Attributes
-    ----------
-    at_zero
-        The probability that T is exactly 0, (S,).
-    single
-        Values of T where one neuron alone is not 0, (S, node), and the probability of at most that;
-        None without such neurons.
-    sums
-        Values of T where more are not, (S, place), and the probability of at most that.
-    ends
-        The smallest and the largest T that occur, but for probabilities below 1e-11, each (S,).
-    """
-
-    at_zero: np.ndarray
+    at_zero: np.ndarray  # the probability that T is exactly 0, (S,)
+    # Values of T where one neuron alone is not 0, (S, node), and the probability of at most that;
+    # None without such neurons.
     single: tuple[np.ndarray, np.ndarray] | None
+    # Values of T where more are not, (S, place), and the probability of at most that.
     sums: tuple[np.ndarray, np.ndarray]
+    # The smallest and the largest T that occur, but for probabilities below 1e-11, each (S,).
     ends: tuple[np.ndarray, np.ndarray]
 
     def cdf(self, t: np.ndarray) -> np.ndarray:

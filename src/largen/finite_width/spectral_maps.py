@@ -28,22 +28,13 @@ _AT_ONCE = 2**21  # complex numbers
 
 @dataclass(frozen=True)
 class Level:
-    """A layer as a map of resolvents.
+    """A layer as a map of resolvents."""
 
-    Attributes
-    ----------
-    slopes, noises
-        b² and c² at the nodes in ξ, times σ_w² of the map behind.
-    weights
-        Weights of the nodes.
-    ratio
-        γ = P/width.
-    """
-
+    # slopes, noises: b² and c² at the nodes in ξ, times σ_w² of the map behind.
     slopes: np.ndarray
     noises: np.ndarray
-    weights: np.ndarray
-    ratio: float
+    weights: np.ndarray  # weights of the nodes
+    ratio: float  # γ = P/width
 
     @property
     def slope(self) -> float:
@@ -81,11 +72,6 @@ def resolvent(z: np.ndarray, eigenvalues: np.ndarray, levels: Sequence[Level]) -
     """Return m(z) for complex z, (point,), with Im z > 0 or z < 0.
 
     Newton's method follows the root from large |z|, first along a ray and then around a circle.
-
-    Raises
-    ------
-    NumericalFailure
-        If Newton's method does not converge.
     """
     at_once = max(1, _AT_ONCE // len(eigenvalues))
     parts = [

@@ -35,16 +35,8 @@ def inaccuracy(
 ) -> str | None:
     """Return an error message if a kernel of these inputs may miss ``rtol``, else None.
 
-    Parameters
-    ----------
-    lowered
-        The network.
-    inputs
-        Sets of inputs, (n, *space, channels) each; not traced.
-    rtol
-        The accepted relative error of any entry, 1e-8 if None.
-    with_ntk
-        Whether E[φ'φ'] is needed.
+    ``inputs``: sets of inputs, (n, *space, channels) each; not traced. ``rtol``: the accepted
+    relative error of any entry, 1e-8 if None. ``with_ntk``: whether E[φ'φ'] is needed.
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
     found = activation_variances(lowered, inputs)
@@ -175,11 +167,6 @@ def with_suitable_methods(
     """Return the network with a suitable method for the expectations of each activation.
 
     An infinitely deep network gets as many steps in depth as ``rtol`` requires.
-
-    Raises
-    ------
-    NoTheory
-        If the tangent kernel is requested and an activation jumps.
     """
     if with_ntk:
         check_tangent(lowered.program)
@@ -194,13 +181,7 @@ def with_suitable_methods(
 
 
 def check_tangent(program: Program) -> None:
-    """Raise an error if an activation jumps, so that there is no tangent kernel.
-
-    Raises
-    ------
-    NoTheory
-        For activations that jump, such as sign and step.
-    """
+    """Raise an error if an activation jumps, so that there is no tangent kernel."""
     for phi in activations_of(program):
         if phi.jumps:
             raise NoTheory(

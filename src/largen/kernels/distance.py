@@ -17,24 +17,15 @@ _CLOSE = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-2}
 
 
 class Points(NamedTuple):
-    """A subset of rows, with the quantities shared by the distances of all their pairs.
+    """A subset of rows, with the quantities shared by the distances of all their pairs."""
 
-    Attributes
-    ----------
-    direction
-        The rows minus a common centre, scaled to a mean square of 1, in the precision of products.
-    length
-        Root mean squares of the centred rows, in the precision of distances.
-    size
-        Mean squares of the original rows.
-    everything, start
-        All rows, in their own precision, and the position of this subset among them; used only
-        where rows are close.
-    """
-
+    # The rows minus a common centre, scaled to a mean square of 1, in the precision of products.
     direction: Float[Array, "n d"]
+    # Root mean squares of the centred rows, in the precision of distances.
     length: Float[Array, " n"]
-    size: Float[Array, " n"]
+    size: Float[Array, " n"]  # mean squares of the original rows
+    # everything, start: all rows, in their own precision, and the position of this subset among
+    # them; used only where rows are close.
     everything: Float[Array, "all d"]
     start: Any = 0
 
@@ -74,12 +65,7 @@ def half_squared_distance(
 ) -> Float[Array, "n1 n2"]:
     """Return |x1 − x2|²/2d for every pair of rows.
 
-    Parameters
-    ----------
-    x1, x2
-        Rows.
-    same
-        Pairs that are known to be the same row, at distance 0.
+    ``same``: pairs that are known to be the same row, at distance 0.
     """
     centre = centre_of(x1)
     return half_squared_distance_of(points(x1, centre), points(x2, centre), same)

@@ -26,47 +26,28 @@ from largen.programs import Program
 
 
 class Hyperparameters(NamedTuple):
-    """A network split into its compiled structure and its variable constants.
+    """A network split into its compiled structure and its variable constants."""
 
-    Attributes
-    ----------
-    names
-        Names such as ``"0.weight_std"`` and ``"0.bias_std"``: the path of the layer, and its field.
-        Biases of standard deviation 0 are absent and have no name.
-    stds
-        σ_w or σ_b for each name, (name,).
-    factors
-        Factors from the square of σ to the kernel's constant, (name,).
-    features, program, constants
-        The fields of :class:`largen.kernels.lower.Lowered`.
-    labels
-        Arrays like ``constants``, in which σ_w² and σ_b² are replaced by the position of their
-        name, counted from 1, or 0 for absent biases, and each rate ρ by the exponent p of its decay
-        ∝ (σ²)^(−p) with its own σ².
-    scale
-        Factor from the last layer's covariance to the NNGP kernel.
-    """
-
+    # Names such as "0.weight_std" and "0.bias_std": the path of the layer, and its field. Biases of
+    # standard deviation 0 are absent and have no name.
     names: tuple[str, ...]
-    stds: np.ndarray
-    factors: np.ndarray
+    stds: np.ndarray  # σ_w or σ_b for each name, (name,)
+    factors: np.ndarray  # factors from the square of σ to the kernel's constant, (name,)
+    # features, program, constants: the fields of kernels.lower.Lowered.
     features: tuple[Any, ...]
     program: Program
     constants: Any
+    # Arrays like constants, in which σ_w² and σ_b² are replaced by the position of their name,
+    # counted from 1, or 0 for absent biases, and each rate ρ by the exponent p of its decay ∝
+    # (σ²)^(−p) with its own σ².
     labels: Any
-    scale: float
+    scale: float  # factor from the last layer's covariance to the NNGP kernel
 
 
 def hyperparameters(
     net: Layer, param: Parameterization | None, inputs: int | tuple[int, ...]
 ) -> Hyperparameters:
-    """Find the σ_w and σ_b of a network, and their positions among the kernel's constants.
-
-    Raises
-    ------
-    NoTheory
-        As in :func:`largen.nngp_kernel`.
-    """
+    """Find the σ_w and σ_b of a network, and their positions among the kernel's constants."""
     form = form_for_kernels(net, param or ntk(), inputs)
     records = {weight.name: weight for weight in weight_sites(net)}
     stds, factors = [], []

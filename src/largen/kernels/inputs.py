@@ -23,21 +23,13 @@ _FEW = 32  # largest number of channels for explicit differences instead of matr
 
 
 class Samples(NamedTuple):
-    """One of two sets of samples, prepared for the state before the first layer.
+    """One of two sets of samples, prepared for the state before the first layer."""
 
-    Attributes
-    ----------
-    x
-        The samples or, if a centre is given, points about it.
-    side
-        Moments of the samples.
-    own_gap
-        For networks that are computed by planes of displacement, the average of the gaps between
-        the positions of each sample before the global pool, (n,); otherwise None.
-    """
-
+    # The samples or, if a centre is given, points about it.
     x: Float[Array, "n *space channels"] | Points
-    side: Side
+    side: Side  # moments of the samples
+    # For networks that are computed by planes of displacement, the average of the gaps between the
+    # positions of each sample before the global pool, (n,); otherwise None.
     own_gap: Float[Array, " n"] | None = None
 
     @property
@@ -49,14 +41,8 @@ class Samples(NamedTuple):
 def samples_of(x: Float[Array, "n *space channels"], present: Any, wanted: Wanted) -> Samples:
     """Return a set of samples with their moments.
 
-    Parameters
-    ----------
-    x
-        Samples.
-    present
-        1 at present positions and 0 at masked ones, (n, *space), or None.
-    wanted
-        The moments that the network requires.
+    ``present``: 1 at present positions and 0 at masked ones, (n, *space), or None; ``wanted``: the
+    moments that the network requires.
     """
     return Samples(x, _side(x, present, wanted))
 
@@ -88,16 +74,9 @@ def state_of(
 ) -> KernelState:
     """Return the state of two sets of samples.
 
-    Parameters
-    ----------
-    first, second
-        The sets of samples, both about the same centre or both without a centre.
-    same
-        Pairs that are one and the same sample.
-    wanted
-        The moments that the network requires.
-    with_ntk
-        Whether to carry Θ.
+    ``first``, ``second``: the sets of samples, both about the same centre or both without a centre;
+    ``same``: pairs that are one and the same sample; ``wanted``: the moments that the network
+    requires; ``with_ntk``: whether to carry Θ.
     """
     if isinstance(first.x, Points) and isinstance(second.x, Points):
         gap = half_squared_distance_of(first.x, second.x, same)

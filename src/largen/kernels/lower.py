@@ -59,56 +59,29 @@ class ChannelsLast:
 
 
 class Lowered(NamedTuple):
-    """A network in the form that the kernels' recursion takes.
+    """A network in the form that the kernels' recursion takes."""
 
-    Attributes
-    ----------
-    features
-        Leading operations that act on the samples themselves, (n, *sample).
-    program
-        All later operations.
-    constants
-        The constants of each operation.
-    """
-
+    # Leading operations that act on the samples themselves, (n, *sample).
     features: tuple[Callable[[Any], Any], ...]
-    program: Program
-    constants: tuple[Any, ...]
+    program: Program  # all later operations
+    constants: tuple[Any, ...]  # the constants of each operation
 
 
 def lower(
     net: Layer,
-    form: CanonicalForm,
+    form: CanonicalForm,  # its parameterization at infinite width
+    # Shape of a sample, (*space, channels), or D; it determines the number of features of branches
+    # of a concatenation that flatten their input.
     inputs: int | tuple[int, ...] | None = None,
     *,
+    # Whether the constants are final, so that quantities determined by them alone are computed
+    # here.
     constant: bool = False,
+    # Whether runs of equal operations become repetitions; otherwise all repetitions are written
+    # out.
     fold: bool = True,
 ) -> Lowered:
-    """Split a network into features of the inputs, a program and its constants.
-
-    Parameters
-    ----------
-    net
-        The network.
-    form
-        Its parameterization at infinite width.
-    inputs
-        Shape of a sample, (*space, channels), or D; it determines the number of features of
-        branches of a concatenation that flatten their input.
-    constant
-        Whether the constants are final, so that quantities determined by them alone are computed
-        here.
-    fold
-        Whether runs of equal operations become repetitions; otherwise all repetitions are written
-        out.
-
-    Raises
-    ------
-    NoRule
-        For an operation that has no kernel.
-    NoTheory
-        If each operation has a kernel, but not in this order.
-    """
+    """Split a network into features of the inputs, a program and its constants."""
     joined = join_elementwise(program_of(net, inputs), form.branch)
     features, program = _without_features(joined)
     program = folded(program) if fold else unrolled(program)
@@ -148,19 +121,11 @@ def _by_networks(net: Layer) -> str:
 
 
 class _Numbers(NamedTuple):
-    """The numbers of a parameterization that the constants of a program are made of.
-
-    Attributes
-    ----------
-    weights, seeds
-        The constants of each weight, and each seed.
-    branch
-        The factor of residual branches.
-    """
+    """The numbers of a parameterization that the constants of a program are made of."""
 
     weights: tuple[AffineConstants, ...]
     seeds: tuple[float, ...]
-    branch: float
+    branch: float  # the factor of residual branches
 
     def of(self, weights: tuple[int, ...], seeds: tuple[int, ...]) -> _Numbers:
         """Return the numbers of some of the weights and seeds."""

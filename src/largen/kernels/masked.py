@@ -18,17 +18,10 @@ _ROWS = 128  # rows of a block whose diagonal gives the variances of single samp
 
 
 class Masked(NamedTuple):
-    """Samples, with the mask of their present positions.
+    """Samples, with the mask of their present positions."""
 
-    Attributes
-    ----------
-    x
-        (sample, input) or (sample, *space, channel).
-    mask
-        True at present positions, (sample, *space), or None if all are present.
-    """
-
-    x: Any
+    x: Any  # (sample, input) or (sample, *space, channel)
+    # True at present positions, (sample, *space), or None if all are present.
     mask: np.ndarray | None
 
     def rows(self, chosen: Any) -> Masked:

@@ -69,14 +69,7 @@ def descent_factors(
         p_{s+1} = p_s − η̂_sλ p_s + β (p_s − p_{s−1}),   g_{s+1} = g_s + η̂_s p_s + β (g_s −
         g_{s−1}).
 
-    Parameters
-    ----------
-    values
-        Eigenvalues λ.
-    rates
-        η̂_s of each step.
-    momentum
-        The momentum β.
+    ``values``: eigenvalues λ; ``rates``: η̂_s of each step; ``momentum``: the momentum β.
     """
 
     def step(carry, rate):

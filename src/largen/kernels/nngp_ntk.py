@@ -340,15 +340,7 @@ def prepare(
 def form_for_kernels(
     net: Layer, param: Parameterization, inputs: int | tuple[int, ...]
 ) -> CanonicalForm:
-    """Return the infinite-width limit of a parameterization, for kernels at initialisation.
-
-    Raises
-    ------
-    NoTheory
-        If outputs, or kernels, have no limit.
-    InvalidInput
-        If each position has an output.
-    """
+    """Return the infinite-width limit of a parameterization, for kernels at initialisation."""
     check_one_output(net, inputs)
     form = canonical_form(
         param, net, GradientDescent(1.0), inputs, leading_rates=True, infinite_depth=True

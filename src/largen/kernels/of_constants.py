@@ -62,13 +62,7 @@ class KernelFunction:
         self.stds = dict(zip(given.names, given.stds.tolist(), strict=True))
 
     def __call__(self, stds: Mapping[str, ArrayLike] | None = None) -> Kernels:
-        """Return the kernels for other values of some σ_w and σ_b, given by name; JAX may trace.
-
-        Raises
-        ------
-        InvalidInput
-            For a name that is not in ``stds``.
-        """
+        """Return the kernels for other values of some σ_w and σ_b, given by name; JAX may trace."""
         if stds is None:
             stds = {}
         elif not isinstance(stds, Mapping):

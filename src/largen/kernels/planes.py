@@ -50,14 +50,10 @@ PAIRS = 2**24  # pairs of positions in a tile, which cannot be interrupted
 
 
 class AtPool(NamedTuple):
-    """A program cut at its global pool.
+    """A program cut at its global pool."""
 
-    Attributes
-    ----------
-    before, pool, behind
-        The operations before the pool, which keep planes apart, the pool, and those behind it.
-    """
-
+    # before, pool, behind: the operations before the pool, which keep planes apart, the pool, and
+    # those behind it.
     before: Program
     pool: Pool
     behind: Program
@@ -110,30 +106,15 @@ def needs(program: Program) -> Wanted:
 
 def evaluate_planes(
     cut: AtPool,
-    with_ntk: bool,
+    with_ntk: bool,  # whether to carry Θ
     constants: Any,
+    # first, second: the sets of samples, with their own gaps.
     first: Samples,
     second: Samples,
-    same: Any,
-    alike: Any = False,
+    same: Any,  # pairs that are one and the same sample
+    alike: Any = False,  # whether both sets are the same; may be traced
 ) -> KernelState:
-    """Return the state after the last layer for all pairs of samples.
-
-    Parameters
-    ----------
-    cut
-        The network.
-    with_ntk
-        Whether to carry Θ.
-    constants
-        The constants of all layers.
-    first, second
-        The sets of samples, with their own gaps.
-    same
-        Pairs that are one and the same sample.
-    alike
-        Whether both sets are the same; may be traced.
-    """
+    """Return the state after the last layer for all pairs of samples."""
     here = len(cut.before.operations)
     state, gap, ntk, equal = _averages(cut, with_ntk, constants[:here], first, second, same, alike)
     gaps = (first.own_gap, second.own_gap, gap)

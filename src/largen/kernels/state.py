@@ -22,74 +22,45 @@ class AffineConstants(NamedTuple):
     """The order-one constants of an affine map, and the rates of its weights and bias.
 
     Each is a scalar array, or has leading axes of the enclosing repetitions.
-
-    Attributes
-    ----------
-    weight_variance, bias_variance
-        σ_w² and σ_b².
-    weight_rate, bias_rate
-        Rates ρ relative to η₀γ²; 0 for frozen parameters.
     """
 
+    # weight_variance, bias_variance: σ_w² and σ_b².
     weight_variance: Any
     bias_variance: Any
+    # weight_rate, bias_rate: rates ρ relative to η₀γ²; 0 for frozen parameters.
     weight_rate: Any
     bias_rate: Any
 
 
 class Copies(NamedTuple):
-    """The constants of a repetition, for compiled functions of any number of copies.
+    """The constants of a repetition, for compiled functions of any number of copies."""
 
-    Attributes
-    ----------
-    constants
-        The constants of a copy; if copies differ, with a leading axis that may be longer than their
-        number.
-    number
-        The number of copies, which may be traced.
-    """
-
+    # The constants of a copy; if copies differ, with a leading axis that may be longer than their
+    # number.
     constants: Any
-    number: Any
+    number: Any  # the number of copies, which may be traced
 
 
 class Wanted(NamedTuple):
-    """The moments that the remaining layers of a network require of a state.
+    """The moments that the remaining layers of a network require of a state."""
 
-    Attributes
-    ----------
-    pairs
-        Whether all pairs of positions, and the gaps between positions of the same sample, are
-        required.
-    means
-        Whether means of the signal are required.
-    """
-
+    # Whether all pairs of positions, and the gaps between positions of the same sample, are
+    # required.
     pairs: bool = False
-    means: bool = False
+    means: bool = False  # whether means of the signal are required
 
     def __or__(self, other: Wanted) -> Wanted:
         return Wanted(self.pairs or other.pairs, self.means or other.means)
 
 
 class Side(NamedTuple):
-    """Moments of one of the two sets of samples.
+    """Moments of one of the two sets of samples."""
 
-    Attributes
-    ----------
-    q
-        Variances, or second moments, K(x, x) at each position.
-    mean
-        Means; None if they are not required.
-    within
-        Gaps between the positions of each sample; None if pairs of positions are not required.
-    present
-        1 at present positions and 0 at masked ones; None without a mask.
-    """
-
-    q: Float[Array, "*space n"]
-    mean: Float[Array, "*space n"] | None = None
+    q: Float[Array, "*space n"]  # variances, or second moments, K(x, x) at each position
+    mean: Float[Array, "*space n"] | None = None  # means; None if they are not required
+    # Gaps between the positions of each sample; None if pairs of positions are not required.
     within: Float[Array, "*positions n"] | None = None
+    # 1 at present positions and 0 at masked ones; None without a mask.
     present: Float[Array, "*space n"] | None = None
 
 
@@ -99,28 +70,18 @@ class KernelState(NamedTuple):
     The covariance K₁₂ of a pair is carried as its gap, half the mean squared distance,
     (K₁₁ + K₂₂)/2 − K₁₂: where two inputs nearly coincide, the covariance has lost the digits that
     deep kernels depend on, and the gap keeps them. A bias does not change the gap.
-
-    Attributes
-    ----------
-    first, second
-        Moments of each of the two sets.
-    gap
-        The gap of every pair.
-    ntk
-        Θ of the layers so far; None if it is not requested.
-    same
-        Pairs that are the same sample in the same pass through the network.
-    displacement
-        In a plane the displacement d ≥ 0 along each spatial axis, whose length is the period: the
-        entries at p pair the first sample's position p with the second one's p + d. The fields of
-        the second side are not displaced. None in other states.
     """
 
     first: Side
     second: Side
-    gap: Float[Array, "*positions n1 n2"]
+    gap: Float[Array, "*positions n1 n2"]  # the gap of every pair
+    # Θ of the layers so far; None if it is not requested.
     ntk: Float[Array, "*positions n1 n2"] | None
+    # Pairs that are the same sample in the same pass through the network.
     same: Bool[Array, "n1 n2"]
+    # In a plane the displacement d ≥ 0 along each spatial axis, whose length is the period: the
+    # entries at p pair the first sample's position p with the second one's p + d. The fields of the
+    # second side are not displaced. None in other states.
     displacement: Int[Array, " axis"] | None = None
 
     @property

@@ -243,13 +243,7 @@ def tile_size(
 
 
 def fitting(program: Program, positions: int, memory_budget: float) -> int:
-    """Return the largest t with (bytes of a pair)·t² + (bytes of a row)·t ≤ budget.
-
-    Raises
-    ------
-    InvalidInput
-        If the budget is too small even for t = 1.
-    """
+    """Return the largest t with (bytes of a pair)·t² + (bytes of a row)·t ≤ budget."""
     a, b = bytes_of(program, positions)
     if memory_budget < a + b:
         pairs = needs(program).pairs
@@ -273,13 +267,7 @@ def bytes_of(program: Program, positions: int) -> tuple[int, int]:
 
 
 def check_size(name: str, rows: int, columns: int, number: int, dtype: Any) -> None:
-    """Check that ``number`` kernels of these samples fit into memory.
-
-    Raises
-    ------
-    OutOfMemory
-        If they do not.
-    """
+    """Check that ``number`` kernels of these samples fit into memory."""
     check_fits(
         float(number) * rows * columns * np.dtype(dtype).itemsize,
         f"{name}: {number} kernel{'s' * (number > 1)} of {rows} × {columns} samples",
@@ -293,21 +281,8 @@ def check_at_once(
 ) -> None:
     """Check beforehand that kernels computed without tiles fit into memory.
 
-    Parameters
-    ----------
-    name
-        Name of the argument.
-    program, positions
-        The network, and its largest number of positions between two layers.
-    rows, columns
-        The numbers of rows and columns of the kernel.
-    layers
-        Number of layers kept for derivatives.
-
-    Raises
-    ------
-    OutOfMemory
-        If they do not.
+    ``name``: name of the argument; ``program``, ``positions``: the network, and its largest number
+    of positions between two layers; ``layers``: number of layers kept for derivatives.
     """
     pair, sample = bytes_of(program, positions)
     arrays = pair + 16 * (layers - 1) * positions

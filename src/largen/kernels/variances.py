@@ -30,37 +30,20 @@ from largen.programs.rewriting import map_operations
 
 
 class Met(NamedTuple):
-    """The preactivation variances of one activation in a network.
+    """The preactivation variances of one activation in a network."""
 
-    Attributes
-    ----------
-    variances
-        Those of all its applications, one after the other, (any,). How many of them coincide
-        differs from layer to layer.
-    applications
-        How often it is applied.
-    """
-
+    # Those of all its applications, one after the other, (any,). How many of them coincide differs
+    # from layer to layer.
     variances: np.ndarray
-    applications: int
+    applications: int  # how often it is applied
 
 
 class Input(NamedTuple):
-    """A representative sample: numbers, or arrays of them for several samples.
+    """A representative sample: numbers, or arrays of them for several samples."""
 
-    Attributes
-    ----------
-    q
-        Mean square of the sample, the same at each position.
-    correlation
-        Correlation of any two different positions.
-    mean
-        Mean of the sample over √q.
-    """
-
-    q: Any
-    correlation: Any
-    mean: Any
+    q: Any  # mean square of the sample, the same at each position
+    correlation: Any  # correlation of any two different positions
+    mean: Any  # mean of the sample over √q
 
 
 def activation_variances(
@@ -68,24 +51,10 @@ def activation_variances(
 ) -> dict[ActivationFunction, Met]:
     """Return the preactivation variances of each activation.
 
-    Parameters
-    ----------
-    lowered
-        The network.
-    inputs
-        Sets of inputs, (n, *space, channels) each; not traced.
+    ``inputs``: sets of inputs, (n, *space, channels) each; not traced.
 
-    Returns
-    -------
-    dict
-        The variances by activation; empty if all expectations are exact and none is of two
-        functions, or an activation holds traced values.
-
-    Raises
-    ------
-    NoTheory
-        If a container's rule contains a compiled loop over its parts, so that their variances
-        cannot be recorded.
+    The variances by activation; empty if all expectations are exact and none is of two functions,
+    or an activation holds traced values.
     """
     sizes, space = [], ()
     for x in inputs:

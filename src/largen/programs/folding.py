@@ -152,15 +152,9 @@ def fold(items: Sequence[Item]) -> tuple[tuple[tuple[Item, ...], int], ...]:
     Scanning from the left, the longest run of a repeated period is taken, with the shortest period
     among runs of equal length; items that do not repeat form blocks with one repetition.
 
-    Parameters
-    ----------
-    items
-        Items that can be compared for equality.
+    ``items``: items that can be compared for equality.
 
-    Returns
-    -------
-    tuple
-        Pairs (block, times) that reproduce the sequence when expanded.
+    Pairs (block, times) that reproduce the sequence when expanded.
 
     Examples
     --------

@@ -17,10 +17,7 @@ class Rewriter:
 
     Equal operations on equal values are one value, except for masks, which are drawn anew.
 
-    Parameters
-    ----------
-    program
-        The program whose data, weights and seeds are kept.
+    ``program``: the program whose data, weights and seeds are kept.
     """
 
     def __init__(self, program: Program):
@@ -66,19 +63,8 @@ Place = Callable[[Operation, Signal, Source], int]
 def inline(copies: Repeat, found: Rewriter, place: Place) -> int:
     """Place the operations of all copies of a repetition one after the other.
 
-    Parameters
-    ----------
-    copies
-        The repetition.
-    found
-        The program in which they are placed.
-    place
-        Appends an operation, with its signal and source, and returns its position.
-
-    Raises
-    ------
-    NoTheory
-        If there are infinitely many copies.
+    ``found``: the program in which they are placed; ``place``: appends an operation, with its
+    signal and source, and returns its position.
     """
     body, (value,) = copies.body, copies.reads
     alike = len(copies.weights) == 1
@@ -95,14 +81,8 @@ def inline(copies: Repeat, found: Rewriter, place: Place) -> int:
 def replay(program: Program, value: int, place: Place) -> int:
     """Place the operations of a program, whose data are a value, and return that of the last one.
 
-    Parameters
-    ----------
-    program
-        The program.
-    value
-        The position of the value that takes the place of the data.
-    place
-        Appends an operation, with its signal and source, and returns its position.
+    ``value``: the position of the value that takes the place of the data; ``place``: appends an
+    operation, with its signal and source, and returns its position.
     """
     new = [value]
     steps = zip(program.operations, program.signals, program.sources, strict=True)
@@ -113,13 +93,7 @@ def replay(program: Program, value: int, place: Place) -> int:
 
 
 def copies_of(copies: Repeat, shown: str) -> int:
-    """Return the number of copies, for computations that need a finite number.
-
-    Raises
-    ------
-    NoTheory
-        If there are infinitely many.
-    """
+    """Return the number of copies, for computations that need a finite number."""
     if copies.times == math.inf:
         raise NoTheory(
             f"{shown}: wanted a finite number of blocks, got infinitely many. Kernels and mean "

@@ -65,16 +65,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Axis:
-    """A window sliding along one axis: output o reads the padded input at stride·o + dilation·k.
+    """A window sliding along one axis: output o reads the padded input at stride·o + dilation·k."""
 
-    Attributes
-    ----------
-    before, after
-        The numbers of positions that are added at the two ends.
-    positions
-        The number of outputs.
-    """
-
+    # before, after: the numbers of positions that are added at the two ends.
     before: int
     after: int
     positions: int

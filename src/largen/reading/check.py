@@ -90,16 +90,8 @@ class Check(NamedTuple):
 def compared(widths: tuple[int, ...], drawn: list[Any], theory: list[Any], limit: Any) -> Check:
     """Return the comparison of kernels.
 
-    Parameters
-    ----------
-    widths
-        The widths.
-    drawn
-        At each width, K and Θ of draws, (seed, n, n) each.
-    theory
-        At each width, K and Θ with its constants.
-    limit
-        K and Θ in the limit, or None.
+    ``drawn``: at each width, K and Θ of draws, (seed, n, n) each; ``theory``: at each width, K and
+    Θ with its constants; ``limit``: K and Θ in the limit, or None.
     """
     found: dict[str, Any] = {"widths": np.asarray(widths)}
     for place, name in enumerate(("nngp", "ntk")):

@@ -85,11 +85,6 @@ def activation(name: str, *constants: float) -> Activation:
 class Scaled(Layer):
     """A constant factor, y = c·x.
 
-    Parameters
-    ----------
-    factor
-        c.
-
     Examples
     --------
     >>> Scaled(0.5)

@@ -14,25 +14,15 @@ NEAR = 1e-3  # the same for powers that are read at a large width
 
 @dataclass(frozen=True)
 class Law:
-    """The law of a parameter's entries, which are independent.
+    """The law of a parameter's entries, which are independent."""
 
-    Attributes
-    ----------
-    kind
-        Its name, such as ``"uniform"``; ``"constant"`` for entries that are all the same number.
-    mean, variance
-        Its moments.
-    excess
-        The excess kurtosis, E[(w − m)⁴]/σ⁴ − 3; 0 for normal entries.
-    relative_error
-        The relative standard error of a variance that is estimated from entries; 0 for a law that
-        was read from the construction.
-    """
-
-    kind: str
+    kind: str  # its name, such as "uniform"; "constant" for entries that are all the same number
+    # mean, variance: its moments.
     mean: float
     variance: float
-    excess: float = 0.0
+    excess: float = 0.0  # the excess kurtosis, E[(w − m)⁴]/σ⁴ − 3; 0 for normal entries
+    # The relative standard error of a variance that is estimated from entries; 0 for a law that was
+    # read from the construction.
     relative_error: float = 0.0
 
     def scaled(self, factor: float) -> Law:
@@ -75,18 +65,10 @@ class Parameter(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A constant of order one and its power of the width, value · (n/n₀)^power.
+    """A constant of order one and its power of the width, value · (n/n₀)^power."""
 
-    Attributes
-    ----------
-    value
-        The limit for power 0; otherwise the value at the first width.
-    power
-        The power of the width; None if a single width is known.
-    """
-
-    value: float
-    power: Fraction | None
+    value: float  # the limit for power 0; otherwise the value at the first width
+    power: Fraction | None  # the power of the width; None if a single width is known
 
     @property
     def limit(self) -> float:
@@ -99,21 +81,12 @@ class Constant(NamedTuple):
 def constant_of(
     values: tuple[float, float],
     ratio: float,
+    # Returns the values at a very large width and at twice that width. They are asked for where the
+    # two values are not related by a half-integer power, such as for 2/(n + d); None if they are
+    # not known.
     at_large: Callable[[], tuple[float, float]] | None,
 ) -> Constant | None:
-    """Return a constant from its values at two widths, None if it follows no power of the width.
-
-    Parameters
-    ----------
-    values
-        The values at the two widths.
-    ratio
-        The ratio of the widths.
-    at_large
-        Returns the values at a very large width and at twice that width. They are asked for where
-        the two values are not related by a half-integer power, such as for 2/(n + d); None if
-        they are not known.
-    """
+    """Return a constant from its values at two widths, None if it follows no power of the width."""
     small, large = values
     if small == large or (small and abs(large / small - 1) < EXACT):
         return Constant(large, Fraction(0))

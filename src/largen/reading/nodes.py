@@ -18,37 +18,21 @@ from largen.reading.refusals import refused
 
 @dataclass(eq=False)
 class Map:
-    """An affine map of a model.
+    """An affine map of a model."""
 
-    Attributes
-    ----------
-    weight, bias
-        Names of its parameters; None without a bias.
-    fan_in, fan_out
-        The axes of the weight that are summed over, and that of the outputs.
-    reads_data
-        Whether it acts on the data, before any other weights.
-    geometry
-        The arguments of :class:`largen.Conv`, None for a map of each position.
-    place
-        The module and the operation, for messages.
-    ratio
-        The number of outputs per unit of width; 1 for the read-out.
-    last
-        Whether it is the read-out.
-    weight_factor, bias_factor
-        Constant factors of the forward pass that multiply W x and b, such as 1/√n.
-    """
-
+    # weight, bias: names of its parameters; None without a bias.
     weight: str
     bias: str | None
+    # fan_in, fan_out: the axes of the weight that are summed over, and that of the outputs.
     fan_in: tuple[int, ...]
     fan_out: int
-    reads_data: bool
-    geometry: dict[str, Any] | None
-    place: str
-    ratio: Fraction = Fraction(1)
-    last: bool = False
+    reads_data: bool  # whether it acts on the data, before any other weights
+    geometry: dict[str, Any] | None  # the arguments of Conv, None for a map of each position
+    place: str  # the module and the operation, for messages
+    ratio: Fraction = Fraction(1)  # the number of outputs per unit of width; 1 for the read-out
+    last: bool = False  # whether it is the read-out
+    # weight_factor, bias_factor: constant factors of the forward pass that multiply W x and b, such
+    # as 1/√n.
     weight_factor: float = 1.0
     bias_factor: float = 1.0
 
@@ -75,13 +59,7 @@ class Map:
 
 
 def law_of(name: str, parameters: Mapping[str, Parameter]) -> Law:
-    """Return the law of a parameter.
-
-    Raises
-    ------
-    NoRule
-        If it could not be read.
-    """
+    """Return the law of a parameter."""
     law = parameters[name].law
     if law is None:
         raise refused(
@@ -97,18 +75,12 @@ Does = Map | Layer | str | tuple[Literal["again"], str]
 
 @dataclass(eq=False)
 class Nodes:
-    """The nodes of a model in the order of its forward pass.
+    """The nodes of a model in the order of its forward pass."""
 
-    Attributes
-    ----------
-    does
-        What each node does: an affine map, a layer without weights, a join, or the map of another
-        node once more.
-    reads
-        The nodes that it reads, with factors.
-    """
-
+    # What each node does: an affine map, a layer without weights, a join, or the map of another
+    # node once more.
     does: dict[str, Does] = field(default_factory=dict)
+    # The nodes that it reads, with factors.
     reads: dict[str, tuple[tuple[float, str], ...]] = field(default_factory=dict)
 
     def add(self, name: str, does: Does, *reads: str, factors: tuple[float, ...] = ()) -> str:

@@ -60,10 +60,7 @@ def kernels_behind(
     With the neurons' u = w·x + b, w and b of the given laws, the moments behind the function are
     E[φ(u)φ(u')], and the tangent kernel is E[φ'(u)φ'(u')] (σ_w² x·x'/d + σ_b²).
 
-    Returns
-    -------
-    Kernels or None
-        None for a network that begins otherwise, or has more inputs.
+    None for a network that begins otherwise, or has more inputs.
     """
     lowered, scale = prepare(net, ntk(), x1.shape[1])
     if len(lowered.program.operations) < 4:

@@ -8,12 +8,8 @@ from largen.errors import NoRule
 def refused(place: str, why: str) -> NoRule:
     """Return the error of a reading for a part of a model.
 
-    Parameters
-    ----------
-    place
-        The part: the path of a module with the operation, or the name of a parameter.
-    why
-        Why it cannot be read and what to do, without the final period.
+    ``place``: the part: the path of a module with the operation, or the name of a parameter;
+    ``why``: why it cannot be read and what to do, without the final period.
 
     Examples
     --------

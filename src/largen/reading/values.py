@@ -10,26 +10,15 @@ Axis = int | str
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the forward pass.
+    """A tensor of the forward pass."""
 
-    Attributes
-    ----------
-    node
-        The node of the graph whose value it is.
-    axes
-        What its axes are: samples, channels, spatial axes counted from 0, or ``"one"`` for an
-        axis of length one that was put in. Of data, all axes but that of samples are numbers until
-        an affine map says which of them are channels.
-    shape
-        Its shape.
-    data
-        Whether it is made of the input alone.
-    """
-
-    node: str
+    node: str  # the node of the graph whose value it is
+    # What its axes are: samples, channels, spatial axes counted from 0, or "one" for an axis of
+    # length one that was put in. Of data, all axes but that of samples are numbers until an affine
+    # map says which of them are channels.
     axes: tuple[Axis, ...]
     shape: tuple[int, ...]
-    data: bool = False
+    data: bool = False  # whether it is made of the input alone
 
     @property
     def space(self) -> tuple[int, ...]:

@@ -16,22 +16,11 @@ Measure = Callable[[Mapping[str, Any], Mapping[str, str], int], Mapping[str, Mom
 class Alignment:
     """The base, wider, deeper and target models, and the correspondence between their weights.
 
-    Attributes
-    ----------
-    sizes
-        The models' shapes.
-    names
-        Name of a part or weight of the target → the corresponding name in the base model.
-    l
-        l, the target's depth relative to the base's.
-    blocks
-        The target's parts whose number grows with the depth.
-    stacked
-        The target's weights that stack the blocks along an axis, which grows with the depth:
-        name → axis.
-    mixed
-        The target's weights of experts and routers whose number, or the number of whose rows,
-        grows with the number of experts.
+    ``names``: name of a part or weight of the target → the corresponding name in the base model;
+    ``l``: l, the target's depth relative to the base's; ``blocks``: the target's parts whose number
+    grows with the depth; ``stacked``: the target's weights that stack the blocks along an axis,
+    which grows with the depth: name → axis; ``mixed``: the target's weights of experts and routers
+    whose number, or the number of whose rows, grows with the number of experts.
     """
 
     def __init__(self, parts: Mapping[str, Part], sizes: Shapes, builder: str):
@@ -99,11 +88,9 @@ class Alignment:
     def distributions_by(self, moments: Measure) -> dict[str, InitialDistribution]:
         """Return the initialisation of each weight of the base model.
 
-        Parameters
-        ----------
-        moments
-            ``moments(shape, names, entries)`` → the moments of the builder's initial weights at
-            one shape, under the names of the base model, estimated from ``entries`` entries each.
+        ``moments``: ``moments(shape, names, entries)`` → the moments of the builder's initial
+        weights at one shape, under the names of the base model, estimated from ``entries`` entries
+        each.
         """
         own = {name: name for name in self._shapes["base"]}
         ratios = {}

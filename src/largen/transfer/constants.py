@@ -77,13 +77,7 @@ class Constants:
 
 
 def constants_of(constants: object) -> Constants:
-    """Return the constants, all 1 if there are none.
-
-    Raises
-    ------
-    InvalidInput
-        If they are no :class:`Constants`.
-    """
+    """Return the constants, all 1 if there are none."""
     if constants is None:
         return Constants()
     return instance_of("constants", constants, Constants, "largen.transfer.Constants")
@@ -94,19 +88,7 @@ def with_constants(
 ) -> AnyPlan:
     """Return a plan whose settings are multiplied by constants.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    constants
-        The constants.
-    read_outs
-        Modules or weights that read out by a tied weight, and where their factor is put.
-
-    Raises
-    ------
-    InvalidInput
-        If a role or pattern fits no weight, or there is no read-out for the output's factor.
+    ``read_outs``: modules or weights that read out by a tied weight, and where their factor is put.
     """
     if not str(constants):
         return plan

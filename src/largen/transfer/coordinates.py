@@ -229,20 +229,11 @@ class CoordinateCheck(Result):
 def slope_with_margin(ratios: np.ndarray, values: np.ndarray, share: float) -> tuple[float, float]:
     """Fit log₂ of positive values against log₂ of sizes.
 
-    Parameters
-    ----------
-    ratios
-        The sizes, (sizes).
-    values
-        The values at each size, (sizes, seeds).
-    share
-        The probability below the upper end of the interval, such as 0.975.
+    ``ratios``: the sizes, (sizes); ``values``: the values at each size, (sizes, seeds); ``share``:
+    the probability below the upper end of the interval, such as 0.975.
 
-    Returns
-    -------
-    tuple of float
-        The slope and the half-width of its interval. If a value is not finite or not positive,
-        the slope is infinite and has no interval.
+    The slope and the half-width of its interval. If a value is not finite or not positive, the
+    slope is infinite and has no interval.
 
     Examples
     --------
@@ -268,13 +259,7 @@ def slope_with_margin(ratios: np.ndarray, values: np.ndarray, share: float) -> t
 
 
 def enough_seeds(seeds: int, sizes: int) -> None:
-    """Raise if there are too few networks for an interval of the slope.
-
-    Raises
-    ------
-    InvalidInput
-        With one seed at two sizes.
-    """
+    """Raise if there are too few networks for an interval of the slope."""
     if seeds < 2 and sizes < 3:
         raise InvalidInput("seeds: wanted at least 2, or three sizes, to tell a slope from chance.")
 
@@ -282,13 +267,7 @@ def enough_seeds(seeds: int, sizes: int) -> None:
 def effort(
     steps: Any, seeds: Any, batches: Any, targets: Any, loss: Any, lr: Any, tolerance: Any
 ) -> None:
-    """Check the arguments that set the training and the tolerance of a check.
-
-    Raises
-    ------
-    InvalidInput
-        If there are no steps, no networks or no batches, or an argument is out of range.
-    """
+    """Check the arguments that set the training and the tolerance of a check."""
     integer("steps", steps, at_least=1)
     sequence("targets", targets, "a list of shapes")
     integer("seeds", seeds, at_least=1)
@@ -301,13 +280,7 @@ def effort(
 
 
 def group_settings(settings: object, known: Sequence[str]) -> dict[str, Any]:
-    """Return an optimizer's settings beside the rate, without weight decay by default.
-
-    Raises
-    ------
-    InvalidInput
-        If they are no dictionary of known settings.
-    """
+    """Return an optimizer's settings beside the rate, without weight decay by default."""
     given = instance_of("settings", settings or {}, Mapping, "a dict such as {'eps': 1e-8}")
     for name in given:
         one_of("settings", name, known)
@@ -315,14 +288,7 @@ def group_settings(settings: object, known: Sequence[str]) -> dict[str, Any]:
 
 
 def one_direction(plans: Sequence[Plan], seeds: int = 2) -> tuple[str, list[float]]:
-    """Return the varied size, as in :class:`CoordinateCheck`, and the targets' ratios to the base.
-
-    Raises
-    ------
-    InvalidInput
-        If the targets do not differ in one kind of size alone, or there are too few seeds for the
-        number of targets.
-    """
+    """Return the size that varies (:class:`CoordinateCheck`) and ratios of targets to the base."""
     ways = {
         "width": [plan.width_ratio for plan in plans],
         "depth": [plan.depth_ratio for plan in plans],
@@ -339,30 +305,16 @@ def one_direction(plans: Sequence[Plan], seeds: int = 2) -> tuple[str, list[floa
 
 
 def checked(
-    plans: Sequence[Plan],
+    plans: Sequence[Plan],  # the plans of the models
+    # For each plan and seed: layer → size before training, size after, size of the change.
     records: Sequence[Sequence[Mapping[str, tuple[float, float, float]]]],
-    inside: frozenset[str],
-    tolerance: float | None,
+    inside: frozenset[str],  # layers inside residual branches
+    tolerance: float | None,  # the largest |slope| that passes; by default TOLERANCE
     title: str,
+    # The slopes of effects of single updates in these models.
     verification: Verification | None = None,
 ) -> CoordinateCheck:
-    """Return the coordinate check of the measured sizes.
-
-    Parameters
-    ----------
-    plans
-        The plans of the models.
-    records
-        For each plan and seed: layer → size before training, size after, size of the change.
-    inside
-        Layers inside residual branches.
-    tolerance
-        The largest |slope| that passes; by default :data:`TOLERANCE`.
-    title
-        Title of the check.
-    verification
-        The slopes of effects of single updates in these models.
-    """
+    """Return the coordinate check of the measured sizes."""
     along, ratios = one_direction(plans)
     tolerance = TOLERANCE[along] if tolerance is None else float(tolerance)
     layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))

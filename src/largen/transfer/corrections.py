@@ -17,25 +17,12 @@ WHATS = ("init", "lr", "output", "attention")
 
 @dataclass(frozen=True)
 class Correction:
-    """A power of the ratio of sizes by which one setting of a plan is multiplied.
+    """A power of the ratio of sizes by which one setting of a plan is multiplied."""
 
-    Attributes
-    ----------
-    what
-        ``"init"`` or ``"lr"`` of a weight, the model's ``"output"``, or the logits of an
-        ``"attention"``.
-    where
-        The weight or the module; empty for the output.
-    power
-        The power of n, or of l in depth.
-    letter
-        ``"n"`` or ``"l"``.
-    """
-
-    what: str
-    where: str
-    power: float
-    letter: str = "n"
+    what: str  # "init" or "lr" of a weight, the model's "output", or the logits of an "attention"
+    where: str  # the weight or the module; empty for the output
+    power: float  # the power of n, or of l in depth
+    letter: str = "n"  # "n" or "l"
 
     def __post_init__(self) -> None:
         one_of("what", self.what, WHATS)
@@ -56,31 +43,22 @@ class Correction:
 
 
 def corrected(
+    # weights, multipliers: those of the plan.
     weights: Iterable[ScaledWeight],
     multipliers: Iterable[ForwardMultiplier],
-    corrections: Iterable[Correction],
+    corrections: Iterable[Correction],  # the corrections, applied in their order
+    # n, l: the ratios of the target's width and depth to the base's.
     n: float,
     l: float,
+    # Whether weight decay keeps its product with the rate; otherwise it follows the gradient.
     decays_by_rate: bool,
+    # Part or weight of the target → its name in the base, by which corrections name it.
     names: Mapping[str, str],
 ) -> tuple[tuple[ScaledWeight, ...], tuple[ForwardMultiplier, ...]]:
     """Return a plan's weights and multipliers with corrections.
 
     Decoupled decay keeps the product of rate and decay. A factor of the output is one of all
     gradients, and so of ε; coupled decay stays in proportion to the gradient over the weight.
-
-    Parameters
-    ----------
-    weights, multipliers
-        Those of the plan.
-    corrections
-        The corrections, applied in their order.
-    n, l
-        The ratios of the target's width and depth to the base's.
-    decays_by_rate
-        Whether weight decay keeps its product with the rate; otherwise it follows the gradient.
-    names
-        Part or weight of the target → its name in the base, by which corrections name it.
     """
     rows = {w.name: w for w in weights}
     factors = list(multipliers)

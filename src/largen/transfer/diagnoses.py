@@ -124,16 +124,9 @@ def change(
 ) -> Change:
     """Return a change's effect.
 
-    Parameters
-    ----------
-    name, source
-        As in :class:`Change`.
-    own
-        Rate → the losses of the changed plan, by seed; infinite where training diverged.
-    plan
-        The losses of the plan itself at its best rate, by seed.
-    count
-        The number of changes, for the intervals.
+    ``name``, ``source``: as in :class:`Change`. ``own``: rate → the losses of the changed plan, by
+    seed; infinite where training diverged. ``plan``: the losses of the plan itself at its best
+    rate, by seed. ``count``: the number of changes, for the intervals.
     """
     lr, losses = best_rate(own)
     if not np.isfinite(losses).all():

@@ -72,11 +72,5 @@ class Hints:
 
 
 def hints_of(hints: object) -> Hints:
-    """Return the hints, without any if there are none.
-
-    Raises
-    ------
-    InvalidInput
-        If they are no :class:`Hints`.
-    """
+    """Return the hints, without any if there are none."""
     return Hints() if hints is None else instance_of("hints", hints, Hints, "largen.transfer.Hints")

@@ -64,18 +64,13 @@ UNKNOWN = {
 
 @dataclass(frozen=True)
 class Horizon:
-    """Factors of an optimizer's settings for another batch size and number of samples.
+    """Factors of an optimizer's settings for another batch size and number of samples."""
 
-    Attributes
-    ----------
-    batch, samples
-        Ratios of the target's batch size and number of training samples to the base's.
-    lr, weight_decay, eps, forgetting
-        Factors of η, λ, ε and 1 − β.
-    """
-
+    # batch, samples: ratios of the target's batch size and number of training samples to the
+    # base's.
     batch: float
     samples: float
+    # lr, weight_decay, eps, forgetting: factors of η, λ, ε and 1 − β.
     lr: float
     weight_decay: float
     eps: float
@@ -89,14 +84,7 @@ class Horizon:
         )
 
     def betas(self, betas: object) -> tuple[float, ...]:
-        """Return 1 − (1 − β)·B/D for every coefficient β of a running average.
-
-        Raises
-        ------
-        InvalidInput
-            If a coefficient is not in [0, 1), or would be negative: the batch is then larger than
-            the average extends over.
-        """
+        """Return 1 − (1 − β)·B/D for every coefficient β of a running average."""
         found = []
         for beta in sequence("betas", betas, "numbers such as (0.9, 0.999)"):
             own = real("betas", beta, at_least=0)
@@ -144,11 +132,6 @@ class Budget:
 
 def horizon(optimizer: Update, batch: float = 1.0, samples: float = 1.0) -> Horizon:
     """Return the factors for another batch size and number of samples.
-
-    Raises
-    ------
-    InvalidInput
-        If a ratio is not positive, or there is no rule for the optimizer.
 
     Examples
     --------

@@ -74,38 +74,25 @@ class Moments:
 
 @dataclass(frozen=True)
 class InitialDistribution:
-    """A weight's initialisation: its standard deviation at the base, and its powers of n and l.
+    """A weight's initialisation: its standard deviation at the base, and its powers of n and l."""
 
-    Attributes
-    ----------
-    std
-        The standard deviation at the base shape; 0 if the weight starts as a constant.
-    width, depth
-        Powers of n and l, rounded to multiples of ¼ where the measurement allows it.
-    """
-
-    std: float
+    std: float  # the standard deviation at the base shape; 0 if the weight starts as a constant
+    # width, depth: powers of n and l, rounded to multiples of ¼ where the measurement allows it.
     width: float = 0.0
     depth: float = 0.0
 
 
 def initial_distributions(
+    # base, wide, deep: moments, by the base model's names, of models of the base shape, of a larger
+    # width, and of a larger depth.
     base: Mapping[str, Moments],
     wide: Mapping[str, Moments],
     deep: Mapping[str, Moments],
+    # width_ratios, depth_ratio: ratio of the widths, by name, and ratio of the depths.
     width_ratios: Mapping[str, float],
     depth_ratio: float,
 ) -> dict[str, InitialDistribution]:
-    """Return the initialisation of every weight of the base model.
-
-    Parameters
-    ----------
-    base, wide, deep
-        Moments, by the base model's names, of models of the base shape, of a larger width, and
-        of a larger depth.
-    width_ratios, depth_ratio
-        Ratio of the widths, by name, and ratio of the depths.
-    """
+    """Return the initialisation of every weight of the base model."""
     distributions = {}
     for name, at_base in base.items():
         in_width = _power(at_base, wide.get(name), width_ratios.get(name, 1.0))
@@ -131,15 +118,9 @@ def measured(draw: Draw, names: Mapping[str, str], entries: int) -> Mapping[str,
     A builder whose first draw equals, number for number, one that was seen before is taken to be
     the same builder at the same shape; its cached moments are returned.
 
-    Parameters
-    ----------
-    draw
-        ``draw(number, wanted)`` → the wanted weights, equal for equal numbers; all weights if
-        ``wanted`` is None.
-    names
-        Weight → name under which its entries are pooled, the same for all copies of a block.
-    entries
-        The number of entries wanted of each random weight.
+    ``draw``: ``draw(number, wanted)`` → the wanted weights, equal for equal numbers; all weights if
+    ``wanted`` is None. ``names``: weight → name under which its entries are pooled, the same for
+    all copies of a block. ``entries``: the number of entries wanted of each random weight.
     """
     first = _count(draw(0, None), names)
     builder = (entries, frozenset(first.items()))

@@ -10,13 +10,7 @@ from largen.text import shown
 
 
 def patterns(argument: str, value: Any) -> Collection[str]:
-    """Check a collection of patterns; a single string is one pattern.
-
-    Raises
-    ------
-    InvalidInput
-        If the value is not a collection of patterns.
-    """
+    """Check a collection of patterns; a single string is one pattern."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, Collection) or not _all_texts(value):
@@ -25,13 +19,7 @@ def patterns(argument: str, value: Any) -> Collection[str]:
 
 
 def by_pattern(argument: str, value: Any) -> Mapping[str, Any]:
-    """Check a dictionary whose keys are patterns; None stands for an empty one.
-
-    Raises
-    ------
-    InvalidInput
-        If the value is not a dictionary of patterns.
-    """
+    """Check a dictionary whose keys are patterns; None stands for an empty one."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not _all_texts(value):

@@ -266,13 +266,7 @@ def grouped(
     eps: Any = None,
     step: Callable[[ScaledWeight], float] = lambda weight: 1.0,
 ) -> list[tuple[dict[str, Any], list[str]]]:
-    """Return the distinct settings among these weights, and the weights that share each of them.
-
-    Raises
-    ------
-    InvalidInput
-        As in :meth:`Plan.settings`, and if ε is given for an optimizer without ε.
-    """
+    """Return the distinct settings among these weights, and the weights that share each of them."""
     if eps is not None and plan.update.eps is None:
         raise InvalidInput(f"eps: {plan.optimizer} has none, got {shown(eps)}.")
     groups: dict[tuple, tuple[dict[str, Any], list[str]]] = {}

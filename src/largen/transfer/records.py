@@ -17,19 +17,8 @@ def fields_of(kind: Any, content: Any, where: str) -> dict[str, Any]:
     Supported types are strings, Booleans, numbers, integers ≥ 0, dataclasses, and tuples and
     dictionaries of them.
 
-    Parameters
-    ----------
-    kind
-        The dataclass.
-    content
-        The parsed JSON: all fields of the dataclass, and no others.
-    where
-        Name of the content in error messages.
-
-    Raises
-    ------
-    InvalidInput
-        If a field is missing, is not one of the dataclass's, or has another type.
+    ``content``: the parsed JSON: all fields of the dataclass, and no others; ``where``: name of the
+    content in error messages.
 
     Examples
     --------

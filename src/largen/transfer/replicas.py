@@ -23,29 +23,12 @@ LOOK_EVERY = 10
 
 @dataclass(frozen=True)
 class Replica:
-    """The settings of one replica.
+    """The settings of one replica."""
 
-    Attributes
-    ----------
-    lr
-        η₀, the rate at the base shape.
-    seed
-        Seed of the initial weights.
-    weight_decay
-        λ₀, the decay at the base shape.
-    momentum
-        Momentum of the optimizer ``"momentum"``; other optimizers have none.
-
-    Raises
-    ------
-    InvalidInput
-        If one of them is negative, or not a number.
-    """
-
-    lr: float
-    seed: int = 0
-    weight_decay: float = 0.0
-    momentum: float = 0.9
+    lr: float  # η₀, the rate at the base shape
+    seed: int = 0  # seed of the initial weights
+    weight_decay: float = 0.0  # λ₀, the decay at the base shape
+    momentum: float = 0.9  # momentum of the optimizer "momentum"; other optimizers have none
 
     def __post_init__(self) -> None:
         integer("seed", self.seed, at_least=0)
@@ -55,19 +38,13 @@ class Replica:
 
 @dataclass(frozen=True)
 class TrainedReplicas:
-    """Losses of trained replicas.
+    """Losses of trained replicas."""
 
-    Attributes
-    ----------
-    losses
-        The loss on each step's batch before the step, shape ``(replica, step)``; ∞ from the step
-        at which a replica diverged.
-    each
-        The loss after training on each evaluation sample, shape ``(replica, sample)``; ∞ for
-        replicas that diverged.
-    """
-
+    # The loss on each step's batch before the step, shape (replica, step); ∞ from the step at which
+    # a replica diverged.
     losses: np.ndarray
+    # The loss after training on each evaluation sample, shape (replica, sample); ∞ for replicas
+    # that diverged.
     each: np.ndarray
 
     @property
@@ -82,13 +59,7 @@ class TrainedReplicas:
 
 
 def batch_of(batches: Callable[[int], Any], t: int) -> tuple[Any, Any]:
-    """Return the inputs and targets of one step.
-
-    Raises
-    ------
-    InvalidInput
-        If the batch is not a pair.
-    """
+    """Return the inputs and targets of one step."""
     pair = batches(t)
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise InvalidInput(
@@ -109,14 +80,7 @@ def checked(
     evaluation: Sequence[Any],
     report: Any,
 ) -> Any:
-    """Check the arguments of a training of replicas, and return the loss as a function.
-
-    Raises
-    ------
-    InvalidInput
-        If there are no replicas, steps or samples to evaluate on, or the loss's name is unknown,
-        or the schedule has absolute rates, or momenta are given and the optimizer has none.
-    """
+    """Check the arguments of a training of replicas, and return the loss as a function."""
     integer("steps", steps, at_least=1)
     optimizer = instance_of("plan", plan, kind, f"a {kind.__name__}").optimizer
     for replica in sequence("replicas", replicas, "a list of replicas"):

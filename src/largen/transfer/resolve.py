@@ -16,46 +16,28 @@ from largen.transfer.updates import MUONS, Update, update_of
 
 @dataclass(frozen=True)
 class FoundWeight:
-    """The properties of one weight before any rule is applied.
+    """The properties of one weight before any rule is applied."""
 
-    Attributes
-    ----------
-    name, role, in_branch
-        The weight's name and role, and whether it is inside a residual branch.
-    base_shape, shape
-        The weight's shapes in the base model and in the target.
-    n
-        Ratio of its fan-in to the base, or of its fan-out if the fan-in is fixed.
-    built_n
-        Ratio of the width on which the builder's initialisation depends: ``n``, or for a weight
-        of fixed size the ratio of its layer.
-    distribution
-        The builder's initialisation of the weight.
-    matrix
-        Whether the optimizer treats it as a matrix: Muon updates no other weights.
-    tied
-        Other names of the same tensor.
-    fan_in
-        The axis of a matrix that is summed over.
-    experts
-        e, the ratio of the numbers of experts, for weights of experts and routers.
-    on_trunk
-        Whether it is a gain or bias of every block that acts on the residual stream itself, as
-        those of post-norm do. The effects of l of them add up, so that the rate is ∝ 1/l.
-    """
-
+    # name, role, in_branch: the weight's name and role, and whether it is inside a residual branch.
     name: str
     role: str
     in_branch: bool
+    # base_shape, shape: the weight's shapes in the base model and in the target.
     base_shape: tuple[int, ...]
     shape: tuple[int, ...]
-    n: float
+    n: float  # ratio of its fan-in to the base, or of its fan-out if the fan-in is fixed
+    # Ratio of the width on which the builder's initialisation depends: n, or for a weight of fixed
+    # size the ratio of its layer.
     built_n: float
-    distribution: InitialDistribution
+    distribution: InitialDistribution  # the builder's initialisation of the weight
+    # Whether the optimizer treats it as a matrix: Muon updates no other weights.
     matrix: bool = True
-    tied: tuple[str, ...] = ()
-    fan_in: int = 1
+    tied: tuple[str, ...] = ()  # other names of the same tensor
+    fan_in: int = 1  # the axis of a matrix that is summed over
+    # e, the ratio of the numbers of experts, for weights of experts and routers.
     experts: float = 1.0
+    # Whether it is a gain or bias of every block that acts on the residual stream itself, as those
+    # of post-norm do. The effects of l of them add up, so that the rate is ∝ 1/l.
     on_trunk: bool = False
 
 
@@ -71,26 +53,13 @@ def resolve(
     param: Parameterization,
     optimizer: Update,
     found: FoundWeight,
-    l: float,
+    l: float,  # ratio of the depths
+    # Multipliers to be folded in, in addition to the read-out's own.
     folds: tuple[Folded, ...] = (),
     *,
-    keep_output: bool = False,
+    keep_output: bool = False,  # whether the read-out's own multiplier stays in the forward pass
 ) -> ScaledWeight:
-    """Apply the rule of a weight's role, and fold multipliers into it.
-
-    Parameters
-    ----------
-    param, optimizer
-        The parameterization and the optimizer.
-    found
-        The weight.
-    l
-        Ratio of the depths.
-    folds
-        Multipliers to be folded in, in addition to the read-out's own.
-    keep_output
-        Whether the read-out's own multiplier stays in the forward pass.
-    """
+    """Apply the rule of a weight's role, and fold multipliers into it."""
     own_update = _moved_by(optimizer, found)
     own = rule(param, own_update, found.role, found.in_branch)
     if found.on_trunk:

@@ -49,11 +49,6 @@ ROLES = tuple(FAMILIES)
 def family(role: str) -> str:
     """Return the family of a role.
 
-    Raises
-    ------
-    InvalidInput
-        If the role is not known.
-
     Examples
     --------
     >>> family("router")

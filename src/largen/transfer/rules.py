@@ -134,12 +134,7 @@ def branch_multiplier(param: Parameterization) -> Power:
 def attention_multiplier(param: Parameterization, built: Fraction = Fraction(-1, 2)) -> Power:
     """Return the factor of attention logits, as a power of the ratio of head dimensions.
 
-    Parameters
-    ----------
-    param
-        The scheme.
-    built
-        The power of d_head that the model's own logits have.
+    ``param``: the scheme; ``built``: the power of d_head that the model's own logits have.
     """
     if as_built(param):
         return ONE

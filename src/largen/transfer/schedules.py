@@ -88,11 +88,6 @@ def check_factor(schedule: Schedule, steps: int = 10**6) -> None:
     """Raise if a schedule returns absolute rates instead of factors: its values are far below 1.
 
     The schedule is evaluated at steps that grow by factors of 10^(¼), up to the last.
-
-    Raises
-    ------
-    InvalidInput
-        If it does not return finite numbers ≥ 0, or never reaches 0.1.
     """
     takes("schedule", schedule, ("step",))
     looked_at = {0, steps - 1, *(round(10 ** (i / 4)) for i in range(25))}
@@ -107,13 +102,7 @@ def check_factor(schedule: Schedule, steps: int = 10**6) -> None:
 
 
 def factor_at(schedule: Schedule, t: int) -> float:
-    """Return s(t).
-
-    Raises
-    ------
-    InvalidInput
-        If s(t) is not a finite number ≥ 0.
-    """
+    """Return s(t)."""
     return real(f"schedule({t})", schedule(t), at_least=0)
 
 

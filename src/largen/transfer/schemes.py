@@ -33,18 +33,9 @@ def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
     With gradient descent the rates within branches then have the factor l^(2α−1) (Bordelon et al.,
     Table 1, for α = ½), since L branches together change the features by L·l^(−α)·η·l^(−α).
 
-    Parameters
-    ----------
-    scheme
-        ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"``, ``"complete_p"``,
-        or a :class:`largen.scaling.Parameterization`; or a pair of one of these and α.
-    alpha
-        α, exact as in :func:`largen.abc`.
-
-    Raises
-    ------
-    InvalidInput
-        If the scheme is not known, has a reference network of its own, or α is not rational.
+    ``scheme``: ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"``,
+    ``"complete_p"``, or a :class:`largen.scaling.Parameterization`; or a pair of one of these and
+    α. ``alpha``: α, exact as in :func:`largen.abc`.
 
     Examples
     --------

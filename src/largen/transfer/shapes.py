@@ -13,29 +13,18 @@ from largen.text import shown
 
 @dataclass(frozen=True)
 class Shapes:
-    """The builder's arguments for each model that is compared.
+    """The builder's arguments for each model that is compared."""
 
-    Attributes
-    ----------
-    base, target
-        The user's two shapes.
-    wide, deep
-        A wider base, and a deeper base (None without a depth).
-    tall
-        The shape with the base's width and the target's depth.
-    crowded
-        The shape with the base's width, and the target's depth and number of experts.
-    mixed
-        A base with more experts (None without experts).
-    """
-
+    # base, target: the user's two shapes.
     base: dict[str, int]
     target: dict[str, int]
+    # wide, deep: a wider base, and a deeper base (None without a depth).
     wide: dict[str, int]
     deep: dict[str, int] | None
-    tall: dict[str, int]
+    tall: dict[str, int]  # the shape with the base's width and the target's depth
+    # The shape with the base's width, and the target's depth and number of experts.
     crowded: dict[str, int]
-    mixed: dict[str, int] | None = None
+    mixed: dict[str, int] | None = None  # a base with more experts (None without experts)
 
     def by_name(self) -> dict[str, dict[str, int]]:
         """Return the shapes that are not None, by their attribute names."""

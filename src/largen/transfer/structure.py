@@ -43,49 +43,27 @@ class Part:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A sequence that is longer in the deeper model.
+    """A sequence that is longer in the deeper model."""
 
-    Attributes
-    ----------
-    path
-        Path of the part that holds the sequence, with the common stem of its members' names.
-    unit
-        The number of consecutive members in one repetition.
-    shallow, deep
-        The numbers of repetitions in the two models.
-    first
-        Index of the shallow model's member at which the repetitions begin.
-    early
-        The shallow model's blocks of the same kinds before the last repetition.
-    """
-
+    # Path of the part that holds the sequence, with the common stem of its members' names.
     path: str
-    unit: int
+    unit: int  # the number of consecutive members in one repetition
+    # shallow, deep: the numbers of repetitions in the two models.
     shallow: int
     deep: int
-    first: int
+    first: int  # index of the shallow model's member at which the repetitions begin
+    # The shallow model's blocks of the same kinds before the last repetition.
     early: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Correspondence:
-    """The part of the shallow model that corresponds to each part of the deep one.
+    """The part of the shallow model that corresponds to each part of the deep one."""
 
-    Attributes
-    ----------
-    parts
-        Names of parts and weights of the deep model → names in the shallow one.
-    repetitions
-        The sequences that grew.
-    blocks
-        Names of the deep model's repeated parts.
-    stacked
-        Weights that stack the blocks in one array, along an axis that grew: name → axis.
-    """
-
-    parts: dict[str, str]
-    repetitions: tuple[Repetition, ...]
-    blocks: tuple[str, ...]
+    parts: dict[str, str]  # names of parts and weights of the deep model → names in the shallow one
+    repetitions: tuple[Repetition, ...]  # the sequences that grew
+    blocks: tuple[str, ...]  # names of the deep model's repeated parts
+    # Weights that stack the blocks in one array, along an axis that grew: name → axis.
     stacked: dict[str, int]
 
     def early_blocks(self) -> set[str]:
@@ -111,10 +89,7 @@ class Correspondence:
 def names_in_first(*steps: Correspondence) -> dict[str, str]:
     """Return parts of the last of several models → their names in the first.
 
-    Parameters
-    ----------
-    *steps
-        The correspondences between each model and the next.
+    ``steps``: the correspondences between each model and the next.
     """
     names = {path: path for path in steps[0].parts.values()}
     for step in steps:
@@ -130,11 +105,6 @@ def last_of_each(names: Mapping[str, str]) -> dict[str, str]:
 
 def correspondence(shallow: Part, deep: Part) -> Correspondence:
     """Return the correspondence between two models of equal width.
-
-    Raises
-    ------
-    InvalidInput
-        If parts of the models cannot be matched.
 
     Examples
     --------

@@ -36,28 +36,15 @@ MUONS = ("hidden", "shared")  # families of weights that Muon updates
 
 @dataclass(frozen=True)
 class Update:
-    """The properties of one optimizer that the rules use.
-
-    Attributes
-    ----------
-    name
-        The optimizer's name.
-    kind
-        How its step scales with the gradient.
-    decay
-        Where weight decay enters: ``"coupled"`` is added to the gradient, ``"decoupled"`` shrinks
-        the weight by ηλ of itself, ``"independent"`` shrinks it by λ of itself.
-    eps
-        Its default ε, or None if it has none.
-    weight_decay
-        Its default λ, as PyTorch has it.
-    """
+    """The properties of one optimizer that the rules use."""
 
     name: str
-    kind: Kind
+    kind: Kind  # how its step scales with the gradient
+    # Where weight decay enters: "coupled" is added to the gradient, "decoupled" shrinks the weight
+    # by ηλ of itself, "independent" shrinks it by λ of itself.
     decay: str
-    eps: float | None = None
-    weight_decay: float = 0.0
+    eps: float | None = None  # its default ε, or None if it has none
+    weight_decay: float = 0.0  # its default λ, as PyTorch has it
 
 
 UPDATES = {
@@ -100,18 +87,9 @@ REFUSED = {
 def update(name: object, decay: object = None) -> Update:
     """Return an optimizer's properties, with the given kind of weight decay in place of its own.
 
-    Parameters
-    ----------
-    name
-        The optimizer's name, or what makes it: a class such as ``torch.optim.Adam``, or a function
-        such as ``optax.adam``.
-    decay
-        The kind of weight decay; the optimizer's own by default.
-
-    Raises
-    ------
-    InvalidInput
-        If the optimizer or the kind of decay is not known, or there is no rule for it.
+    ``name``: the optimizer's name, or what makes it: a class such as ``torch.optim.Adam``, or a
+    function such as ``optax.adam``. ``decay``: the kind of weight decay; the optimizer's own by
+    default.
 
     Examples
     --------

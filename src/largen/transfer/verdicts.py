@@ -53,33 +53,17 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class Layout:
-    """The parts of a model that verdicts refer to.
+    """The parts of a model that verdicts refer to."""
 
-    Attributes
-    ----------
-    modules
-        Paths of the modules in the order of their calls.
-    holders
-        Weight → the innermost called module that holds it, in the order of weights.
-    final
-        Modules whose output is the model's.
-    last
-        Weights that act on the model's output first.
-    vectors
-        Weights with fewer than two axes.
-    inputs
-        Module → the number of entries of its input.
-    operations
-        About the number of multiplications of the forward pass.
-    """
-
-    modules: tuple[str, ...]
+    modules: tuple[str, ...]  # paths of the modules in the order of their calls
+    # Weight → the innermost called module that holds it, in the order of weights.
     holders: Mapping[str, str]
-    final: frozenset[str]
-    last: frozenset[str]
-    vectors: frozenset[str]
+    final: frozenset[str]  # modules whose output is the model's
+    last: frozenset[str]  # weights that act on the model's output first
+    vectors: frozenset[str]  # weights with fewer than two axes
+    # Module → the number of entries of its input.
     inputs: Mapping[str, int] = field(default_factory=dict)
-    operations: float = 0.0
+    operations: float = 0.0  # about the number of multiplications of the forward pass
 
     @property
     def inner(self) -> list[str]:
@@ -120,14 +104,8 @@ def fitted(ratios: Sequence[float], rows: Rows) -> dict[Key, tuple[float, float]
 def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, str]) -> dict:
     """Add the sums over weights: on the output, on logits, on inputs, and of copies of a block.
 
-    Parameters
-    ----------
-    numbers
-        The effects of single weights in one network.
-    layout
-        The model's parts.
-    star
-        Weight → its name with the block's number left out.
+    ``numbers``: the effects of single weights in one network; ``layout``: the model's parts;
+    ``star``: weight → its name with the block's number left out.
     """
     sums: dict[Key, float] = {}
 
@@ -163,18 +141,10 @@ def fades(
 def effects_of(fits: Fits, layout: Layout, along: str, kind: str = "normalised") -> list[Effect]:
     """Return the effects that decide: flagged ones in the order of the forward pass, then sums.
 
-    Parameters
-    ----------
-    fits
-        The slopes, from :func:`fitted` with :func:`with_sums`.
-    layout
-        The model's parts.
-    along
-        ``"width"`` or ``"depth"``.
-    kind
-        How the optimizer's step scales with the gradient. Effects of proportional updates are
-        squares, and have twice the thresholds. In depth, where changes
-        of order l^(±⅓) are those of a finite depth, thresholds are doubled as well.
+    ``fits``: the slopes, from :func:`fitted` with :func:`with_sums`. ``layout``: the model's parts.
+    ``along``: ``"width"`` or ``"depth"``. ``kind``: how the optimizer's step scales with the
+    gradient. Effects of proportional updates are squares, and have twice the thresholds. In depth,
+    where changes of order l^(±⅓) are those of a finite depth, thresholds are doubled as well.
     """
     scale = 2.0 if kind == "proportional" or along == "depth" else 1.0
     found = _starts(fits, layout)

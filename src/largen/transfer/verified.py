@@ -18,27 +18,17 @@ LOOSE = 0.3  # half-width of the output's interval above which a pass is weak ev
 
 @dataclass(frozen=True)
 class Effect:
-    """A measured slope of a verification.
+    """A measured slope of a verification."""
 
-    Attributes
-    ----------
-    kind
-        ``"start"``: the root mean square of a tensor before training; ``"tensor"``: the effect of
-        one update of a weight on the tensor that it acts on first; ``"logits"``: of all weights on
-        attention logits; ``"output"``: of one weight, or of all, on the model's output.
-    where
-        The weight, or the module; empty for all weights.
-    slope, margin
-        Slope of log₂ against log₂ of the size, and the half-width of its interval.
-    flag
-        ``"grows"`` or ``"fades"`` if the slope is wrong.
-    """
-
+    # "start": the root mean square of a tensor before training; "tensor": the effect of one update
+    # of a weight on the tensor that it acts on first; "logits": of all weights on attention logits;
+    # "output": of one weight, or of all, on the model's output.
     kind: str
-    where: str
+    where: str  # the weight, or the module; empty for all weights
+    # slope, margin: slope of log₂ against log₂ of the size, and the half-width of its interval.
     slope: float
     margin: float
-    flag: str = ""
+    flag: str = ""  # "grows" or "fades" if the slope is wrong
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, KINDS)
@@ -65,34 +55,17 @@ class Effect:
 
 @dataclass(frozen=True)
 class Verification:
-    """The record of a plan's verification along one kind of size.
+    """The record of a plan's verification along one kind of size."""
 
-    Attributes
-    ----------
-    along
-        ``"width"``, ``"depth"`` or ``"experts"``.
-    ratios
-        The sizes relative to the base.
-    seeds
-        The number of networks of each size.
-    effects
-        The slopes that decide: those that are flagged, from the input to the output, and the sums
-        over all weights.
-    corrections
-        What to change first.
-    cause
-        What is known of the model that no power of a setting corrects.
-    reason
-        Why the plan was not verified; empty if it was.
-    """
-
-    along: str
-    ratios: tuple[float, ...] = ()
-    seeds: int = 0
+    along: str  # "width", "depth" or "experts"
+    ratios: tuple[float, ...] = ()  # the sizes relative to the base
+    seeds: int = 0  # the number of networks of each size
+    # The slopes that decide: those that are flagged, from the input to the output, and the sums
+    # over all weights.
     effects: tuple[Effect, ...] = ()
-    corrections: tuple[Correction, ...] = ()
-    cause: str = ""
-    reason: str = ""
+    corrections: tuple[Correction, ...] = ()  # what to change first
+    cause: str = ""  # what is known of the model that no power of a setting corrects
+    reason: str = ""  # why the plan was not verified; empty if it was
 
     @property
     def flags(self) -> tuple[Effect, ...]:

@@ -248,19 +248,12 @@ class Grid(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What comes of one network.
+    """What comes of one network."""
 
-    Attributes
-    ----------
-    curvature, loss
-        λ₀, and the initial loss.
-    found
-        The variables of a diagram by model, each (rate,).
-    """
-
+    # curvature, loss: λ₀, and the initial loss.
     curvature: float
     loss: float
-    found: dict[str, dict[str, np.ndarray]]
+    found: dict[str, dict[str, np.ndarray]]  # the variables of a diagram by model, each (rate,)
 
 
 def grid_of(widths: Iterable[int], rates: Iterable[float], seeds: int, level: float) -> Grid:

@@ -18,32 +18,19 @@ from largen.runs import Loss, Run
 
 
 class State(NamedTuple):
-    """The variables that close.
+    """The variables that close."""
 
-    Attributes
-    ----------
-    outputs
-        F of training, then test samples, (sample, output).
-    features
-        A = ρ_V m₂² ZZᵀ of the hidden layer Z, the tangent kernel of the read-out, (sample, sample).
-    read_out
-        B = ρ_U m₁² m₂² VVᵀ; the tangent kernel of the first layer is xxᵀ ⊗ B, (output, output).
-    """
-
-    outputs: Any
+    outputs: Any  # F of training, then test samples, (sample, output)
+    # A = ρ_V m₂² ZZᵀ of the hidden layer Z, the tangent kernel of the read-out, (sample, sample).
     features: Any
+    # B = ρ_U m₁² m₂² VVᵀ; the tangent kernel of the first layer is xxᵀ ⊗ B, (output, output).
     read_out: Any
 
 
 class Setting(NamedTuple):
-    """The static arguments of a compiled program.
+    """The static arguments of a compiled program."""
 
-    Attributes
-    ----------
-    loss, shape
-        ℓ, and the shape of a sample's output.
-    """
-
+    # loss, shape: ℓ, and the shape of a sample's output.
     loss: Loss
     shape: tuple[int, ...]
 

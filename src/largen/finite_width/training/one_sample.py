@@ -37,15 +37,7 @@ class Path(NamedTuple):
 
 
 def check(run: Run) -> None:
-    """Check that a run has closed equations for f and λ.
-
-    Raises
-    ------
-    InvalidInput
-        If the number of samples is not one.
-    NoTheory
-        For another network or optimizer; the message names what is missing.
-    """
+    """Check that a run has closed equations for f and λ."""
     two_layers.check(run, WHAT)
     if run.output_shape not in ((), (1,)):
         raise NoTheory(f"{WHAT}: wanted one output, this run has {run.output_shape[0]}.")
@@ -62,13 +54,7 @@ def at_width(run: Run, width: int) -> OneSample:
 
 
 def at_infinite_width(run: Run) -> OneSample:
-    """Return the limits of c and λ.
-
-    Raises
-    ------
-    NoTheory
-        If one of them grows with the width.
-    """
+    """Return the limits of c and λ."""
     return _of_sample(run, two_layers.at_infinite_width(run, WHAT))
 
 

@@ -31,13 +31,7 @@ class Constants(NamedTuple):
 
 
 def check(run: Run, what: str) -> None:
-    """Check that a run trains a linear network with one hidden layer by gradient descent.
-
-    Raises
-    ------
-    NoTheory
-        For another network or optimizer; the message names what is missing.
-    """
+    """Check that a run trains a linear network with one hidden layer by gradient descent."""
     program = unrolled(program_of(run.net, run.data.inputs))
     operations = [each for each in program.operations[1:] if not _identity(each)]
     if len(operations) != 2 or not all(isinstance(o, Affine) and o.dense for o in operations):
@@ -82,13 +76,7 @@ def at_width(run: Run, width: int) -> Constants:
 
 
 def at_infinite_width(run: Run, what: str) -> Constants:
-    """Return the limits of the constants.
-
-    Raises
-    ------
-    NoTheory
-        If one of them grows with the width.
-    """
+    """Return the limits of the constants."""
     near, far = at_width(run, 2**10), at_width(run, 2**14)
     names = ("η²cΔ²", "the kernel's part of the first layer", "the kernel's part of the read-out")
     found = []

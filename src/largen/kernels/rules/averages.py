@@ -19,13 +19,9 @@ def from_averages(averaged: KernelState, equal: Any) -> KernelState:
 
         q ← ⟨q⟩ − ⟨gap₁₁⟩,   gap₁₂ ← ⟨gap₁₂⟩ − ½⟨gap₁₁⟩ − ½⟨gap₂₂⟩.
 
-    Parameters
-    ----------
-    averaged
-        A state with all pairs of positions, each array averaged.
-    equal
-        Which pairs of samples coincide, (n1, n2). Their gap at equal positions is set to exactly
-        0, where the difference of averages leaves a rounding error.
+    ``averaged``: a state with all pairs of positions, each array averaged. ``equal``: which pairs
+    of samples coincide, (n1, n2). Their gap at equal positions is set to exactly 0, where the
+    difference of averages leaves a rounding error.
     """
     space = averaged.space
 

@@ -33,14 +33,9 @@ from largen.programs import Operation, Program
 
 @dataclass(frozen=True)
 class BiasedDepth(Operation):
-    """Infinitely many residual blocks, each with such an activation and a ``Dense`` with biases.
+    """Infinitely many residual blocks, each with such an activation and a ``Dense`` with biases."""
 
-    Attributes
-    ----------
-    odd, even
-        a and b in φ(x) = a x + b |x|.
-    """
-
+    # odd, even: a and b in φ(x) = a x + b |x|.
     odd: float
     even: float
 

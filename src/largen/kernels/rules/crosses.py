@@ -16,23 +16,17 @@ class Cross(NamedTuple):
     """Second moments of two values u and v.
 
     The axes of positions are those of u and then those of v, or aligned ones.
-
-    Attributes
-    ----------
-    k, back
-        Those of u of the first set and v of the second, and of u of the second and v of the first,
-        (*positions, n1, n2).
-    one, two
-        Those within each sample of the first and the second set, (*positions, n1) and
-        (*positions, n2).
-    t, back_t
-        Inner products of gradients, as ``k`` and ``back``; None if they are not requested.
     """
 
+    # k, back: those of u of the first set and v of the second, and of u of the second and v of the
+    # first, (*positions, n1, n2).
     k: Any
     back: Any
+    # one, two: those within each sample of the first and the second set, (*positions, n1) and
+    # (*positions, n2).
     one: Any
     two: Any
+    # t, back_t: inner products of gradients, as k and back; None if they are not requested.
     t: Any = None
     back_t: Any = None
 
@@ -53,21 +47,13 @@ class Cross(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The values of a program that have been computed so far.
+    """The values of a program that have been computed so far."""
 
-    Attributes
-    ----------
-    program, constants
-        The program, and the constants of each operation.
-    states
-        The states of the values.
-    pairs
-        The second moments of pairs of values, None where they are zero.
-    """
-
+    # program, constants: the program, and the constants of each operation.
     program: Program
     constants: Any
     states: list[KernelState]
+    # The second moments of pairs of values, None where they are zero.
     pairs: dict[Pair, Cross | None]
 
     def pair(self, u: int, v: int, pairs: bool) -> Cross | None:

@@ -25,36 +25,18 @@ ROWS = 10  # rows of a kernel that are integrated together
 
 
 class Tableau(NamedTuple):
-    """Coefficients of a Runge-Kutta method.
+    """Coefficients of a Runge-Kutta method."""
 
-    Attributes
-    ----------
-    rows
-        a_ij, of the slope at stage j in the argument of stage i, (STAGES, STAGES).
-    step
-        Weights b_j of the step, (STAGES,).
-    places
-        Where the stages are in the step, as a share of it, (STAGES,).
-    """
-
-    rows: np.ndarray
-    step: np.ndarray
-    places: np.ndarray
+    rows: np.ndarray  # a_ij, of the slope at stage j in the argument of stage i, (STAGES, STAGES)
+    step: np.ndarray  # weights b_j of the step, (STAGES,)
+    places: np.ndarray  # where the stages are in the step, as a share of it, (STAGES,)
 
 
 class StreamConstants(NamedTuple):
-    """The constants of infinitely many blocks.
+    """The constants of infinitely many blocks."""
 
-    Attributes
-    ----------
-    numbers
-        Those of their branches.
-    steps
-        The steps in depth, from :func:`steps_of`.
-    """
-
-    numbers: Any
-    steps: Any
+    numbers: Any  # those of their branches
+    steps: Any  # the steps in depth, from steps_of
 
 
 @cache
@@ -106,14 +88,8 @@ def integrate_plainly(slope: Callable[[np.ndarray], np.ndarray], y: np.ndarray) 
 def integrate(slope: Callable[[Any, Any], Any], y: Any, steps: Any) -> Any:
     """Return y(1) for ∂τ y = slope(τ, y) from y(0), with y any tree of arrays.
 
-    Parameters
-    ----------
-    slope
-        ``slope(τ, y)`` returns ∂τ y, a tree like y.
-    y
-        The value y(0).
-    steps
-        dτ and τ of the stages, from :func:`steps_of`; steps of length zero are skipped.
+    ``slope``: ``slope(τ, y)`` returns ∂τ y, a tree like y. ``y``: the value y(0). ``steps``: dτ and
+    τ of the stages, from :func:`steps_of`; steps of length zero are skipped.
     """
     leaves, tree = jax.tree.flatten(y)
 

@@ -43,25 +43,15 @@ class OnlyByNetworks(NoTheory):
 
 
 class Nature(NamedTuple):
-    """The kind of distribution of a value.
+    """The kind of distribution of a value."""
 
-    Attributes
-    ----------
-    kind
-        ``"data"`` for numbers that are not random, ``"gaussian"`` for a Gaussian process, and
-        otherwise a description for error messages, such as ``"an activation"``.
-    centred
-        Whether the mean is zero.
-    alike
-        Whether all channels have the same distribution.
-    roots
-        The weights of which a channel is a function, given the values before them: values without
-        a common root are independent.
-    """
-
+    # "data" for numbers that are not random, "gaussian" for a Gaussian process, and otherwise a
+    # description for error messages, such as "an activation".
     kind: str
-    centred: bool
-    alike: bool
+    centred: bool  # whether the mean is zero
+    alike: bool  # whether all channels have the same distribution
+    # The weights of which a channel is a function, given the values before them: values without a
+    # common root are independent.
     roots: frozenset[Any] = frozenset()
 
 
@@ -73,19 +63,7 @@ DATA = Nature("data", centred=False, alike=False, roots=frozenset({"data"}))
 def natures(program: Program, start: Nature = DATA) -> tuple[Nature, ...]:
     """Return the nature of each value of a program.
 
-    Parameters
-    ----------
-    program
-        The program.
-    start
-        The nature of its data.
-
-    Raises
-    ------
-    NoRule
-        For an operation without a rule.
-    NoTheory
-        Where the rules do not hold, such as for an activation of a value that is not Gaussian.
+    ``start``: the nature of its data.
     """
     found = [start]
     for operation, source in list(zip(program.operations, program.sources, strict=True))[1:]:
@@ -102,12 +80,8 @@ def nature_behind(operation: Operation, reads: tuple[Nature, ...], source: Sourc
     By default a linear operation on one value does not change it, and nothing is known of any
     other, so that only an affine map may follow.
 
-    Parameters
-    ----------
-    operation, reads
-        The operation, and the natures of what it reads.
-    source
-        Its layer, for messages.
+    ``operation``, ``reads``: the operation, and the natures of what it reads; ``source``: its
+    layer, for messages.
     """
     roots = frozenset().union(*(nature.roots for nature in reads))
     if operation.linear and len(reads) == 1:

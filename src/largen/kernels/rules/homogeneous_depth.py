@@ -39,35 +39,20 @@ SMALL = 1e-12  # relative size of coefficients that may be dropped; the interpol
 
 @dataclass(frozen=True)
 class HomogeneousDepth(Operation):
-    """Infinitely many residual blocks, each with such an activation and a ``Dense``, no biases.
+    """Infinitely many residual blocks, each with such an activation and a ``Dense``, no biases."""
 
-    Attributes
-    ----------
-    odd, even, slope_at_zero
-        a and b in φ(x) = a x + b |x|, and φ'(0).
-    """
-
+    # odd, even, slope_at_zero: a and b in φ(x) = a x + b |x|, and φ'(0).
     odd: float
     even: float
     slope_at_zero: float
 
 
 class Angular(NamedTuple):
-    """The constants of a :class:`HomogeneousDepth`.
+    """The constants of a :class:`HomogeneousDepth`."""
 
-    Attributes
-    ----------
-    variance
-        The variance v of the weights.
-    rate
-        The relative rate ρ of the weights.
-    coefficients
-        Coefficients of w, body and gain in powers of 2θ/π − 1, (3, degree + 1).
-    """
-
-    variance: Any
-    rate: Any
-    coefficients: Any
+    variance: Any  # the variance v of the weights
+    rate: Any  # the relative rate ρ of the weights
+    coefficients: Any  # coefficients of w, body and gain in powers of 2θ/π − 1, (3, degree + 1)
 
 
 def in_closed_form(

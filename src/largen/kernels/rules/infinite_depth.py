@@ -67,33 +67,16 @@ class InfiniteDepth(Operation):
 
 
 def infinite_stack(
-    copies: Repeat,
+    copies: Repeat,  # one or more residual blocks in sequence, repeated
+    # Returns the constants of a program of their operations.
     constants_of: Callable[[Program], tuple[Any, ...]],
-    branch: float,
-    diffusive: bool,
+    branch: float,  # the factor of the branches, relative to L^(−α)
+    diffusive: bool,  # True for α = ½, False for α > ½
+    # Whether the constants are known numbers, from which tables can be computed, and not variables
+    # of a traced function.
     constant: bool,
 ) -> tuple[Operation, Any]:
-    """Return the operation of infinitely many copies of residual blocks, and its constants.
-
-    Parameters
-    ----------
-    copies
-        One or more residual blocks in sequence, repeated.
-    constants_of
-        Returns the constants of a program of their operations.
-    branch
-        The factor of the branches, relative to L^(−α).
-    diffusive
-        True for α = ½, False for α > ½.
-    constant
-        Whether the constants are known numbers, from which tables can be computed, and not
-        variables of a traced function.
-
-    Raises
-    ------
-    NoTheory
-        If the branches have no such limit.
-    """
+    """Return the operation of infinitely many copies of residual blocks, and its constants."""
     branches = tuple(_branches(copies.body))
     constants = tuple(map(constants_of, branches))
     if diffusive and constant and len(branches) == 1:

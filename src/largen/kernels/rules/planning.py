@@ -128,13 +128,7 @@ def dependent_terms(program: Program, place: int) -> tuple[Pair, ...]:
 
 @lru_cache(maxsize=4096)
 def plan_of(program: Program, behind: Wanted) -> Plan:
-    """Return what a program requires, given the moments required of its output.
-
-    Raises
-    ------
-    OnlyByNetworks
-        For a covariance that follows in none of the three ways.
-    """
+    """Return what a program requires, given the moments required of its output."""
     found = [Wanted() for _ in program.operations]
     found[-1] = behind
     asked: dict[Pair, bool] = {}
@@ -214,15 +208,7 @@ def of_reads(program: Program, place: int, behind: Wanted) -> Wanted:
 
 @lru_cache(maxsize=2**16)
 def way_of(program: Program, u: int, v: int) -> Way | None:
-    """Return how the covariance of two values follows; None if it is zero.
-
-    Raises
-    ------
-    OnlyByNetworks
-        If it does not.
-    CrossesCopies
-        If it does once the copies of a repetition are written out.
-    """
+    """Return how the covariance of two values follows; None if it is zero."""
     known, operations = known_of(program), program.operations
     if not known[u].roots & known[v].roots:
         return None if known[u].centred or known[v].centred else OfMeans()

@@ -58,19 +58,10 @@ def pooled_of_averages(
 ) -> KernelState:
     """Return the state behind a global pool, from averages over all pairs of positions.
 
-    Parameters
-    ----------
-    pool
-        The pool.
-    state
-        The state before it, of which only the sides are used.
-    gaps
-        Averages of the gaps within each sample of both sets, (n1,) and (n2,), and of the gaps of
-        pairs of samples, (n1, n2).
-    ntk
-        Average of Θ, or None.
-    equal
-        Pairs of samples that coincide, as in ``from_averages``.
+    ``state``: the state before it, of which only the sides are used; ``gaps``: averages of the gaps
+    within each sample of both sets, (n1,) and (n2,), and of the gaps of pairs of samples, (n1, n2);
+    ``ntk``: average of Θ, or None; ``equal``: pairs of samples that coincide, as in
+    ``from_averages``.
     """
     average = _over_space(state.space)
 

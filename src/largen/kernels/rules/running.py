@@ -24,14 +24,8 @@ from largen.programs import Operation, Program, Repeat
 def run(program: Program, constants: Any, state: KernelState, behind: Wanted) -> KernelState:
     """Return the state of the output of a program, with the moments that are required there.
 
-    Parameters
-    ----------
-    program, constants
-        The program, and the constants of each operation.
-    state
-        The state of the data.
-    behind
-        The moments that are required of the output.
+    ``program``, ``constants``: the program, and the constants of each operation; ``state``: the
+    state of the data.
     """
     plan = plan_of(program, behind)
     values = Values(program, constants, [state], {})

@@ -182,12 +182,8 @@ def construct(
 ) -> tuple[nn.Module, dict[str, Parameter]]:
     """Build a module; return it with its parameters' laws by name.
 
-    Parameters
-    ----------
-    build
-        Returns the module.
-    meta
-        Whether tensors are to have shapes but no entries, which are then not compared with laws.
+    ``meta``: whether tensors are to have shapes but no entries, which are then not compared with
+    laws.
     """
     watch = _Construction()
     with ALONE, fixed_seed(0), torch.device("meta" if meta else "cpu"), _truncated(watch), watch:

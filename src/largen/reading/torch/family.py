@@ -30,12 +30,7 @@ UNSEEN = "it follows no power of the width at small widths, and its function nee
 class Family:
     """A module of every width, or one module, with the laws of its parameters.
 
-    Parameters
-    ----------
-    make
-        A function from a width to a module, or a module.
-    x
-        An input.
+    ``make``: a function from a width to a module, or a module; ``x``: an input.
     """
 
     def __init__(self, make: Any, x: Any):

@@ -24,24 +24,17 @@ LETTERS = "ABDEFGHIJKLMNOP"  # of spatial axes; C is that of channels
 
 
 class Reader:
-    """The values and nodes of a forward pass while it is read.
-
-    Parameters
-    ----------
-    record, parameters
-        The forward pass and the parameters of a model.
-    wider, wider_parameters
-        Those of a wider one, None without one.
-    alone
-        Whether there is one width only, so that nothing shows which axes grow.
-    """
+    """The values and nodes of a forward pass while it is read."""
 
     def __init__(
         self,
+        # record, parameters: the forward pass and the parameters of a model.
         record: Record,
         parameters: Mapping[str, Parameter],
+        # wider, wider_parameters: those of a wider one, None without one.
         wider: Record | None = None,
         wider_parameters: Mapping[str, Parameter] | None = None,
+        # Whether there is one width only, so that nothing shows which axes grow.
         alone: bool = False,
     ):
         self.nodes, self.alone = Nodes(), alone

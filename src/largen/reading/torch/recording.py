@@ -48,31 +48,16 @@ class Param(NamedTuple):
 
 @dataclass(eq=False)
 class Call:
-    """One call of a function on tensors that depend on the input or on parameters.
+    """One call of a function on tensors that depend on the input or on parameters."""
 
-    Attributes
-    ----------
-    index
-        Its place among the calls.
-    op
-        The function's name, without the underscore of in-place variants.
-    args, kwargs
-        Its arguments, with :class:`Ref` and :class:`Param` in the place of tensors.
-    shape
-        The shape of its result.
-    module
-        The path of the innermost module that called it.
-    of_input
-        Whether the result depends on the input, and not on parameters alone.
-    """
-
-    index: int
-    op: str
+    index: int  # its place among the calls
+    op: str  # the function's name, without the underscore of in-place variants
+    # args, kwargs: its arguments, with Ref and Param in the place of tensors.
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    shape: tuple[int, ...]
-    module: str
-    of_input: bool
+    shape: tuple[int, ...]  # the shape of its result
+    module: str  # the path of the innermost module that called it
+    of_input: bool  # whether the result depends on the input, and not on parameters alone
 
     @property
     def place(self) -> str:

@@ -100,30 +100,18 @@ def flat(matrix: np.ndarray) -> np.ndarray:
 
 
 class Problem(NamedTuple):
-    """The dual problem on fixed sites.
-
-    Attributes
-    ----------
-    sites
-        The sites.
-    phi_h
-        φ of the training samples' fields there.
-    missing
-        The exact prior kernel of features less that of the sites, which is added to all averages:
-        at γ → 0 they are then exact at any number of sites.
-    y, noise, gamma
-        Targets, κ of each sample, and γ.
-    control
-        1 if ``missing`` is added, 0 if it is not.
-    """
+    """The dual problem on fixed sites."""
 
     sites: Sites
-    phi_h: Float[np.ndarray, "site sample"]
+    phi_h: Float[np.ndarray, "site sample"]  # φ of the training samples' fields there
+    # The exact prior kernel of features less that of the sites, which is added to all averages: at
+    # γ → 0 they are then exact at any number of sites.
     missing: Float[np.ndarray, "sample sample"]
+    # y, noise, gamma: targets, κ of each sample, and γ.
     y: Float[np.ndarray, "sample output"]
     noise: Float[np.ndarray, " sample"]
     gamma: float
-    control: float
+    control: float  # 1 if missing is added, 0 if it is not
 
     def tilted(self, alpha: np.ndarray) -> Tilted | None:
         """Return the sites under the tilt α."""
@@ -161,13 +149,7 @@ class Maximum(NamedTuple):
 
 
 def maximise(problem: Problem, alpha: np.ndarray) -> Maximum:
-    """Return the maximum of D by Newton's method with backtracking.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If V + κ is not positive definite.
-    """
+    """Return the maximum of D by Newton's method with backtracking."""
     tilted = problem.tilted(alpha)
     while tilted is None:
         alpha = alpha / 2

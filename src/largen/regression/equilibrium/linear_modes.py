@@ -27,21 +27,13 @@ class Branch(NamedTuple):
 
 
 class Modes(NamedTuple):
-    """Training targets in the eigenvectors of the kernel.
+    """Training targets in the eigenvectors of the kernel."""
 
-    Attributes
-    ----------
-    values, vectors
-        Eigenvalues λ of the kernel and its eigenvectors in columns.
-    targets
-        Targets in these coordinates.
-    noise, gamma, hidden
-        κ, γ₀ and the number of hidden layers L.
-    """
-
+    # values, vectors: eigenvalues λ of the kernel and its eigenvectors in columns.
     values: Float[np.ndarray, " mode"]
     vectors: Float[np.ndarray, "sample mode"]
-    targets: Float[np.ndarray, " mode"]
+    targets: Float[np.ndarray, " mode"]  # targets in these coordinates
+    # noise, gamma, hidden: κ, γ₀ and the number of hidden layers L.
     noise: float
     gamma: float
     hidden: int
@@ -141,26 +133,13 @@ class Modes(NamedTuple):
 
 
 class Law(NamedTuple):
-    """Averages over Q, of which mean and covariance of outputs are linear functions.
+    """Averages over Q, of which mean and covariance of outputs are linear functions."""
 
-    Attributes
-    ----------
-    mean
-        ⟨Q/(Qλ + κ)⟩ of each mode.
-    size
-        ⟨Q⟩.
-    within
-        ⟨Q²/(Qλ + κ)⟩.
-    between
-        γ₀²N Cov of Q/(Qλ + κ) between modes.
-    correction
-        N times the difference of a width's mean from the limit's.
-    """
-
-    mean: Float[np.ndarray, " mode"]
-    size: float
-    within: Float[np.ndarray, " mode"]
-    between: Float[np.ndarray, "mode mode"]
+    mean: Float[np.ndarray, " mode"]  # ⟨Q/(Qλ + κ)⟩ of each mode
+    size: float  # ⟨Q⟩
+    within: Float[np.ndarray, " mode"]  # ⟨Q²/(Qλ + κ)⟩
+    between: Float[np.ndarray, "mode mode"]  # γ₀²N Cov of Q/(Qλ + κ) between modes
+    # N times the difference of a width's mean from the limit's.
     correction: Float[np.ndarray, " mode"]
 
 

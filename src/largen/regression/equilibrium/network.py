@@ -26,30 +26,15 @@ FAR = np.array([-1e6, -1e3, 1e3, 1e6])
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """A fully-connected network f = σ w·φ(h)/(γ₀N) and its prior.
-
-    Attributes
-    ----------
-    net, param
-        The network and its parameterization.
-    phi
-        φ; the linear activation for linear networks.
-    hidden
-        Number of hidden layers.
-    gamma
-        γ₀.
-    out_std
-        σ of the read-out, which multiplies φ.
-    in_std, in_bias_std
-        σ_w and σ_b of the first layer.
-    """
+    """A fully-connected network f = σ w·φ(h)/(γ₀N) and its prior."""
 
     net: Layer
     param: Parameterization
-    phi: ActivationFunction
-    hidden: int
-    gamma: float
-    out_std: float
+    phi: ActivationFunction  # φ; the linear activation for linear networks
+    hidden: int  # number of hidden layers
+    gamma: float  # γ₀
+    out_std: float  # σ of the read-out, which multiplies φ
+    # in_std, in_bias_std: σ_w and σ_b of the first layer.
     in_std: float
     in_bias_std: float
 
@@ -91,15 +76,7 @@ class Equilibrium:
 
 
 def equilibrium_of(net: Any, param: Any, x: np.ndarray) -> Equilibrium:
-    """Read a network.
-
-    Raises
-    ------
-    NoTheory
-        If features do not move at order one; for more than one hidden layer that is not linear, a
-        trained bias behind the first layer, other distributions than Gaussian ones, or an
-        activation that grows faster than its argument.
-    """
+    """Read a network."""
     instance_of("net", net, Layer, "a network such as lg.mlp(1)")
     param = instance_of("param", param, Parameterization, "one such as lg.mean_field()")
     if param.d != Fraction(1, 2):

@@ -20,21 +20,12 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Sites(NamedTuple):
-    """Points for averages over the prior of a neuron, ξ ~ N(0, 1), h = Aξ.
+    """Points for averages over the prior of a neuron, ξ ~ N(0, 1), h = Aξ."""
 
-    Attributes
-    ----------
-    xi
-        The points; on the unit sphere if the radius is integrated in closed form.
-    log_weights
-        Log density of the prior over that of the proposal.
-    dimension
-        d, if the radius is integrated; None otherwise.
-    """
-
+    # The points; on the unit sphere if the radius is integrated in closed form.
     xi: Float[np.ndarray, "site direction"]
-    log_weights: Float[np.ndarray, " site"]
-    dimension: int | None = None
+    log_weights: Float[np.ndarray, " site"]  # log density of the prior over that of the proposal
+    dimension: int | None = None  # d, if the radius is integrated; None otherwise
 
 
 class Mixture(NamedTuple):
@@ -42,19 +33,11 @@ class Mixture(NamedTuple):
 
     A proposal that differed from the prior in all directions would have no overlap with the tilted
     neurons in many dimensions.
-
-    Attributes
-    ----------
-    basis
-        Orthonormal columns, (direction, coordinate).
-    shares
-        Probabilities of the components.
-    centers, roots
-        Their means in the span, and Cholesky factors of their covariances.
     """
 
-    basis: Float[np.ndarray, "direction coordinate"]
-    shares: Float[np.ndarray, " component"]
+    basis: Float[np.ndarray, "direction coordinate"]  # orthonormal columns, (direction, coordinate)
+    shares: Float[np.ndarray, " component"]  # probabilities of the components
+    # centers, roots: their means in the span, and Cholesky factors of their covariances.
     centers: Float[np.ndarray, "component coordinate"]
     roots: Float[np.ndarray, "component coordinate coordinate"]
 

@@ -28,21 +28,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
         """Condition on samples.
 
-        Parameters
-        ----------
-        X, y
-            (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample, sample); and
-            labels (sample,).
-        sample_weight
-            (sample,), ≥ 0; see the notes of the class.
-        mask
-            Which positions of each sample are present, Booleans (sample, *space), for networks that
-            read a ``sample_shape``; all by default.
-
-        Raises
-        ------
-        InvalidInput
-            For wrong shapes, or wrong parameters of the estimator.
+        ``X``, ``y``: (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample,
+        sample); and labels (sample,). ``sample_weight``: (sample,), ≥ 0; see the notes of the
+        class. ``mask``: which positions of each sample are present, Booleans (sample, *space), for
+        networks that read a ``sample_shape``; all by default.
         """
         X, y = checked_by_sklearn(self, X, y, dtype=FLOATS)
         with named_by("y"):
@@ -62,23 +51,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
     def decision_function(self, X: Any, mask: Any = None) -> Any:
         """Return the outputs.
 
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        mask
-            Which positions of each sample are present, (sample, *space); required if ``fit`` had
-            one.
+        ``X``: (sample, feature). ``mask``: which positions of each sample are present, (sample,
+        *space); required if ``fit`` had one.
 
-        Returns
-        -------
-        array
-            (sample, class); for two classes (sample,), positive for the second.
-
-        Raises
-        ------
-        InvalidInput
-            If a mask is missing.
+        (sample, class); for two classes (sample,), positive for the second.
         """
         return self._predicted(X, mask).mean
 
@@ -96,24 +72,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         regression on ±1, not to a model of labels, and are not calibrated:
         ``sklearn.calibration.CalibratedClassifierCV`` makes them so from labels.
 
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        mask
-            As in :meth:`decision_function`.
-        test_kernel
-            With ``kernel="precomputed"``: K(x, x) of each new sample, (sample,).
+        ``X``: (sample, feature); ``mask``: as in :meth:`decision_function`; ``test_kernel``: with
+        ``kernel="precomputed"``: K(x, x) of each new sample, (sample,).
 
-        Returns
-        -------
-        array
-            (sample, class).
-
-        Raises
-        ------
-        InvalidInput
-            If a mask or ``test_kernel`` is missing.
+        (sample, class).
         """
         mean, s = self._outputs(X, mask, test_kernel)
         if mean.ndim == 1:
@@ -143,12 +105,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
     def predict(self, X: Any, mask: Any = None) -> Any:
         """Return the label of the largest output.
 
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        mask
-            As in :meth:`decision_function`.
+        ``X``: (sample, feature); ``mask``: as in :meth:`decision_function`.
         """
         outputs = self._predicted(X, mask).mean
         if outputs.ndim == 1:
@@ -158,10 +115,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
         """Return the accuracy, the fraction of samples whose predicted label is right.
 
-        Parameters
-        ----------
-        X, y, sample_weight, mask
-            As in :meth:`fit`.
+        ``X``, ``y``, ``sample_weight``, ``mask``: as in :meth:`fit`.
         """
         weights = weights_of(sample_weight, len(X))
         return float(accuracy_score(opened("y", y), self.predict(X, mask), sample_weight=weights))

@@ -12,28 +12,16 @@ from largen.theories.mean_field.options import WantedKernels
 
 
 def kernel_variables(
-    run: Run,
+    run: Run,  # the training run
+    # Kernels by name, with …_pair between two times and …_error, and a leading axis of records or
+    # pairs.
     kernels: Mapping[str, np.ndarray],
-    wanted: WantedKernels,
-    layers: np.ndarray,
+    wanted: WantedKernels,  # the recorded kernels, and their time indices
+    layers: np.ndarray,  # the coordinates of the axis layer
+    # The axes, behind the leading one, of further variables by name.
     more: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Any]:
-    """Return the wanted ones of recorded kernels with their axes, and the coordinates of these.
-
-    Parameters
-    ----------
-    run
-        The training run.
-    kernels
-        Kernels by name, with ``…_pair`` between two times and ``…_error``, and a leading axis of
-        records or pairs.
-    wanted
-        The recorded kernels, and their time indices.
-    layers
-        The coordinates of the axis ``layer``.
-    more
-        The axes, behind the leading one, of further variables by name.
-    """
+    """Return the wanted ones of recorded kernels with their axes, and the coordinates of these."""
     recorded = wanted.recorded
     pair = ("output", "output_2") if run.output_shape else ()
     axes = {

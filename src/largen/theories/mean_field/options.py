@@ -22,17 +22,8 @@ SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 def check_shared(options: Any, fewest: int) -> None:
     """Check the shared options of a theory, and convert lists among them to tuples.
 
-    Parameters
-    ----------
-    options
-        The theory, a frozen dataclass of options.
-    fewest
-        The smallest allowed number of particles.
-
-    Raises
-    ------
-    InvalidInput
-        For a value that is invalid for every run.
+    ``options``: the theory, a frozen dataclass of options; ``fewest``: the smallest allowed number
+    of particles.
     """
     record, at, particles = options.record, options.record_at, options.particles
     set_fields(
@@ -56,21 +47,11 @@ def optional_count(name: str, value: Any, at_least: int) -> int | None:
 
 
 class WantedKernels(NamedTuple):
-    """The kernels that are recorded in a solution, and their time indices.
+    """The kernels that are recorded in a solution, and their time indices."""
 
-    Attributes
-    ----------
-    recorded
-        The time indices, and the pairs of them.
-    names
-        The names of the kernels, as in :func:`largen.runs.records.record_names`.
-    test
-        Whether the tangent kernel between test and training samples is recorded.
-    """
-
-    recorded: Recorded
-    names: tuple[str, ...]
-    test: bool
+    recorded: Recorded  # the time indices, and the pairs of them
+    names: tuple[str, ...]  # the names of the kernels, as in runs.records.record_names
+    test: bool  # whether the tangent kernel between test and training samples is recorded
 
     def has(self, variable: str) -> bool:
         """Whether a variable of the trajectory is recorded."""
@@ -82,29 +63,14 @@ NO_KERNELS = WantedKernels(NOTHING, (), False)
 
 
 def wanted_kernels(
-    run: Run,
+    run: Run,  # the training run
+    # record, record_at, record_pairs: options of the theory.
     record: str | Sequence[str] | None,
     record_at: Sequence[int] | None,
     record_pairs: Sequence[tuple[int, int]],
-    others: bool = False,
+    others: bool = False,  # whether there are other records than kernels at these time indices
 ) -> WantedKernels:
-    """Return the kernels to record for a run, and their time indices.
-
-    Parameters
-    ----------
-    run
-        The training run.
-    record, record_at, record_pairs
-        Options of the theory.
-    others
-        Whether there are other records than kernels at these time indices.
-
-    Raises
-    ------
-    InvalidInput
-        If a time index lies outside the trajectory, or there are time indices without a kernel to
-        record.
-    """
+    """Return the kernels to record for a run, and their time indices."""
     alone = np.array(run.time_indices("record_at", record_at), dtype=int)
     pairs = run.pairs("record_pairs", record_pairs)
     names = ("feature_kernel", "gradient_kernel", "ntk") if record is None else record_names(record)

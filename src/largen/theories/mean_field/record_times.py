@@ -8,18 +8,10 @@ import numpy as np
 
 
 class Recorded(NamedTuple):
-    """The times of recorded kernels, as time indices of the trajectory or steps of the sweep.
+    """The times of recorded kernels, as time indices of the trajectory or steps of the sweep."""
 
-    Attributes
-    ----------
-    alone
-        The times t of Φ(t, t), G(t, t) and other equal-time records, ``(record,)``.
-    pairs
-        The pairs (t, s) of Φ(t, s) and G(t, s), ``(pair, 2)``.
-    """
-
-    alone: np.ndarray
-    pairs: np.ndarray
+    alone: np.ndarray  # the times t of Φ(t, t), G(t, t) and other equal-time records, (record,)
+    pairs: np.ndarray  # the pairs (t, s) of Φ(t, s) and G(t, s), (pair, 2)
 
     def at(self, steps: np.ndarray) -> Recorded:
         """Return the same times as steps of the sweep, given the step of each time index."""

@@ -144,10 +144,8 @@ def coordinate_check(
 class _Names:
     """The base model's names for the measured activations of a target.
 
-    Attributes
-    ----------
-    inside
-        Names in the base of activations inside repeated blocks, and of blocks before the last.
+    ``inside``: names in the base of activations inside repeated blocks, and of blocks before the
+    last.
     """
 
     def __init__(self, init: Callable[..., Any], sizes: Shapes):

@@ -19,10 +19,7 @@ class Draws:
     compiled once for each shape. Later draws concern small arrays only, many times over: they are
     compiled as a whole, without the large arrays, which are no longer needed.
 
-    Parameters
-    ----------
-    init, at
-        Called as ``init(key, **at)``.
+    ``init``, ``at``: called as ``init(key, **at)``.
     """
 
     def __init__(self, init: Callable[..., Any], at: Mapping[str, Any]):

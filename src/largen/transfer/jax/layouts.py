@@ -50,17 +50,7 @@ class Weight:
 def role_of(weight: Weight, layout: str | None) -> str:
     """Return the role of one weight.
 
-    Parameters
-    ----------
-    weight
-        The weight.
-    layout
-        ``"in_out"`` for matrices that are applied as ``x @ W``, ``"out_in"`` for ``W @ x``.
-
-    Raises
-    ------
-    InvalidInput
-        If the sides of a matrix, or a router and a stack of vectors, cannot be told apart.
+    ``layout``: ``"in_out"`` for matrices that are applied as ``x @ W``, ``"out_in"`` for ``W @ x``.
     """
     owner, name, ndim, growing = weight.owner, weight.name, weight.ndim, weight.growing
     leaf, own = name.rpartition(".")[2].lower(), name.lower()
@@ -102,13 +92,7 @@ def role_of(weight: Weight, layout: str | None) -> str:
 
 
 def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the axes of fan-in and fan-out, or None if they cannot be determined.
-
-    Raises
-    ------
-    InvalidInput
-        If the weight has more than two axes, and it is not clear how many are summed over.
-    """
+    """Return the axes of fan-in and fan-out, or None if they cannot be determined."""
     ndim = weight.ndim
     if ndim < 2 or weight.name.rpartition(".")[2].lower() == "bias":
         return (), tuple(range(ndim))

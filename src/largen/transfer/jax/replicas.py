@@ -44,9 +44,12 @@ LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse}
 
 
 def train_replicas(
-    plan: JaxPlan,
-    apply: Callable[[Any, Any], Any],
+    plan: JaxPlan,  # the plan, with its function for initial parameters
+    apply: Callable[[Any, Any], Any],  # apply(parameters, inputs) → outputs
+    # The replicas' settings; weight decay and momentum must be the same for all.
     replicas: Sequence[Replica],
+    # batches, loss, steps, evaluation, schedule, report: as in
+    # transfer.torch.replicas.train_replicas.
     batches: Callable[[int], Batch],
     loss: Loss | str,
     *,
@@ -60,23 +63,6 @@ def train_replicas(
     Every optimizer's update is proportional to its rate, so that all replicas share the plan's
     transformation at η₀ = 1, and the updates of each are multiplied by its own rate. Replicas that
     diverged are dropped once they are half of all, since a smaller stack is compiled anew.
-
-    Parameters
-    ----------
-    plan
-        The plan, with its function for initial parameters.
-    apply
-        ``apply(parameters, inputs)`` → outputs.
-    replicas
-        The replicas' settings; weight decay and momentum must be the same for all.
-    batches, loss, steps, evaluation, schedule, report
-        As in :func:`largen.transfer.torch.replicas.train_replicas`.
-
-    Raises
-    ------
-    InvalidInput
-        If there are no replicas or steps, or the replicas differ in weight decay or momentum, or
-        the decay is independent of the rate, or the schedule has absolute rates.
 
     Examples
     --------

@@ -25,12 +25,8 @@ from largen.transfer.structure import Part, correspondence
 class Survey(Alignment):
     """Parameters of several shapes, and the correspondence between them.
 
-    Attributes
-    ----------
-    init, layout
-        As in :func:`largen.transfer.jax.scale`.
-    experts
-        The target's weights with an axis that is the number of experts: name → axis.
+    ``init``, ``layout``: as in :func:`largen.transfer.jax.scale`; ``experts``: the target's weights
+    with an axis that is the number of experts: name → axis.
     """
 
     def __init__(self, init: Callable[..., Any], sizes: Shapes, layout: str | None):
@@ -89,13 +85,7 @@ class Survey(Alignment):
         return sides[0][0] if sides is not None and len(sides[0]) == 1 else None
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the role of every weight.
-
-        Raises
-        ------
-        InvalidInput
-            If a role is not known or cannot be found, or a pattern fits no weight.
-        """
+        """Return the role of every weight."""
         named = {}
         for pattern, role in given.items():
             family(role)
@@ -106,13 +96,7 @@ class Survey(Alignment):
         }
 
     def matching(self, argument: str, patterns: Collection[str]) -> list[str]:
-        """Return the weights whose name, or whose holder's name, fits one of the patterns.
-
-        Raises
-        ------
-        InvalidInput
-            If a pattern fits none.
-        """
+        """Return the weights whose name, or whose holder's name, fits one of the patterns."""
         found = []
         for pattern in patterns:
             fitting = [
@@ -203,13 +187,7 @@ def within(axes: Collection[int], stacks: Collection[int]) -> tuple[int, ...]:
 
 
 def shapes_of(init: Callable[..., Any], sizes: Mapping[str, Any]) -> Any:
-    """Return the shapes of the parameters that a function returns, without computing them.
-
-    Raises
-    ------
-    InvalidInput
-        If the function does not take these arguments.
-    """
+    """Return the shapes of the parameters that a function returns, without computing them."""
     import equinox as eqx
 
     if not callable(init):

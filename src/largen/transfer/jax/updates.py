@@ -20,27 +20,14 @@ from largen.transfer.updates import Update
 
 
 def transformation(
-    optimizer: Update,
-    settings: Mapping[str, Any],
-    schedule: Schedule | None,
+    optimizer: Update,  # the plan's optimizer
+    settings: Mapping[str, Any],  # lr, weight_decay, eps and moved_by, as from Plan.settings
+    schedule: Schedule | None,  # s(t), or None
+    # Options of the optimizer; for Muon, of the optimizer of the matrices.
     options: Mapping[str, Any],
-    fan_in: Callable[[str], int],
+    fan_in: Callable[[str], int],  # name of a matrix → the axis that is summed over
 ) -> optax.GradientTransformation:
-    """Return the transformation of one group of weights.
-
-    Parameters
-    ----------
-    optimizer
-        The plan's optimizer.
-    settings
-        ``lr``, ``weight_decay``, ``eps`` and ``moved_by``, as from :meth:`Plan.settings`.
-    schedule
-        s(t), or None.
-    options
-        Options of the optimizer; for Muon, of the optimizer of the matrices.
-    fan_in
-        Name of a matrix → the axis that is summed over.
-    """
+    """Return the transformation of one group of weights."""
     rate, weight_decay = settings["lr"], settings["weight_decay"]
     lr = rate if schedule is None else lambda t: rate * schedule(t)
     eps = {"eps": settings["eps"]} if "eps" in settings else {}

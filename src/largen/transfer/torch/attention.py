@@ -27,18 +27,11 @@ from largen.transfer.torch.walks import VIEWS, walk
 
 @dataclass(frozen=True)
 class Attention:
-    """The weights or the module that take the factor of one attention's logits, by base names.
+    """The weights or the module that take the factor of one attention's logits, by base names."""
 
-    Attributes
-    ----------
-    weights
-        Weights into which the factor can be folded.
-    module, where
-        A module, and the part of its output that multiplies the logits and nothing else; for
-        ``nn.MultiheadAttention``, its ``"key"``.
-    """
-
-    weights: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()  # weights into which the factor can be folded
+    # module, where: a module, and the part of its output that multiplies the logits and nothing
+    # else; for nn.MultiheadAttention, its "key".
     module: str | None = None
     where: str = "output"
 
@@ -117,19 +110,8 @@ def _normalised_size(record: Record, own: Product) -> float:
 def place_of(reading: Reading, index: int, parts: float) -> Attention:
     """Return the weights or the module that take the factor of an attention's logits.
 
-    Parameters
-    ----------
-    reading
-        The recorded forward passes of the models.
-    index
-        Index of the attention.
-    parts
-        The target's number of heads relative to the base's.
-
-    Raises
-    ------
-    InvalidInput
-        If no weight or module multiplies these logits and nothing else.
+    ``reading``: the recorded forward passes of the models; ``parts``: the target's number of heads
+    relative to the base's.
     """
     record, model = reading.base.record, reading.base.model
     own = reading.logits[index][0]

@@ -32,18 +32,12 @@ ON_OUTPUT, ON_TENSOR, ON_LOGITS, ON_INPUT = range(1, 5)  # seeds of the directio
 
 @dataclass
 class Pass:
-    """The tensors of one forward pass.
+    """The tensors of one forward pass."""
 
-    Attributes
-    ----------
-    outputs, inputs
-        By module, in the order of the calls' ends; of several calls, the last.
-    logits
-        The inputs of softmaxes, with the modules that call them.
-    """
-
+    # outputs, inputs: by module, in the order of the calls' ends; of several calls, the last.
     outputs: dict[str, Tensor] = field(default_factory=dict)
     inputs: dict[str, Tensor] = field(default_factory=dict)
+    # The inputs of softmaxes, with the modules that call them.
     logits: list[tuple[str, Tensor]] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
 
@@ -158,16 +152,9 @@ def measured(
 ) -> tuple[dict[Key, float], Layout]:
     """Return the effects of one update of every weight of a network, and the network's parts.
 
-    Parameters
-    ----------
-    model, plan
-        The network, and the plan of its shape.
-    call
-        Calls the network.
-    along
-        ``"width"`` or ``"depth"``, in which weights have no effects on single tensors.
-    inputs
-        Whether to measure effects on the inputs of modules that hold weights, too.
+    ``model``, ``plan``: the network, and the plan of its shape; ``along``: ``"width"`` or
+    ``"depth"``, in which weights have no effects on single tensors; ``inputs``: whether to measure
+    effects on the inputs of modules that hold weights, too.
     """
     with as_in_training(model):
         passed = watched(model, call)

@@ -42,21 +42,9 @@ class NotCallable(Exception):
 def record_call(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tuple[Record, Inputs]:
     """Record a forward pass of a model; return the record and the inputs.
 
-    Parameters
-    ----------
-    model
-        The model, in evaluation mode.
-    example
-        The user's example: a tensor, a tuple of arguments, a dict of keyword arguments, or a
-        function of the builder's arguments that returns one of these. If None, inputs are
-        generated.
-    sizes
-        The builder's arguments.
-
-    Raises
-    ------
-    NotCallable
-        If the model could not be called.
+    ``model``: the model, in evaluation mode. ``example``: the user's example: a tensor, a tuple of
+    arguments, a dict of keyword arguments, or a function of the builder's arguments that returns
+    one of these. If None, inputs are generated. ``sizes``: the builder's arguments.
     """
     tried, error = [], None
     inputs = made_up(model) if example is None else [given(example, sizes)]

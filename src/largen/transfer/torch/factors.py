@@ -42,32 +42,18 @@ TABLES = ("embedding", "index", "index_select")  # operations that look up rows
 
 @dataclass
 class Factors:
-    """The factors of one plan.
+    """The factors of one plan."""
 
-    Attributes
-    ----------
-    facts
-        The properties of the models' weights.
-    fold
-        Whether factors are folded into weights where that is exact.
-    folds
-        The factors folded into each weight.
-    forward
-        The factors that stay in the forward pass.
-    notes
-        Assumptions, in sentences.
-    in_branch
-        Names of the base model's weights inside branches, if these were found.
-    built
-        Factors of the user's model in front of read-outs, by weight.
-    """
-
-    facts: Facts
-    fold: bool
+    facts: Facts  # the properties of the models' weights
+    fold: bool  # whether factors are folded into weights where that is exact
+    # The factors folded into each weight.
     folds: dict[str, list[Folded]] = field(default_factory=dict)
+    # The factors that stay in the forward pass.
     forward: list[ForwardMultiplier] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # assumptions, in sentences
+    # Names of the base model's weights inside branches, if these were found.
     in_branch: set[str] | None = None
+    # Factors of the user's model in front of read-outs, by weight.
     built: dict[str, Power] = field(default_factory=dict)
 
     def keep(self, module: str, kind: str, where: str, factor: Power, n: float = 1.0) -> None:
@@ -86,13 +72,7 @@ class Factors:
             self.keep(module, kind, "output", factor)
 
     def in_branches(self, param: Parameterization, named: object = None) -> set[str]:
-        """Put l^(−α) on every residual branch; return the paths of all modules inside a branch.
-
-        Raises
-        ------
-        InvalidInput
-            If the scheme has a power of depth, the depth changes, and branches cannot be found.
-        """
+        """Put l^(−α) on every residual branch; return the paths of all modules inside a branch."""
         factor, facts = branch_multiplier(param), self.facts
         if not param.branch or (facts.sizes.deep is None and named is None):
             return set()
@@ -209,13 +189,7 @@ class Factors:
                 self.keep(path, kind, where, factor, n)
 
     def on_attention(self, param: Parameterization, named: Mapping[str, float] | None) -> None:
-        """Put the attention logits' factor on queries.
-
-        Raises
-        ------
-        InvalidInput
-            If a head's dimension cannot be found, or a pattern fits no module.
-        """
+        """Put the attention logits' factor on queries."""
         facts = self.facts
         if as_built(param) or not facts.widens:
             return
@@ -271,13 +245,7 @@ class Factors:
             self.keep(module, "attention", "output", own, n)
 
     def of_the_user(self, param: Parameterization, moved: Update, roles: Mapping[str, str]) -> None:
-        """Compensate for powers of n in the user's forward pass, and scale functional read-outs.
-
-        Raises
-        ------
-        InvalidInput
-            If a factor or a read-out is at a place that no weight or module multiplies.
-        """
+        """Compensate for powers of n in the user's forward pass, and scale functional read-outs."""
         facts = self.facts
         if as_built(param) or facts.reading is None or not facts.widens:
             return

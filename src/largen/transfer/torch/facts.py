@@ -26,12 +26,8 @@ SMALL = 0.01  # share of the target's weights that may be in memory without a no
 class Facts(Alignment):
     """Base, wider, deeper and target models of PyTorch.
 
-    Attributes
-    ----------
-    models
-        The models by name, built without memory.
-    reading
-        The recorded forward passes; None if none were recorded.
+    ``models``: the models by name, built without memory. ``reading``: the recorded forward passes;
+    None if none were recorded.
     """
 
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes):
@@ -82,13 +78,7 @@ class Facts(Alignment):
         return after[chosen] / before[chosen]
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the role of every weight; for a tied weight, its role as an input.
-
-        Raises
-        ------
-        InvalidInput
-            If a role is not known or cannot be found, or a pattern fits no weight.
-        """
+        """Return the role of every weight; for a tied weight, its role as an input."""
         for pattern, role in given.items():
             family(role)
             if not any(fnmatchcase(name, pattern) for name in self._shapes["target"]):
@@ -122,13 +112,7 @@ class Facts(Alignment):
         return other
 
     def read(self, example: Any, needed: bool) -> str | None:
-        """Record forward passes of the base models; if they fail and are not needed, return why.
-
-        Raises
-        ------
-        InvalidInput
-            If the models cannot be called, and the record is needed.
-        """
+        """Record forward passes of the base models; if they fail and are not needed, return why."""
         if self.reading is not None:
             return None
         try:
@@ -145,13 +129,7 @@ class Facts(Alignment):
         return None
 
     def set_depth(self, strict: bool) -> None:
-        """Set the ratio of the depths to that of the numbers of residual sums, if there are any.
-
-        Raises
-        ------
-        InvalidInput
-            If residual streams grow by different ratios, and ``strict`` is set.
-        """
+        """Set the ratio of the depths to that of the numbers of residual sums, if there are any."""
         sizes = self.sizes
         if self.reading is None or sizes.deep is None or self.reading.deep is None:
             return
@@ -206,13 +184,7 @@ class Facts(Alignment):
         ]
 
     def matching(self, argument: str, patterns: Collection[str]) -> dict[str, nn.Module]:
-        """Return the target's modules that match one of the patterns.
-
-        Raises
-        ------
-        InvalidInput
-            If a pattern fits no module.
-        """
+        """Return the target's modules that match one of the patterns."""
         modules = dict(self.models["target"].named_modules())
         for pattern in patterns:
             if not any(fnmatchcase(path, pattern) for path in modules):

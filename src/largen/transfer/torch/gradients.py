@@ -33,12 +33,8 @@ class Gradients(Protocol):
     def evaluate(self, x: Tensor, y: Tensor, losses: Loss) -> Tensor:
         """Return the losses ``(replica, sample)`` in evaluation mode.
 
-        Parameters
-        ----------
-        x, y
-            A batch.
-        losses
-            Outputs of one replica and targets → losses ``(sample,)``.
+        ``x``, ``y``: a batch; ``losses``: outputs of one replica and targets → losses
+        ``(sample,)``.
         """
         ...
 
@@ -50,14 +46,9 @@ class Gradients(Protocol):
 class Batched:
     """All replicas in one call of the model on stacked weights.
 
-    Parameters
-    ----------
-    model
-        The model of any replica; its own weights are not used.
-    values
-        Stacked weights ``(replica, …)`` by name, which the caller changes in place.
-    fixed
-        Stacked weights that need no gradient, and buffers, which the model may change in place.
+    ``model``: the model of any replica; its own weights are not used. ``values``: stacked weights
+    ``(replica, …)`` by name, which the caller changes in place. ``fixed``: stacked weights that
+    need no gradient, and buffers, which the model may change in place.
     """
 
     def __init__(self, model: nn.Module, values: dict[str, Tensor], fixed: dict[str, Tensor]):
@@ -92,12 +83,7 @@ class Batched:
 class OneByOne:
     """One model for each replica, whose weights are views of the stacked weights.
 
-    Parameters
-    ----------
-    models
-        The models, one for each replica.
-    values, fixed
-        As in :class:`Batched`; ``fixed`` has the initial values of buffers.
+    ``values``, ``fixed``: as in :class:`Batched`; ``fixed`` has the initial values of buffers.
     """
 
     def __init__(
@@ -147,22 +133,15 @@ class OneByOne:
 
 
 class Replicated:
-    """Gradients by :class:`Batched` where the model allows it, else by :class:`OneByOne`.
-
-    Parameters
-    ----------
-    model, values, fixed
-        As in :class:`Batched`.
-    alone
-        Function that makes the models for :class:`OneByOne`.
-    """
+    """Gradients by :class:`Batched` where the model allows it, else by :class:`OneByOne`."""
 
     def __init__(
         self,
+        # model, values, fixed: as in Batched.
         model: nn.Module,
         values: dict[str, Tensor],
         fixed: dict[str, Tensor],
-        alone: Callable[[], Sequence[nn.Module]],
+        alone: Callable[[], Sequence[nn.Module]],  # function that makes the models for OneByOne
     ):
         self.alone = alone
         self.way: Gradients = Batched(model, values, fixed)

@@ -42,31 +42,17 @@ def is_norm(module: nn.Module) -> bool:
 
 
 def role_of(
+    # module, path: the module that holds the weight, and its path.
     module: nn.Module,
     path: str,
-    name: str,
+    name: str,  # the weight's name in the module
+    # ndim, growing: the number of axes, and which of them grow with the width.
     ndim: int,
     growing: Collection[int],
+    # The axes that the forward pass sums over, for modules of unknown type; None if not known.
     summed: Collection[int] | None = None,
 ) -> str:
-    """Return the role of one weight.
-
-    Parameters
-    ----------
-    module, path
-        The module that holds the weight, and its path.
-    name
-        The weight's name in the module.
-    ndim, growing
-        The number of axes, and which of them grow with the width.
-    summed
-        The axes that the forward pass sums over, for modules of unknown type; None if not known.
-
-    Raises
-    ------
-    InvalidInput
-        If the sides of a weight in a module of the user's own cannot be determined.
-    """
+    """Return the role of one weight."""
     layout = _layout(module, name)
     if layout is not None:
         plain = role_of_sides(

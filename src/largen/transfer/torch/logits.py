@@ -55,21 +55,11 @@ class Product:
 
 @dataclass(frozen=True)
 class Logits:
-    """The logits of one softmax: one product, or a sum of several.
+    """The logits of one softmax: one product, or a sum of several."""
 
-    Attributes
-    ----------
-    node
-        Index of the node of the softmax, or of the fused kernel.
-    products
-        The products whose sum, up to biases, the logits are.
-    values
-        Index of the node of the values, which are averaged.
-    """
-
-    node: int
-    products: tuple[Product, ...]
-    values: int | None
+    node: int  # index of the node of the softmax, or of the fused kernel
+    products: tuple[Product, ...]  # the products whose sum, up to biases, the logits are
+    values: int | None  # index of the node of the values, which are averaged
     seen: tuple[int, ...] = field(default=(), repr=False)
 
 

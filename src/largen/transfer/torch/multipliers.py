@@ -99,13 +99,7 @@ HOOKS: dict[str, type] = {
 
 
 def attach(model: nn.Module, multipliers: Iterable[ForwardMultiplier]) -> None:
-    """Put a plan's multipliers on a model, except for those that it carries already.
-
-    Raises
-    ------
-    InvalidInput
-        If a module does not exist, or carries other multipliers already.
-    """
+    """Put a plan's multipliers on a model, except for those that it carries already."""
     by_name = modules(model)
     wanted: dict[str, list[Hook]] = {}
     for m in multipliers:

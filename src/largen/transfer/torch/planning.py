@@ -48,13 +48,7 @@ class Request:
         return replace(self, fold=True)
 
     def plan(self, facts: Facts) -> TorchPlan:
-        """Return the plan for the shapes of these models.
-
-        Raises
-        ------
-        InvalidInput
-            As in :func:`largen.transfer.torch.scale`.
-        """
+        """Return the plan for the shapes of these models."""
         param, moved, length = self.scheme, self.moved, self.length
         attention, branches = self.hints.attention, self.hints.branches
         experts = self.hints.experts

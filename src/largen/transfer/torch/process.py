@@ -21,13 +21,7 @@ ALONE = RLock()
 
 
 def check_device(device: Any) -> None:
-    """Raise if PyTorch has no such device.
-
-    Raises
-    ------
-    InvalidInput
-        If PyTorch refuses the device; the message is PyTorch's.
-    """
+    """Raise if PyTorch has no such device."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, TypeError, AssertionError, ValueError) as error:
@@ -44,12 +38,7 @@ def fixed_seed(seed: int, *, gpus: bool = False) -> Iterator[None]:
     Other threads that enter this context wait. Threads that draw from the random state outside it
     (by dropout, for example) do not wait, and change the numbers drawn here.
 
-    Parameters
-    ----------
-    seed
-        The seed.
-    gpus
-        Whether to restore the states of accelerators, too.
+    ``gpus``: whether to restore the states of accelerators, too.
     """
     with ALONE, torch.random.fork_rng(None if gpus else []):
         torch.manual_seed(seed)

@@ -32,17 +32,8 @@ BRANCH, LOGITS = 1.5, 2.0  # factors by which the check multiplies weights
 class Reading:
     """Recorded forward passes of base, wider and deeper models.
 
-    Parameters
-    ----------
-    make_model, sizes
-        The builder, and the shapes to build.
-    example
-        Inputs for the models; see :func:`largen.transfer.torch.examples.record_call`.
-
-    Raises
-    ------
-    NotCallable
-        If a model could not be called.
+    ``make_model``, ``sizes``: the builder, and the shapes to build. ``example``: inputs for the
+    models; see :func:`largen.transfer.torch.examples.record_call`.
     """
 
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes, example: Any):
@@ -92,17 +83,8 @@ class Reading:
     def depth_ratio(self, growing: list[int], base: int, deep: int, target: int) -> float:
         """Return l, the ratio of the numbers of residual sums in the target and the base.
 
-        Parameters
-        ----------
-        growing
-            The base's sums whose number grows with the depth; other sums do not count.
-        base, deep, target
-            The depths of the models; sums are counted in the first two.
-
-        Raises
-        ------
-        InvalidInput
-            If residual streams grow by different ratios.
+        ``growing``: the base's sums whose number grows with the depth; other sums do not count.
+        ``base``, ``deep``, ``target``: the depths of the models; sums are counted in the first two.
         """
         ratios, layers = set(), set()
         small, large = (_by_stream(own) for own in (self.sums, self.deep_sums))

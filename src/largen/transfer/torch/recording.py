@@ -27,43 +27,21 @@ LOOK_UPS = frozenset({"index", "index_select", "gather", "take_along_dim"})
 
 @dataclass(eq=False)
 class Node:
-    """One tensor of a forward pass, and the operation that computed it.
+    """One tensor of a forward pass, and the operation that computed it."""
 
-    Attributes
-    ----------
-    index
-        The node's index in the record, called its place.
-    op
-        The operation's name, without the suffixes of overloads and of in-place variants.
-    inputs
-        Indices of the nodes from which it was computed, in the order of the arguments.
-    numbers
-        Python numbers among the arguments.
-    value
-        The tensor.
-    module
-        Path of the innermost module that ran the operation.
-    of_weights, of_inputs
-        Whether the tensor depends on a parameter, and whether on the inputs.
-    parameter
-        The name of the parameter, if the node is one.
-    number
-        The value, if the node is a constant with a single entry.
-    scale
-        The operation's argument ``scale``.
-    """
-
-    index: int
-    op: str
+    index: int  # the node's index in the record, called its place
+    op: str  # the operation's name, without the suffixes of overloads and of in-place variants
+    # Indices of the nodes from which it was computed, in the order of the arguments.
     inputs: tuple[int, ...]
-    numbers: tuple[float, ...]
+    numbers: tuple[float, ...]  # Python numbers among the arguments
     value: Tensor
-    module: str
+    module: str  # path of the innermost module that ran the operation
+    # of_weights, of_inputs: whether the tensor depends on a parameter, and whether on the inputs.
     of_weights: bool
     of_inputs: bool
-    parameter: str | None = None
-    number: float | None = None
-    scale: float | None = None
+    parameter: str | None = None  # the name of the parameter, if the node is one
+    number: float | None = None  # the value, if the node is a constant with a single entry
+    scale: float | None = None  # the operation's argument scale
 
     @property
     def is_data(self) -> bool:
@@ -92,23 +70,15 @@ class Call:
 
 @dataclass(eq=False)
 class Record:
-    """A recorded forward pass.
+    """A recorded forward pass."""
 
-    Attributes
-    ----------
-    nodes
-        The tensors in the order of their computation, including parameters, inputs and constants.
-    calls
-        The calls of modules, in the order of their ends.
-    output
-        Index of the model's output, or of its logits if the model names them.
-    ancestors
-        For each node, a bit set of the nodes from which it was computed.
-    """
-
+    # The tensors in the order of their computation, including parameters, inputs and constants.
     nodes: list[Node] = field(default_factory=list)
+    # The calls of modules, in the order of their ends.
     calls: list[Call] = field(default_factory=list)
+    # Index of the model's output, or of its logits if the model names them.
     output: int | None = None
+    # For each node, a bit set of the nodes from which it was computed.
     ancestors: list[int] = field(default_factory=list)
 
     def before(self, early: int, late: int) -> bool:
@@ -154,12 +124,8 @@ def output_of(value: Any) -> Tensor | None:
 def record(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Record:
     """Call a model and record its forward pass.
 
-    Parameters
-    ----------
-    model
-        The model, in evaluation mode unless dropout is to be part of the record.
-    args, kwargs
-        The arguments of the call.
+    ``model``: the model, in evaluation mode unless dropout is to be part of the record; ``args``,
+    ``kwargs``: the arguments of the call.
     """
     forget(model)
     watch = Recorder(model, (args, kwargs))
@@ -184,23 +150,14 @@ def forget(model: nn.Module) -> None:
 
 @contextmanager
 def watching(
-    mode: TorchDispatchMode,
+    mode: TorchDispatchMode,  # the dispatch mode, which receives every operation
     model: nn.Module,
+    # enter, leave: functions called before and after each call of a module, with its path; leave
+    # also receives the call's inputs and outputs.
     enter: Callable[[str], None] | None = None,
     leave: Callable[[str, Any, Any], None] | None = None,
 ) -> Iterator[None]:
-    """Run a model under a dispatch mode, without gradients and without fused fast paths.
-
-    Parameters
-    ----------
-    mode
-        The dispatch mode, which receives every operation.
-    model
-        The model.
-    enter, leave
-        Functions called before and after each call of a module, with its path; ``leave`` also
-        receives the call's inputs and outputs.
-    """
+    """Run a model under a dispatch mode, without gradients and without fused fast paths."""
     handles = []
     if enter is not None and leave is not None:
         for path, module in model.named_modules():

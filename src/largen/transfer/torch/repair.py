@@ -39,16 +39,9 @@ def next_corrections(
 ) -> list[Correction]:
     """Return the corrections of the first kind that applies.
 
-    Parameters
-    ----------
-    networks
-        The networks, for experiments.
-    survey
-        The slopes.
-    corrections
-        Those made so far.
-    tried
-        Tensors whose start was corrected, to which this one is added; each at most twice.
+    ``networks``: the networks, for experiments. ``survey``: the slopes. ``corrections``: those made
+    so far. ``tried``: tensors whose start was corrected, to which this one is added; each at most
+    twice.
     """
     found = _starts(networks, survey, corrections, tried)
     if found:

@@ -34,25 +34,13 @@ Batch = tuple[Any, Any]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of −log softmax(outputs)[target] over samples and positions.
-
-    Raises
-    ------
-    InvalidInput
-        If targets are not class indices, or the shapes do not fit.
-    """
+    """Return the mean of −log softmax(outputs)[target] over samples and positions."""
     _check_labels(outputs, targets)
     return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 
 def mse(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean squared error over samples and outputs.
-
-    Raises
-    ------
-    InvalidInput
-        If the shapes of targets and outputs differ.
-    """
+    """Return the mean squared error over samples and outputs."""
     if outputs.shape != targets.shape:
         raise InvalidInput(
             f"batches: wanted targets of the outputs' shape {tuple(outputs.shape)}, "
@@ -119,15 +107,20 @@ def _of_samples(loss: Loss) -> Loss:
 
 
 def train_replicas(
-    plan: TorchPlan,
-    replicas: Sequence[Replica],
+    plan: TorchPlan,  # the plan, with its builder; the model is called with a batch's inputs
+    replicas: Sequence[Replica],  # the replicas' settings
+    # Step t (from 0) → inputs and targets, tensors or NumPy arrays; real numbers are converted to
+    # the precision of the model's weights.
     batches: Callable[[int], Batch],
+    # "cross_entropy", "mse", or loss(outputs, targets) → a scalar, a mean over samples.
     loss: Loss | str,
     *,
-    steps: int,
+    steps: int,  # the number of training steps
+    # Batches of samples, on each of which the loss after training is measured.
     evaluation: Sequence[Batch],
-    schedule: Callable[[int], float] | None = None,
-    device: Any = None,
+    schedule: Callable[[int], float] | None = None,  # s(t), such as warmup_cosine; 1 if None
+    device: Any = None,  # the device of the training; PyTorch's default if None
+    # Function called with (step, steps) to report progress.
     report: Callable[[int, int], object] | None = None,
 ) -> TrainedReplicas:
     """Train replicas of the plan's target model together.
@@ -141,39 +134,7 @@ def train_replicas(
     replica, with the same result but without the gain in speed. Losses after training are computed
     in evaluation mode.
 
-    Parameters
-    ----------
-    plan
-        The plan, with its builder; the model is called with a batch's inputs.
-    replicas
-        The replicas' settings.
-    batches
-        Step t (from 0) → inputs and targets, tensors or NumPy arrays; real numbers are converted
-        to the precision of the model's weights.
-    loss
-        ``"cross_entropy"``, ``"mse"``, or ``loss(outputs, targets)`` → a scalar, a mean over
-        samples.
-    steps
-        The number of training steps.
-    evaluation
-        Batches of samples, on each of which the loss after training is measured.
-    schedule
-        s(t), such as :func:`warmup_cosine`; 1 if None.
-    device
-        The device of the training; PyTorch's default if None.
-    report
-        Function called with (step, steps) to report progress.
-
-    Returns
-    -------
-    TrainedReplicas
-        Losses of every replica, in the order given.
-
-    Raises
-    ------
-    InvalidInput
-        If there are no replicas or steps, or the plan's optimizer has no batched step, or the
-        schedule has absolute rates.
+    Losses of every replica, in the order given.
 
     Examples
     --------
@@ -229,15 +190,9 @@ def tensors(batch: Batch, device: Any = None) -> tuple[Tensor, Tensor]:
 class Stack:
     """The stacked weights of the replicas that have not diverged, and their model.
 
-    Parameters
-    ----------
-    plan, replicas, device
-        As in :func:`train_replicas`.
+    ``plan``, ``replicas``, ``device``: as in :func:`train_replicas`.
 
-    Attributes
-    ----------
-    alive
-        Indices of the replicas that have not diverged.
+    ``alive``: indices of the replicas that have not diverged.
     """
 
     def __init__(self, plan: TorchPlan, replicas: Sequence[Replica], device: Any):

@@ -22,33 +22,20 @@ NADAM_MOMENTUM_DECAY = 4e-3
 
 @dataclass
 class StackedWeight:
-    """One weight of all replicas, with its settings and the optimizer's state.
+    """One weight of all replicas, with its settings and the optimizer's state."""
 
-    Attributes
-    ----------
-    value
-        The stacked weight, ``(replica, …)``; changed in place.
-    rate, decay, momentum, eps
-        Settings of the replicas, broadcast against ``value``.
-    coupled
-        Whether weight decay is added to the gradient.
-    memory
-        The optimizer's state tensors, each of the shape of ``value``.
-    product
-        The product of the momenta of all steps so far, for NAdam, whose momentum changes.
-    decays
-        Whether any replica has weight decay.
-    """
-
-    value: Tensor
+    value: Tensor  # the stacked weight, (replica, …); changed in place
+    # rate, decay, momentum, eps: settings of the replicas, broadcast against value.
     rate: Tensor
     decay: Tensor
     momentum: Tensor
     eps: Tensor
-    coupled: bool
+    coupled: bool  # whether weight decay is added to the gradient
+    # The optimizer's state tensors, each of the shape of value.
     memory: list[Tensor] = field(default_factory=list)
+    # The product of the momenta of all steps so far, for NAdam, whose momentum changes.
     product: float = 1.0
-    decays: bool = field(init=False)
+    decays: bool = field(init=False)  # whether any replica has weight decay
 
     def __post_init__(self) -> None:
         self.decays = bool(self.decay.any())
@@ -84,13 +71,7 @@ Step = Callable[[StackedWeight, Tensor, float, int], None]
 
 
 def step_of(optimizer: str) -> Step:
-    """Return the step of an optimizer by its name.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no batched step for this optimizer.
-    """
+    """Return the step of an optimizer by its name."""
     return STEPS[one_of("optimizer", optimizer, STEPS)]
 
 

@@ -33,11 +33,6 @@ def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> n
     A builder that reads values of ranges (such as ``torch.linspace(…)`` converted to numbers) is
     called again with ranges and constants in memory, and one that fails then, too, with all of its
     tensors in memory: see :func:`allocated_bytes`.
-
-    Raises
-    ------
-    InvalidInput
-        If the builder does not return a module, or fails with these sizes.
     """
     for ranges in (nullcontext, _RangesInMemory):
         try:
@@ -68,22 +63,14 @@ def part_of(module: nn.Module) -> Part:
 
 
 def initial_moments(
+    # make_model, sizes: the builder and its arguments.
     make_model: Callable[..., nn.Module],
     sizes: Mapping[str, Any],
+    # Weight → name under which its entries are pooled, the same for all copies of a block.
     names: Mapping[str, str],
-    entries: int,
+    entries: int,  # the number of entries wanted of each random weight
 ) -> Mapping[str, Moments]:
-    """Return the moments of initial weights.
-
-    Parameters
-    ----------
-    make_model, sizes
-        The builder and its arguments.
-    names
-        Weight → name under which its entries are pooled, the same for all copies of a block.
-    entries
-        The number of entries wanted of each random weight.
-    """
+    """Return the moments of initial weights."""
 
     large = False
 

@@ -49,42 +49,22 @@ class Survey:
 
 @dataclass(eq=False)
 class Specimens:
-    """Networks of several sizes, by plans with corrections.
-
-    Attributes
-    ----------
-    along
-        ``"width"`` or ``"depth"``.
-    facts, plans
-        By size, from the base.
-    ratios
-        The sizes relative to the base.
-    inputs
-        By size, the arguments of the forward pass.
-    layouts
-        By size, the parts of the networks without corrections.
-    first
-        The first network's seed.
-    """
+    """Networks of several sizes, by plans with corrections."""
 
     request: Request
-    along: str
+    along: str  # "width" or "depth"
+    # facts, plans: by size, from the base.
     facts: list[Facts]
     plans: list[TorchPlan] = field(default_factory=list)
-    ratios: tuple[float, ...] = ()
-    inputs: list[Inputs] = field(default_factory=list)
+    ratios: tuple[float, ...] = ()  # the sizes relative to the base
+    inputs: list[Inputs] = field(default_factory=list)  # by size, the arguments of the forward pass
+    # By size, the parts of the networks without corrections.
     layouts: list[Layout] = field(default_factory=list)
-    first: int = 0
+    first: int = 0  # the first network's seed
 
     @classmethod
     def of(cls, request: Request, facts: Facts, along: str) -> Specimens:
-        """Return a specimens for the models of a plan.
-
-        Raises
-        ------
-        NotVerified
-            If larger models cannot be built, or are too large.
-        """
+        """Return a specimens for the models of a plan."""
         sizes = facts.sizes
         larger = sizes.wide if along == "width" else sizes.deep or sizes.base
         delta = {**sizes.wide, **({} if sizes.deep is None else sizes.deep)}
@@ -131,14 +111,8 @@ class Specimens:
     ) -> Survey:
         """Measure the effects in all networks.
 
-        Parameters
-        ----------
-        corrections
-            Corrections of the plans.
-        inputs
-            Whether to measure effects on modules' inputs, too.
-        seeds
-            The number of networks of each size.
+        ``corrections``: corrections of the plans; ``inputs``: whether to measure effects on
+        modules' inputs, too; ``seeds``: the number of networks of each size.
         """
         rows, layouts = [], []
         for i, (args, kwargs) in enumerate(self.inputs):

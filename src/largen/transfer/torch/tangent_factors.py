@@ -13,18 +13,13 @@ from largen.transfer.torch.tangent_uses import Read, Recorder, by_sample
 
 
 class Factors(NamedTuple):
-    """The derivative by a parameter: of its uses, or as rows (sample, output, entry).
+    """The derivative by a parameter: of its uses, or as rows (sample, output, entry)."""
 
-    Attributes
-    ----------
-    sites, pairs
-        The uses, with a, (sample, position, ...), and δ, (sample, output, position, ...).
-    rows
-        The derivative, for a parameter without uses in affine maps or where it is cheaper.
-    """
-
+    # sites, pairs: the uses, with a, (sample, position, ...), and δ, (sample, output, position,
+    # ...).
     sites: Sequence[Site]
     pairs: Sequence[tuple[Tensor, Tensor]]
+    # The derivative, for a parameter without uses in affine maps or where it is cheaper.
     rows: Tensor | None = None
 
     def as_rows(self) -> Tensor:
@@ -78,12 +73,8 @@ def factors(
 ) -> tuple[dict[str, Factors], int]:
     """Return the factors of all parameters that are used, and how many numbers a sample holds.
 
-    Parameters
-    ----------
-    model, parameters, x
-        The module, its parameters by their names, and a batch.
-    samples
-        Numbers of samples of the whole kernel, on which it depends what is cheaper.
+    ``model``, ``parameters``, ``x``: the module, its parameters by their names, and a batch;
+    ``samples``: numbers of samples of the whole kernel, on which it depends what is cheaper.
     """
     with Recorder(parameters) as recorder:
         out = model(x)

@@ -37,11 +37,13 @@ class Read(NamedTuple):
         The number of axes of positions, the samples among them.
     """
 
-    operand: Tensor | None
+    operand: Tensor | None  # a, of shape (\*position, \*of_input); None for a bias, where it is 1
+    # of_input, of_output: labels of the axes of the parameter in a and in δ.
     of_input: Labels
     of_output: Labels
+    # Brings a cotangent of the output into the shape (\*position, \*of_output).
     arrange: Callable[[Tensor], Tensor]
-    positions: int
+    positions: int  # the number of axes of positions, the samples among them
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,7 @@ class TorchUse:
 class Recorder(TorchFunctionMode):
     """Records the uses of parameters in calls.
 
-    Attributes
-    ----------
-    uses, plain
-        The uses, and names of parameters that are used in another way.
+    ``uses``, ``plain``: the uses, and names of parameters that are used in another way.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]):

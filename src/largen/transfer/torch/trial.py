@@ -54,28 +54,12 @@ Multiplied = Mapping[str, float | Tensor]
 
 def run_again(
     specimen: Specimen,
-    places: Sequence[int],
-    multiplied: Multiplied,
+    places: Sequence[int],  # indices of the operations whose inputs and results are kept
+    multiplied: Multiplied,  # names of weights → their factors in this run
+    # Results that replace those of the operations at these indices.
     results: Mapping[int, Tensor] | None = None,
 ) -> Run:
-    """Run a model with some weights multiplied.
-
-    Parameters
-    ----------
-    specimen
-        The model.
-    places
-        Indices of the operations whose inputs and results are kept.
-    multiplied
-        Names of weights → their factors in this run.
-    results
-        Results that replace those of the operations at these indices.
-
-    Raises
-    ------
-    InvalidInput
-        If the forward pass performs other operations than the recorded one.
-    """
+    """Run a model with some weights multiplied."""
     forget(specimen.model)
     watch = _Replay(specimen, set(places), results or {})
     running = watching(watch, specimen.model, watch.enter, watch.leave)

@@ -109,13 +109,7 @@ def _verdict(specimens: Specimens, survey: Survey) -> Verification:
 
 
 def _record(specimens: Specimens) -> Verification:
-    """Return the verdict on a plan as it is, with what to correct first.
-
-    Raises
-    ------
-    NotVerified
-        If the networks cannot be measured.
-    """
+    """Return the verdict on a plan as it is, with what to correct first."""
     try:
         survey = specimens.survey()
     except NotVerified:

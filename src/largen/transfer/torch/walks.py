@@ -50,47 +50,23 @@ MULTIPLIES = frozenset({"mul", "div", "multiply", "divide", "true_divide"})
 
 @dataclass(frozen=True)
 class End:
-    """One end of a walk.
+    """One end of a walk."""
 
-    Attributes
-    ----------
-    node
-        Index of the tensor's node.
-    kind
-        ``"product"`` or ``"gain"`` (of a weight), ``"table"`` (a row of one), ``"input"``, or
-        ``"other"``.
-    weights
-        Parameters to which the tensor is proportional; a factor can be folded into any one.
-    biases
-        Parameters that the same operation adds.
-    """
-
-    node: int
-    kind: str
+    node: int  # index of the tensor's node
+    kind: str  # "product" or "gain" (of a weight), "table" (a row of one), "input", or "other"
+    # Parameters to which the tensor is proportional; a factor can be folded into any one.
     weights: tuple[str, ...] = ()
-    biases: tuple[str, ...] = ()
+    biases: tuple[str, ...] = ()  # parameters that the same operation adds
 
 
 @dataclass
 class Walk:
-    """A walk back from one tensor.
+    """A walk back from one tensor."""
 
-    Attributes
-    ----------
-    ends
-        The ends of the walk, each once.
-    biases
-        Parameters that are added along the walk.
-    factor
-        The product of the constant factors between the tensor and the first end.
-    seen
-        Indices of the nodes along the walk.
-    """
-
-    ends: dict[int, End] = field(default_factory=dict)
-    biases: set[str] = field(default_factory=set)
-    factor: float = 1.0
-    seen: list[int] = field(default_factory=list)
+    ends: dict[int, End] = field(default_factory=dict)  # the ends of the walk, each once
+    biases: set[str] = field(default_factory=set)  # parameters that are added along the walk
+    factor: float = 1.0  # the product of the constant factors between the tensor and the first end
+    seen: list[int] = field(default_factory=list)  # indices of the nodes along the walk
 
     @property
     def takes_a_factor(self) -> bool:

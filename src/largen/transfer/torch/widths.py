@@ -24,41 +24,23 @@ FLAT = 0.25  # a power of the width smaller than this counts as 0
 
 @dataclass(frozen=True)
 class OwnFactor:
-    """A factor n^power in the user's forward pass.
+    """A factor n^power in the user's forward pass."""
 
-    Attributes
-    ----------
-    kind
-        The tensor that it multiplies. ``"module"``: an embedding, or what a module makes by
-        nonlinear operations (a gated convolution, say); ``"read-out"``: the features
-        before the read-out; ``"product"``: a product with weights.
-    weights
-        The weights of the embedding or of the product; for ``"read-out"`` those of the read-out.
-    module
-        For ``"module"``, the module whose output it multiplies.
-    power
-        The power of n.
-    written
-        Parameters that the module writes to some rows of its output, which the factor does not
-        multiply.
-    """
-
+    # The tensor that it multiplies. "module": an embedding, or what a module makes by nonlinear
+    # operations (a gated convolution, say); "read-out": the features before the read-out;
+    # "product": a product with weights.
     kind: str
+    # The weights of the embedding or of the product; for "read-out" those of the read-out.
     weights: tuple[str, ...]
-    module: str
+    module: str  # for "module", the module whose output it multiplies
     power: Fraction
+    # Parameters that the module writes to some rows of its output, which the factor does not
+    # multiply.
     written: tuple[str, ...] = ()
 
 
 def own_factors(reading: Reading) -> list[OwnFactor]:
-    """Return the powers of the width in the user's forward pass, except for attention logits.
-
-    Raises
-    ------
-    InvalidInput
-        If the two forward passes perform different operations, or a factor multiplies a tensor
-        that is neither an embedding, nor a product with weights, nor the read-out's input.
-    """
+    """Return the powers of the width in the user's forward pass, except for attention logits."""
     base, wide = reading.base.record, reading.wide.record
     pairs = reading.logits
     numbers = [

@@ -15,31 +15,17 @@ from largen.theories.mean_field.options import WantedKernels
 
 
 def trajectory(
+    # posed, theory: the problem, and the name of the theory.
     posed: Posed[Problem],
     theory: str,
-    estimate: Estimate,
+    estimate: Estimate,  # outputs, kernels, fields of single neurons, and their errors
+    # √N times the standard deviation of f over networks of width N, if it is known.
     spread: np.ndarray | None,
-    wanted: WantedKernels,
-    rtol: float,
-    layers: np.ndarray | None = None,
+    wanted: WantedKernels,  # the recorded kernels, and their time indices
+    rtol: float,  # the target relative error
+    layers: np.ndarray | None = None,  # the coordinates of the axis layer; 1 … L by default
 ) -> Trajectory:
-    """Return an estimate as a trajectory.
-
-    Parameters
-    ----------
-    posed, theory
-        The problem, and the name of the theory.
-    estimate
-        Outputs, kernels, fields of single neurons, and their errors.
-    spread
-        √N times the standard deviation of f over networks of width N, if it is known.
-    wanted
-        The recorded kernels, and their time indices.
-    rtol
-        The target relative error.
-    layers
-        The coordinates of the axis ``layer``; 1 … L by default.
-    """
+    """Return an estimate as a trajectory."""
     run, problem = posed.run, posed.problem
     dtype, p = run.data.x_train.dtype, problem.samples
     out = ("output",) if run.output_shape else ()
@@ -82,13 +68,7 @@ def trajectory(
 
 
 def check_bounded(run: Run, estimate: Estimate, result: Trajectory) -> None:
-    """Raise if the outputs of a solution diverge.
-
-    Raises
-    ------
-    NumericalFailure
-        If they diverge; the error carries the result, and its message says what to try.
-    """
+    """Raise if the outputs of a solution diverge."""
     finite = np.isfinite(estimate.f).all(axis=(1, 2))
     if not finite.all():
         first = int(np.argmin(finite))

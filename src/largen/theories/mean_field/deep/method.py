@@ -29,33 +29,15 @@ FEATURES, GRADIENTS = 4, 8
 
 
 def choose_method(
-    method: Method,
+    method: Method,  # the requested method
+    # problem, steps: the problem, and the number of training steps.
     problem: Problem,
     steps: int,
-    particles: int | None,
-    sampled: bool,
-    fits: bool = True,
+    particles: int | None,  # the requested number of neurons of a layer, if any
+    sampled: bool,  # whether single neurons are requested, which closed equations do not provide
+    fits: bool = True,  # whether closed equations fit into memory
 ) -> Method:
-    """Return the method for a problem, ``"auto"`` resolved.
-
-    Parameters
-    ----------
-    method
-        The requested method.
-    problem, steps
-        The problem, and the number of training steps.
-    particles
-        The requested number of neurons of a layer, if any.
-    sampled
-        Whether single neurons are requested, which closed equations do not provide.
-    fits
-        Whether closed equations fit into memory.
-
-    Raises
-    ------
-    InvalidInput
-        If the requested method does not apply.
-    """
+    """Return the method for a problem, ``"auto"`` resolved."""
     if method == "closed" and not problem.linear:
         raise InvalidInput(
             "method: closed equations exist for linear activations, this network has "
@@ -104,19 +86,8 @@ def estimated_ranks(problem: Problem, steps: int, neurons: int) -> tuple[int, in
 def check_particles(problem: Problem, method: Method, particles: int, sample_neurons: int) -> None:
     """Check that layers have enough neurons for the samples, and for the requested sample neurons.
 
-    Parameters
-    ----------
-    problem, method
-        The problem, and its method.
-    particles
-        The number of neurons of a layer, or per unit of width.
-    sample_neurons
-        The number of neurons whose fields are recorded.
-
-    Raises
-    ------
-    InvalidInput
-        If there are too few neurons.
+    ``particles``: the number of neurons of a layer, or per unit of width; ``sample_neurons``: the
+    number of neurons whose fields are recorded.
     """
     check_divisible(problem, particles, 2 if method == "dense" else 1)
     narrowest = min(counts(problem, particles))

@@ -79,78 +79,49 @@ class Moving(NamedTuple):
 
 
 class BlockState(NamedTuple):
-    """The state of training; matrix m·K + k is that of map k at node m.
+    """The state of training; matrix m·K + k is that of map k at node m."""
 
-    Attributes
-    ----------
-    step
-        Number of steps made.
-    params, velocity
-        Trained parameters, and their momentum.
-    matrices
-        The random matrices and their changes by training.
-    key
-        Random key of images that are drawn later.
-    moved, pulled
-        h(τ) − h(0) of all samples, and g(τ) − g(1) of training samples, at the last two steps.
-    outputs
-        f at every time so far.
-    """
-
-    step: Int[Array, ""]
+    step: Int[Array, ""]  # number of steps made
+    # params, velocity: trained parameters, and their momentum.
     params: Moving
     velocity: Moving
-    matrices: Matrices
-    key: Any
+    matrices: Matrices  # the random matrices and their changes by training
+    key: Any  # random key of images that are drawn later
+    # moved, pulled: h(τ) − h(0) of all samples, and g(τ) − g(1) of training samples, at the last
+    # two steps.
     moved: Float[Array, "2 node sample n"]
     pulled: Float[Array, "2 node train n"]
-    outputs: Float[Array, "time sample output"]
+    outputs: Float[Array, "time sample output"]  # f at every time so far
 
 
 class BlockConstants(NamedTuple):
-    """The constants of training.
+    """The constants of training."""
 
-    Attributes
-    ----------
-    fields, field_rate
-        F of all samples, and ρ of its directions.
-    targets, batches
-        y of training samples, and samples of each step; None for full batches.
-    rise, whole
-        Integrals over depth, see ``depth_grid``.
-    anchors
-        Orthonormal images at initialisation of the layer behind each matrix of a block but the
-        last, ``(matrix, row, n)``.
-    std, rate, bias_std, bias_rate
-        σ, ρσ, σ_b and ρσ_b of the K maps.
-    readout
-        σ and ρ of the read-out, and ρσ_b² of its bias.
-    gamma, momentum, rates, decay
-        γ₀, β, η₀ of each step, λ₀ of all trained parameters.
-    precision
-        1/N and the tolerance of directions.
-    close
-        Relative change at which an integral over depth counts as converged.
-    """
-
+    # fields, field_rate: F of all samples, and ρ of its directions.
     fields: Float[Array, "sample direction"]
     field_rate: Float[Array, " direction"]
+    # targets, batches: y of training samples, and samples of each step; None for full batches.
     targets: Shaped[Array, "train *target"]
     batches: Int[Array, "_ batch"] | None
+    # rise, whole: integrals over depth, see depth_grid.
     rise: Float[Array, "node node"]
     whole: Float[Array, " node"]
+    # Orthonormal images at initialisation of the layer behind each matrix of a block but the last,
+    # (matrix, row, n).
     anchors: Float[Array, "matrix row n"]
+    # std, rate, bias_std, bias_rate: σ, ρσ, σ_b and ρσ_b of the K maps.
     std: Float[Array, " map"]
     rate: Float[Array, " map"]
     bias_std: Float[Array, " map"]
     bias_rate: Float[Array, " map"]
-    readout: Float[Array, "3"]
+    readout: Float[Array, "3"]  # σ and ρ of the read-out, and ρσ_b² of its bias
+    # gamma, momentum, rates, decay: γ₀, β, η₀ of each step, λ₀ of all trained parameters.
     gamma: Float[Array, ""]
     momentum: Float[Array, ""]
     rates: Float[Array, " step"]
     decay: Moving
-    precision: Precision
-    close: Float[Array, ""]
+    precision: Precision  # 1/N and the tolerance of directions
+    close: Float[Array, ""]  # relative change at which an integral over depth counts as converged
 
 
 class Ahead(NamedTuple):

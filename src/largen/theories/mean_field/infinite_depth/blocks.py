@@ -65,85 +65,55 @@ from largen.theories.mean_field.infinite_depth.training_loop import (
 
 
 class BlockNetwork(NamedTuple):
-    """A residual network of infinite depth whose blocks have several matrices, α = 1.
+    """A residual network of infinite depth whose blocks have several matrices, α = 1."""
 
-    Attributes
-    ----------
-    stream
-        Read-in, read-out, and φ in front of the first map. Its ``block`` is not used.
-    phi, maps
-        φ in front of each map of a block, and the maps, with rates ρ that do not depend on L: 1/L
-        times those of a finite network.
-    """
-
+    # Read-in, read-out, and φ in front of the first map. Its block is not used.
     stream: NeuronNetwork
+    # phi, maps: φ in front of each map of a block, and the maps, with rates ρ that do not depend on
+    # L: 1/L times those of a finite network.
     phi: tuple[LayerActivation, ...]
     maps: tuple[Map, ...]
 
 
 class Start(NamedTuple):
-    """Neurons at initialisation.
-
-    Attributes
-    ----------
-    fields, readout
-        a and w.
-    inputs, outputs
-        Directions and images of each matrix.
-    biases
-        b of each matrix.
-    anchors
-        Fresh Gaussian vectors of the layer behind each matrix; later images are orthogonal to them.
-    """
+    """Neurons at initialisation."""
 
     fields: np.ndarray
     readout: np.ndarray
+    # inputs, outputs: directions and images of each matrix.
     inputs: list[tuple[np.ndarray, np.ndarray]]
     outputs: list[tuple[np.ndarray, np.ndarray]]
-    biases: np.ndarray
+    biases: np.ndarray  # b of each matrix
+    # Fresh Gaussian vectors of the layer behind each matrix; later images are orthogonal to them.
     anchors: np.ndarray
 
 
 def blocks_limit(
+    # network, training, record_at: the network, its training, and times at which kernels are
+    # recorded.
     network: BlockNetwork,
     training: Training,
     record_at: Sequence[int] = (),
     *,
+    # particles, replicates: number of neurons in a set, for the stream and for each layer of the
+    # blocks at a node; and number of sets.
     particles: int = 8192,
     replicates: int = 4,
+    # nodes, coarse: number of nodes of depth, and that of the grid beside which the error of depth
+    # is found, by default one less. Neurons of blocks are drawn anew at each node, so that two
+    # grids differ by sampling errors, too, which are subtracted.
     nodes: int = 3,
     coarse: int | None = None,
+    # Relative size of the part of features and gradients outside their bases that is neglected.
     tolerance: float = 1e-2,
-    dtype: Any = np.float32,
-    key: int = 0,
-    tell: Callable[[float], Any] = lambda done: None,
+    dtype: Any = np.float32,  # precision of the neurons
+    key: int = 0,  # random key of the sets of neurons
+    tell: Callable[[float], Any] = lambda done: None,  # called with the finished fraction
+    # Solutions by set and number of nodes, of calls that differ in replicates, nodes and coarse
+    # only; those that are lacking are added.
     known: dict[tuple[int, int], Found] | None = None,
 ) -> DepthEstimate:
-    """Solve with several independent sets of neurons.
-
-    Parameters
-    ----------
-    network, training, record_at
-        The network, its training, and times at which kernels are recorded.
-    particles, replicates
-        Number of neurons in a set, for the stream and for each layer of the blocks at a node; and
-        number of sets.
-    nodes, coarse
-        Number of nodes of depth, and that of the grid beside which the error of depth is found, by
-        default one less. Neurons of blocks are drawn anew at each node, so that two grids differ by
-        sampling errors, too, which are subtracted.
-    tolerance
-        Relative size of the part of features and gradients outside their bases that is neglected.
-    dtype
-        Precision of the neurons.
-    key
-        Random key of the sets of neurons.
-    tell
-        Called with the finished fraction.
-    known
-        Solutions by set and number of nodes, of calls that differ in ``replicates``, ``nodes`` and
-        ``coarse`` only; those that are lacking are added.
-    """
+    """Solve with several independent sets of neurons."""
     network = network._replace(stream=by_size(network.stream))
     known, coarse = {} if known is None else known, nodes - 1 if coarse is None else coarse
     wanted = [(i, n) for n in (nodes, coarse) for i in range(replicates)]

@@ -15,21 +15,12 @@ from numpy.polynomial import legendre
 
 
 class DepthGrid(NamedTuple):
-    """Nodes of depth.
+    """Nodes of depth."""
 
-    Attributes
-    ----------
-    nodes
-        τ, shape ``(node,)``.
-    rise
-        Matrix from values at the nodes to integrals from 0 to each node.
-    whole
-        Vector from values at the nodes to the integral from 0 to 1.
-    """
-
-    nodes: Float[np.ndarray, " node"]
+    nodes: Float[np.ndarray, " node"]  # τ, shape (node,)
+    # Matrix from values at the nodes to integrals from 0 to each node.
     rise: Float[np.ndarray, "node node"]
-    whole: Float[np.ndarray, " node"]
+    whole: Float[np.ndarray, " node"]  # vector from values at the nodes to the integral from 0 to 1
 
     @property
     def fall(self) -> Float[np.ndarray, "node node"]:

@@ -16,29 +16,21 @@ def extrapolate(last_two: Float[Array, "2 node k n"]) -> Float[Array, "node k n"
 
 
 def integrate_over_depth(
+    # slope(m, x, carried) returns x' at node m, and the updated carried.
     slope: Callable[[Any, Any, Any], tuple[Any, Any]],
+    # Integrals from the start to each node, and to the far end.
     rule: tuple[Float[Array, "node node"], Float[Array, " node"]],
+    # start, guess: x at the start, and the initial guess of x − start at the nodes.
     start: Float[Array, "k n"],
     guess: Float[Array, "node k n"],
+    # A tree of arrays that is passed from each call of slope to the next; () for none.
     carried: Any,
+    # close, iterations: the change relative to x at which the iteration ends, and the most
+    # iterations.
     close: Float[Array, ""],
     iterations: int,
 ) -> tuple[Float[Array, "node k n"], Float[Array, "k n"], Any]:
-    """Return x at the nodes and at the far end, with x' = slope(x), and the final ``carried``.
-
-    Parameters
-    ----------
-    slope
-        ``slope(m, x, carried)`` returns x' at node m, and the updated ``carried``.
-    rule
-        Integrals from the start to each node, and to the far end.
-    start, guess
-        x at the start, and the initial guess of x − start at the nodes.
-    carried
-        A tree of arrays that is passed from each call of ``slope`` to the next; () for none.
-    close, iterations
-        The change relative to x at which the iteration ends, and the most iterations.
-    """
+    """Return x at the nodes and at the far end, with x' = slope(x), and the final ``carried``."""
     to_nodes, to_end = rule
     used = jnp.count_nonzero(to_end)  # nodes behind these are room for finer grids
 

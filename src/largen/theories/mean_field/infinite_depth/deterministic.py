@@ -59,45 +59,30 @@ PAIRS = 4  # sets that are solved on both grids where φ' jumps
 
 
 def deterministic_limit(
+    # network, training, record_at: the network, its training, and times at which kernels are
+    # recorded.
     network: NeuronNetwork,
     training: Training,
     record_at: Sequence[int] = (),
     *,
     particles: int = 8192,
     replicates: int = 4,
+    # nodes, coarse: number of nodes of depth, and that of the grid beside which the error of depth
+    # is found, by default one less. Where φ' jumps, neurons cross the jump between nodes, each with
+    # an error of its own that is part of the sampling error: there a few sets are solved on both
+    # grids, otherwise one.
     nodes: int = 3,
     coarse: int | None = None,
+    # Relative size of the part of features and gradients outside their bases that is neglected.
     tolerance: float = 1e-3,
-    dtype: Any = np.float32,
-    key: int = 0,
-    tell: Callable[[float], Any] = lambda done: None,
+    dtype: Any = np.float32,  # precision of the neurons
+    key: int = 0,  # random key of the sets of neurons
+    tell: Callable[[float], Any] = lambda done: None,  # called with the finished fraction
+    # Solutions by set and number of nodes, of calls that differ in replicates, nodes and coarse
+    # only; those that are lacking are added.
     known: dict[tuple[int, int], Found] | None = None,
 ) -> DepthEstimate:
-    """Solve with several independent sets of neurons.
-
-    Parameters
-    ----------
-    network, training, record_at
-        The network, its training, and times at which kernels are recorded.
-    particles, replicates
-        Number of neurons in a set, and number of sets.
-    nodes, coarse
-        Number of nodes of depth, and that of the grid beside which the error of depth is found, by
-        default one less. Where φ' jumps, neurons cross the jump between nodes, each with an error
-        of its own that is part of the sampling error: there a few sets are solved on both grids,
-        otherwise one.
-    tolerance
-        Relative size of the part of features and gradients outside their bases that is neglected.
-    dtype
-        Precision of the neurons.
-    key
-        Random key of the sets of neurons.
-    tell
-        Called with the finished fraction.
-    known
-        Solutions by set and number of nodes, of calls that differ in ``replicates``, ``nodes`` and
-        ``coarse`` only; those that are lacking are added.
-    """
+    """Solve with several independent sets of neurons."""
     network, known = by_size(network), {} if known is None else known
     coarse = nodes - 1 if coarse is None else coarse
     pairs = 1 if analytic(network) else min(PAIRS, replicates)

@@ -10,21 +10,11 @@ from jaxtyping import Float
 
 
 class DepthKernels(NamedTuple):
-    """Kernels of all samples at a recorded time, at the depths 0, the nodes, and 1.
+    """Kernels of all samples at a recorded time, at the depths 0, the nodes, and 1."""
 
-    Attributes
-    ----------
-    features
-        Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches, ``(depth, sample, sample)``.
-    gradients
-        G(τ), ``(depth, sample, sample, output, output)``.
-    ntk
-        K, ``(sample, sample, output, output)``.
-    """
-
-    features: Any
-    gradients: Any
-    ntk: Any
+    features: Any  # Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches, (depth, sample, sample)
+    gradients: Any  # G(τ), (depth, sample, sample, output, output)
+    ntk: Any  # K, (sample, sample, output, output)
 
 
 class Found(NamedTuple):
@@ -36,29 +26,19 @@ class Found(NamedTuple):
 
 
 class DepthEstimate(NamedTuple):
-    """Means over sets of neurons.
+    """Means over sets of neurons."""
 
-    Attributes
-    ----------
-    outputs, error
-        f and its standard error, including the error of depth.
-    depth_error
-        Change of f on a grid of fewer nodes of depth, beyond that by sampling.
-    kernels, kernels_error
-        Kernels, with a leading axis of recorded times, and their standard errors.
-    tau
-        Depths of the kernels.
-    ranks
-        Ranks of the bases of features and gradients at each node.
-    """
-
+    # outputs, error: f and its standard error, including the error of depth.
     outputs: Float[np.ndarray, "time sample output"]
     error: Float[np.ndarray, "time sample output"]
+    # Change of f on a grid of fewer nodes of depth, beyond that by sampling.
     depth_error: Float[np.ndarray, "time sample output"]
+    # kernels, kernels_error: kernels, with a leading axis of recorded times, and their standard
+    # errors.
     kernels: DepthKernels
     kernels_error: DepthKernels
-    tau: Float[np.ndarray, " depth"]
-    ranks: np.ndarray
+    tau: Float[np.ndarray, " depth"]  # depths of the kernels
+    ranks: np.ndarray  # ranks of the bases of features and gradients at each node
 
 
 def source_of(key: int, index: int) -> np.random.Generator:

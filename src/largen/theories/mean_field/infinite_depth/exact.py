@@ -77,13 +77,7 @@ def closed_bytes(endless: EndlessProblem) -> float:
 def solve_linear(
     endless: EndlessProblem, wanted: WantedKernels, rtol: float, budget: float
 ) -> Solved:
-    """Return the solution of the closed equations of a linear network, and its error.
-
-    Raises
-    ------
-    OutOfMemory
-        If the equations do not fit into the budget or into memory.
-    """
+    """Return the solution of the closed equations of a linear network, and its error."""
     run, net, network = endless.run, endless.finite(1), linear_network(endless)
     needed = closed_bytes(endless)
     if needed > budget:
@@ -111,13 +105,18 @@ def solve_linear(
 
 
 def deterministic(
+    # endless, wanted: the problem, and the quantities to record.
     endless: EndlessProblem,
     wanted: WantedKernels,
     *,
+    # rtol, particles, replicates, most: wanted error; number of neurons in a set, number of sets
+    # (None: as many as the error needs), and the largest number of neurons in all sets.
     rtol: float,
     particles: int,
     replicates: int | None,
     most: int,
+    # dtype, key, tell: precision of the neurons; random key of the sets; called with the finished
+    # fraction.
     dtype: Any,
     key: int,
     tell: Callable[[float], Any],
@@ -125,21 +124,6 @@ def deterministic(
     """Return the solution with neurons of a stream without noise, and its error.
 
     Nodes of depth, and sets of neurons, are added until the error is small enough.
-
-    Parameters
-    ----------
-    endless, wanted
-        The problem, and the quantities to record.
-    rtol, particles, replicates, most
-        Wanted error; number of neurons in a set, number of sets (None: as many as the error needs),
-        and the largest number of neurons in all sets.
-    dtype, key, tell
-        Precision of the neurons; random key of the sets; called with the finished fraction.
-
-    Raises
-    ------
-    OutOfMemory
-        If a set does not fit into memory.
     """
     run, net = endless.run, endless.finite(1)
     *maps, read_out = map(_map, net.maps)

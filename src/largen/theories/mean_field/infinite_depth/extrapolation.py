@@ -56,20 +56,10 @@ from largen.theories.mean_field.record_times import Recorded
 
 @dataclass(frozen=True)
 class Depths:
-    """Networks of several depths, each of twice the depth of the one before it.
+    """Networks of several depths, each of twice the depth of the one before it."""
 
-    Attributes
-    ----------
-    stack
-        Position of the blocks.
-    times
-        Number of repetitions of the stack in each network.
-    problems
-        The networks.
-    """
-
-    stack: Stack
-    times: tuple[int, ...]
+    stack: Stack  # position of the blocks
+    times: tuple[int, ...]  # number of repetitions of the stack in each network
     problems: tuple[Problem, ...]
 
     @classmethod

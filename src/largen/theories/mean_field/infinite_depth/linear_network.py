@@ -12,42 +12,23 @@ from largen.theories.mean_field.infinite_depth.time_filters import Filter, Link,
 
 
 class LinearNetwork(NamedTuple):
-    """A linear residual network of infinite depth, and its training.
+    """A linear residual network of infinite depth, and its training."""
 
-    Attributes
-    ----------
-    fields
-        F of all samples, h(0) = F a: shape ``(sample, direction)``.
-    constant
-        e with F e = 1, the direction of the biases; None without biases in the blocks.
-    start
-        Variance of a at initialisation, 1 or 0 for each direction.
-    read_in
-        ρ of each direction of a.
-    read_in_kept, read_in_taken
-        d(t)d(s), shape ``(direction, time, time)``, and k(t, s) of a.
-    links
-        The links of the maps of a block.
-    inner
-        Whether fields inside a block learn: α = 1, several maps. Otherwise there is one link.
-    read_out
-        The link of the read-out w; its bias gives the output's constant.
-    gamma
-        γ₀.
-    outputs
-        C.
-    """
-
+    # F of all samples, h(0) = F a: shape (sample, direction).
     fields: Float[np.ndarray, "sample direction"]
+    # e with F e = 1, the direction of the biases; None without biases in the blocks.
     constant: Float[np.ndarray, " direction"] | None
+    # Variance of a at initialisation, 1 or 0 for each direction.
     start: Float[np.ndarray, " direction"]
-    read_in: Float[np.ndarray, " direction"]
+    read_in: Float[np.ndarray, " direction"]  # ρ of each direction of a
+    # read_in_kept, read_in_taken: d(t)d(s), shape (direction, time, time), and k(t, s) of a.
     read_in_kept: Float[np.ndarray, "direction time time"]
     read_in_taken: Float[np.ndarray, "time time"]
-    links: Sequence[Link]
+    links: Sequence[Link]  # the links of the maps of a block
+    # Whether fields inside a block learn: α = 1, several maps. Otherwise there is one link.
     inner: bool
-    read_out: Link
-    gamma: float
+    read_out: Link  # the link of the read-out w; its bias gives the output's constant
+    gamma: float  # γ₀
     outputs: int
 
     @property
@@ -58,10 +39,15 @@ class LinearNetwork(NamedTuple):
     @classmethod
     def of(
         cls,
+        # fields, read_in, gamma, outputs: as above; biases of the read-in are among the directions.
         fields: Float[np.ndarray, "sample direction"],
         read_in: Float[np.ndarray, " direction"],
+        # maps, read_out: the maps of a block, starting with the one that reads the stream, and the
+        # read-out, with rates ρ that do not depend on L: L^(1 − 2 power) times those of a finite
+        # network.
         maps: Sequence[Map],
         read_out: Map,
+        # power, rates, momentum, decay: α, η₀ of each step, β and λ₀.
         power: float,
         rates: Float[np.ndarray, " step"],
         *,
@@ -70,18 +56,7 @@ class LinearNetwork(NamedTuple):
         momentum: float = 0.0,
         decay: float = 0.0,
     ) -> LinearNetwork:
-        """Return the network with blocks of some maps and branches L^(−power), power ≥ ½.
-
-        Parameters
-        ----------
-        fields, read_in, gamma, outputs
-            As above; biases of the read-in are among the directions.
-        maps, read_out
-            The maps of a block, starting with the one that reads the stream, and the read-out, with
-            rates ρ that do not depend on L: L^(1 − 2 power) times those of a finite network.
-        power, rates, momentum, decay
-            α, η₀ of each step, β and λ₀.
-        """
+        """Return the network with blocks of some maps and branches L^(−power), power ≥ ½."""
         trained = Filter.of(rates, gamma, momentum, decay)
         links = [Link.of(one, trained) for one in maps]
         inner = power == 1 and len(links) > 1

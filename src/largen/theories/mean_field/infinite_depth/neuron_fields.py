@@ -76,74 +76,42 @@ class Moving(NamedTuple):
 
 
 class NeuronState(NamedTuple):
-    """The state of training.
+    """The state of training."""
 
-    Attributes
-    ----------
-    step
-        Number of steps made.
-    params, velocity
-        Trained parameters, and their momentum.
-    features, gradients
-        Q_i and Q_o at the nodes.
-    moved, pulled
-        h(τ) − h(0) of all samples, and g(τ) − g(1) of training samples, at the nodes, at the last
-        two steps.
-    outputs
-        f at every time so far.
-    """
-
-    step: Int[Array, ""]
+    step: Int[Array, ""]  # number of steps made
+    # params, velocity: trained parameters, and their momentum.
     params: Moving
     velocity: Moving
+    # features, gradients: Q_i and Q_o at the nodes.
     features: Side
     gradients: Side
+    # moved, pulled: h(τ) − h(0) of all samples, and g(τ) − g(1) of training samples, at the nodes,
+    # at the last two steps.
     moved: Float[Array, "2 node sample n"]
     pulled: Float[Array, "2 node train n"]
-    outputs: Float[Array, "time sample output"]
+    outputs: Float[Array, "time sample output"]  # f at every time so far
 
 
 class NeuronConstants(NamedTuple):
-    """The constants of training.
+    """The constants of training."""
 
-    Attributes
-    ----------
-    fields, field_rate
-        F of all samples, and ρ of its directions.
-    targets
-        y of training samples.
-    batches
-        Samples of each step; None for full batches.
-    rise, whole
-        Integrals over depth, see ``depth_grid``.
-    block
-        ρσ² and ρ_bσ_b² of the maps in the blocks.
-    readout
-        σ and ρ of the read-out, and ρσ_b² of its bias.
-    gamma, momentum, rates
-        γ₀, β, and η₀ of each step.
-    decay
-        λ₀ of all trained parameters.
-    precision
-        1/N and the tolerance of directions.
-    close
-        Relative change at which an integral over depth counts as converged.
-    """
-
+    # fields, field_rate: F of all samples, and ρ of its directions.
     fields: Float[Array, "sample direction"]
     field_rate: Float[Array, " direction"]
-    targets: Shaped[Array, "train *target"]
-    batches: Int[Array, "_ batch"] | None
+    targets: Shaped[Array, "train *target"]  # y of training samples
+    batches: Int[Array, "_ batch"] | None  # samples of each step; None for full batches
+    # rise, whole: integrals over depth, see depth_grid.
     rise: Float[Array, "node node"]
     whole: Float[Array, " node"]
-    block: Float[Array, "2"]
-    readout: Float[Array, "3"]
+    block: Float[Array, "2"]  # ρσ² and ρ_bσ_b² of the maps in the blocks
+    readout: Float[Array, "3"]  # σ and ρ of the read-out, and ρσ_b² of its bias
+    # gamma, momentum, rates: γ₀, β, and η₀ of each step.
     gamma: Float[Array, ""]
     momentum: Float[Array, ""]
     rates: Float[Array, " step"]
-    decay: Moving
-    precision: Precision
-    close: Float[Array, ""]
+    decay: Moving  # λ₀ of all trained parameters
+    precision: Precision  # 1/N and the tolerance of directions
+    close: Float[Array, ""]  # relative change at which an integral over depth counts as converged
 
 
 class Ahead(NamedTuple):

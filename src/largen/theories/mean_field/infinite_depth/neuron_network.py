@@ -16,31 +16,21 @@ from largen.theories.mean_field.infinite_depth.time_filters import Map
 
 
 class NeuronNetwork(NamedTuple):
-    """A residual network of infinite depth, with blocks of one matrix and α > ½.
+    """A residual network of infinite depth, with blocks of one matrix and α > ½."""
 
-    Attributes
-    ----------
-    phi, phi_out
-        φ of the branches and in front of the read-out.
-    fields, field_rate
-        F of all samples, training samples first, h(0) = F a, and ρ of its directions.
-    block, read_out
-        The map of a block, with rates ρ that do not depend on L, L^(1−2α) times those of a finite
-        network; and the map of the read-out.
-    gamma
-        γ₀.
-    output_shape
-        Shape of a sample's output.
-    """
-
+    # phi, phi_out: φ of the branches and in front of the read-out.
     phi: LayerActivation
     phi_out: LayerActivation
+    # fields, field_rate: F of all samples, training samples first, h(0) = F a, and ρ of its
+    # directions.
     fields: Float[np.ndarray, "sample direction"]
     field_rate: Float[np.ndarray, " direction"]
+    # block, read_out: the map of a block, with rates ρ that do not depend on L, L^(1−2α) times
+    # those of a finite network; and the map of the read-out.
     block: Map
     read_out: Map
-    gamma: float
-    output_shape: tuple[int, ...] = ()
+    gamma: float  # γ₀
+    output_shape: tuple[int, ...] = ()  # shape of a sample's output
 
     @property
     def outputs(self) -> int:

@@ -16,22 +16,13 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class Stack:
-    """The position of the residual blocks among the matrices between hidden layers.
+    """The position of the residual blocks among the matrices between hidden layers."""
 
-    Attributes
-    ----------
-    before, behind
-        Matrices before the stack and behind it.
-    unit
-        Matrices in one repetition of the stack.
-    blocks
-        Residual blocks in one repetition of the stack.
-    """
-
+    # before, behind: matrices before the stack and behind it.
     before: int
     behind: int
-    unit: int
-    blocks: int
+    unit: int  # matrices in one repetition of the stack
+    blocks: int  # residual blocks in one repetition of the stack
 
     def layers(self, times: int, shares: int) -> list[int]:
         """Return the hidden layers of a network that networks of every depth have.
@@ -47,21 +38,11 @@ class Stack:
 
 @dataclass(frozen=True)
 class EndlessProblem:
-    """A residual network of infinite width and depth, with branches L^(−α).
-
-    Attributes
-    ----------
-    run
-        The run.
-    alpha
-        α.
-    stack
-        The position of its blocks.
-    """
+    """A residual network of infinite width and depth, with branches L^(−α)."""
 
     run: Run
-    alpha: Fraction
-    stack: Stack
+    alpha: Fraction  # α
+    stack: Stack  # the position of its blocks
 
     @property
     def diffusive(self) -> bool:
@@ -138,16 +119,7 @@ def with_branches(run: Run, alpha: Fraction, power: Fraction) -> Run:
 
 
 def endless_problem(run: Run) -> Posed[EndlessProblem]:
-    """Return the problem that a run poses at infinite depth, and why it does.
-
-    Raises
-    ------
-    NoTheory
-        If the number of blocks is finite, features do not move, the depth has no limit, or a
-        further option of the run has no theory at infinite depth.
-    NoRule
-        For a layer without a rule in the mean-field limit.
-    """
+    """Return the problem that a run poses at infinite depth, and why it does."""
     if endless_stack(run.net) is None:
         raise NoTheory(
             "the network has a number of blocks; infinitely many are written "

@@ -61,54 +61,32 @@ Pull = Callable[[int, Float[np.ndarray, "sample output"]], Float[np.ndarray, "sa
 
 
 class LinearLimit(NamedTuple):
-    """The solution of the equations.
+    """The solution of the equations."""
 
-    Attributes
-    ----------
-    outputs
-        f of all samples, ``(time, sample, output)``; NaN after it has diverged.
-    feature_kernel
-        H(τ) between all samples at recorded times, ``(record, depth, sample, sample)``.
-    gradient_kernel
-        G(τ) between outputs, the same for all samples, ``(record, depth, output, output)``.
-    ntk
-        K between all samples at recorded times, ``(record, sample, sample, output, output)``.
-    grid
-        The depths.
-    unsolved
-        Relative change of the last iteration.
-    error
-        Error of f, of the same shape: its change with the last refinement of the grid.
-    """
-
+    # f of all samples, (time, sample, output); NaN after it has diverged.
     outputs: Float[np.ndarray, "time sample output"]
+    # H(τ) between all samples at recorded times, (record, depth, sample, sample).
     feature_kernel: Float[np.ndarray, "record depth sample sample"]
+    # G(τ) between outputs, the same for all samples, (record, depth, output, output).
     gradient_kernel: Float[np.ndarray, "record depth output output"]
+    # K between all samples at recorded times, (record, sample, sample, output, output).
     ntk: Float[np.ndarray, "record sample sample output output"]
     grid: DepthGrid
-    unsolved: float
+    unsolved: float  # relative change of the last iteration
+    # Error of f, of the same shape: its change with the last refinement of the grid.
     error: Float[np.ndarray, "time sample output"] | None = None
 
 
 def linear_limit(
+    # network, pull, record_at: as in solve.
     network: LinearNetwork,
     pull: Pull,
     record_at: Sequence[int] = (),
     *,
-    rtol: float = 1e-7,
-    most_nodes: int = 40,
+    rtol: float = 1e-7,  # wanted error of f, relative to the largest
+    most_nodes: int = 40,  # number of nodes at which refinement ends; error has the error reached
 ) -> LinearLimit:
-    """Solve the equations on grids of depth that are refined until f converges.
-
-    Parameters
-    ----------
-    network, pull, record_at
-        As in :func:`solve`.
-    rtol
-        Wanted error of f, relative to the largest.
-    most_nodes
-        Number of nodes at which refinement ends; ``error`` has the error reached.
-    """
+    """Solve the equations on grids of depth that are refined until f converges."""
     nodes = FEWEST_NODES
     coarse = solve(network, pull, (), nodes).outputs
     while True:

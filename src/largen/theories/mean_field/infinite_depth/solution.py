@@ -230,13 +230,7 @@ class InfiniteDepth(Theory):
         return result
 
     def _method(self, endless: EndlessProblem) -> Method:
-        """Return the method, ``"auto"`` resolved.
-
-        Raises
-        ------
-        InvalidInput
-            If the chosen method does not apply.
-        """
+        """Return the method, ``"auto"`` resolved."""
         applies = {
             "closed": endless.has_closed_equations and not self.record_pairs,
             "deterministic": endless.deterministic and not self.record_pairs,

@@ -31,20 +31,13 @@ class Filter(NamedTuple):
     @classmethod
     def of(
         cls,
-        rates: Float[np.ndarray, " step"],
+        rates: Float[np.ndarray, " step"],  # η₀ of each step
+        # gamma, momentum, decay: γ₀, β and λ₀.
         gamma: float,
         momentum: float = 0.0,
         decay: float = 0.0,
     ) -> Filter:
-        """Return the filter of weights that train, at the times 0 … number of steps.
-
-        Parameters
-        ----------
-        rates
-            η₀ of each step.
-        gamma, momentum, decay
-            γ₀, β and λ₀.
-        """
+        """Return the filter of weights that train, at the times 0 … number of steps."""
         times = len(rates) + 1
         both = np.zeros((times, 1 + times))  # d beside k
         both[0, 0], velocity = 1.0, np.zeros(1 + times)
@@ -74,21 +67,16 @@ class Link(NamedTuple):
 
     The map's output has the covariance noise ∘ Φ + bias_noise of the kernel Φ of what it reads,
     and drifts by Σ_s [tangent ∘ Φ + bias_tangent](t, s) Δ(s) g(s).
-
-    Attributes
-    ----------
-    noise, bias_noise
-        σ² d(t)d(s) and σ_b² d(t)d(s).
-    tangent, bias_tangent
-        ρσ² k(t, s) and ρσ_b² k(t, s).
-    rate, bias_rate
-        Contribution of the map to the tangent kernel at t: ρσ² and ρσ_b², as a function of t.
     """
 
+    # noise, bias_noise: σ² d(t)d(s) and σ_b² d(t)d(s).
     noise: Float[np.ndarray, "time time"]
+    # tangent, bias_tangent: ρσ² k(t, s) and ρσ_b² k(t, s).
     tangent: Float[np.ndarray, "time time"]
     bias_noise: Float[np.ndarray, "time time"]
     bias_tangent: Float[np.ndarray, "time time"]
+    # rate, bias_rate: contribution of the map to the tangent kernel at t: ρσ² and ρσ_b², as a
+    # function of t.
     rate: Float[np.ndarray, " time"]
     bias_rate: Float[np.ndarray, " time"]
 

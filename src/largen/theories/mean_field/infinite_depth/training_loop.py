@@ -18,25 +18,14 @@ ESCAPED = 1e6  # outputs beyond this many times the size of the targets have div
 
 
 class Loop(NamedTuple):
-    """The training of one type of neurons, as functions of its state.
+    """The training of one type of neurons, as functions of its state."""
 
-    Attributes
-    ----------
-    advance
-        ``advance(state, stop)``: train up to a step, or until there is no room for directions or
-        the outputs have diverged.
-    has_room
-        Whether there is room for the directions of another step.
-    grown
-        Returns the state with more room.
-    look
-        Returns the kernels of a state.
-    """
-
+    # advance(state, stop): train up to a step, or until there is no room for directions or the
+    # outputs have diverged.
     advance: Callable[[Any, int], Any]
-    has_room: Callable[[Any], Any]
-    grown: Callable[[Any], Any]
-    look: Callable[[Any], DepthKernels]
+    has_room: Callable[[Any], Any]  # whether there is room for the directions of another step
+    grown: Callable[[Any], Any]  # returns the state with more room
+    look: Callable[[Any], DepthKernels]  # returns the kernels of a state
 
 
 def run_through(
@@ -79,20 +68,11 @@ def train_until(stepped, has_room, state: Any, targets: Array, stop: Any) -> Any
 
 
 class LossGradient(NamedTuple):
-    """The gradient of the loss at a step.
+    """The gradient of the loss at a step."""
 
-    Attributes
-    ----------
-    batch
-        Samples of the step.
-    delta
-        Δ over their number.
-    z, pull
-        Gradients behind the read-out, and their factors: Σ_c Δ_c ∂f_c/∂h = pull · ∂(z·h)/∂h.
-    """
-
-    batch: Int[Array, " k"]
-    delta: Float[Array, "k output"]
+    batch: Int[Array, " k"]  # samples of the step
+    delta: Float[Array, "k output"]  # Δ over their number
+    # z, pull: gradients behind the read-out, and their factors: Σ_c Δ_c ∂f_c/∂h = pull · ∂(z·h)/∂h.
     z: Float[Array, "k n"]
     pull: Float[Array, " k"]
 

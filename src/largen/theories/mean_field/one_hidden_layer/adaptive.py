@@ -30,24 +30,14 @@ from largen.runs import Run
 
 
 class AdaptiveConstants(NamedTuple):
-    """Constants of one kind of weight.
+    """Constants of one kind of weight."""
 
-    Attributes
-    ----------
-    std
-        σ: of preactivations for the read-in, of z for the read-out, of f for its bias.
-    unit
-        The factor that converts the step of gradient descent at unit learning rates to ∇/eps.
-    step
-        r/s, the learning rate of θ̂ over η₀; for the read-out's bias, that of its effect on f.
-    distribution
-        The distribution of single weights at initialisation.
-    """
-
-    std: float
+    std: float  # σ: of preactivations for the read-in, of z for the read-out, of f for its bias
+    # The factor that converts the step of gradient descent at unit learning rates to ∇/eps.
     unit: float
+    # r/s, the learning rate of θ̂ over η₀; for the read-out's bias, that of its effect on f.
     step: float
-    distribution: str
+    distribution: str  # the distribution of single weights at initialisation
 
 
 class Average(NamedTuple):
@@ -70,13 +60,7 @@ def average_of(run: Run) -> Average | None:
 
 
 def weights_of(run: Run) -> dict[tuple[str, str], AdaptiveConstants]:
-    """Return the constants of every weight by role and kind, such as ``("input", "weight")``.
-
-    Raises
-    ------
-    NoTheory
-        If a constant depends on the width, so that the limit is another one or does not exist.
-    """
+    """Return the constants of every weight by role and kind, such as ``("input", "weight")``."""
     table = run.param.table(run.net, run.optimizer, inputs=run.data.inputs)
     rows = {(row.site.role, row.kind): row for row in table.rows}
     first = table.rows[0].site

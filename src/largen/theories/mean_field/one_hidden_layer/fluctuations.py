@@ -48,19 +48,13 @@ OF_SITES, OF_RESPONSE = 2**13, 2**12  # sample neurons for the covariance and fo
 
 
 class Fluctuations(NamedTuple):
-    """Fluctuations of √N times the outputs of a network of width N.
+    """Fluctuations of √N times the outputs of a network of width N."""
 
-    Attributes
-    ----------
-    train, test
-        √N times the standard deviation of f, ``(step, sample, output)``.
-    covariance
-        N times the covariance of f on training samples at equal times,
-        ``(step, sample, sample_2, output, output_2)``.
-    """
-
+    # train, test: √N times the standard deviation of f, (step, sample, output).
     train: np.ndarray
     test: np.ndarray
+    # N times the covariance of f on training samples at equal times, (step, sample, sample_2,
+    # output, output_2).
     covariance: np.ndarray
 
 
@@ -84,13 +78,7 @@ class Path(NamedTuple):
 
 
 def check(run: Run, problem: OneLayerProblem) -> None:
-    """Check that linear response applies, and that its matrices are not too large.
-
-    Raises
-    ------
-    InvalidInput
-        If linear response does not apply; the message says what to do instead.
-    """
+    """Check that linear response applies, and that its matrices are not too large."""
     instead = "measure them on networks: lg.train(run, width=…, seeds=…)"
     if not isinstance(run.optimizer, GradientDescent):
         raise InvalidInput(

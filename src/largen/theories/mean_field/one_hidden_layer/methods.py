@@ -79,13 +79,7 @@ def estimate(
     drawn: Particles,
     report: Report,
 ) -> OneLayerEstimate:
-    """Solve a problem by a method, or by the first that applies and reaches ``rtol``.
-
-    Raises
-    ------
-    InvalidInput
-        If the requested method does not apply.
-    """
+    """Solve a problem by a method, or by the first that applies and reaches ``rtol``."""
     noisy = temperature_of(run.optimizer) > 0
     if noisy and method in ("closed", "quadrature"):
         raise InvalidInput(

@@ -26,21 +26,11 @@ REACH = 7.5  # radius beyond which a Gaussian times a polynomial integrates to l
 
 @dataclass(frozen=True)
 class Neurons:
-    """A set of neurons at initialisation.
+    """A set of neurons at initialisation."""
 
-    Attributes
-    ----------
-    directions
-        The coordinates a of the neurons, shape ``(neuron, direction)``.
-    readout
-        The read-out weights z, shape ``(neuron, output)``.
-    weights
-        The weight of each neuron in averages, shape ``(neuron,)``.
-    """
-
-    directions: np.ndarray
-    readout: np.ndarray
-    weights: np.ndarray
+    directions: np.ndarray  # the coordinates a of the neurons, shape (neuron, direction)
+    readout: np.ndarray  # the read-out weights z, shape (neuron, output)
+    weights: np.ndarray  # the weight of each neuron in averages, shape (neuron,)
 
     def __len__(self) -> int:
         return len(self.weights)

@@ -37,21 +37,13 @@ LINEAR = as_activation("linear")
 
 @dataclass(frozen=True)
 class Start:
-    """The initial distribution of a neuron, if not all of its weights are Gaussian.
+    """The initial distribution of a neuron, if not all of its weights are Gaussian."""
 
-    Attributes
-    ----------
-    distributions
-        The distribution of each of the neuron's weights, inputs before bias.
-    basis
-        The matrix from these weights to the coordinates a, shape ``(weight, direction)``.
-    readout
-        The distribution of the neuron's read-out weights.
-    """
-
+    # The distribution of each of the neuron's weights, inputs before bias.
     distributions: tuple[str, ...]
+    # The matrix from these weights to the coordinates a, shape (weight, direction).
     basis: np.ndarray
-    readout: str
+    readout: str  # the distribution of the neuron's read-out weights
 
 
 @dataclass(frozen=True)
@@ -71,51 +63,29 @@ class OneLayerProblem:
     A neuron's preactivations are h_μ = Σ_i F_μi a_i, where a starts as a standard Gaussian
     vector and F Fᵀ = K⁰ = σ_w² x·x′/D + σ_b². Directions of weight space that are orthogonal to all
     samples are omitted: there are at most as many a_i as samples, or as inputs and bias.
-
-    Attributes
-    ----------
-    phi
-        The activation φ.
-    train, test
-        F of training and test samples, shape ``(sample, direction)``.
-    rate
-        ρ of each direction: a moves by η₀γ₀ρ F_μi per unit of Δ_μ z φ'(h_μ).
-    out_std
-        σ_out, so that z ~ N(0, σ_out²) at initialisation.
-    out_rate
-        ρσ_out² of the read-out weights.
-    out_bias_rate
-        ρσ_b² of the read-out bias; 0 if there is none.
-    gamma
-        γ₀ in units of the width of the hidden layer: with rN neurons the network is that of width
-        rN with γ₀/√r, which has the same γ = γ₀√N.
-    outputs
-        C, the number of outputs.
-    start
-        The initial distribution if weights are not Gaussian; None for Gaussian a and z.
-    steps
-        The step sizes of an adaptive optimizer. Rates then convert the gradient to the units of the
-        optimizer, at η₀ = 1, and directions are single weights.
-    out_bias_std
-        σ_b of the read-out bias. Its initial value, σ_b/(γ₀√N) times a standard Gaussian, vanishes
-        in the limit.
-    ratio
-        r, the number of neurons per unit of width.
     """
 
-    phi: ActivationFunction
+    phi: ActivationFunction  # the activation φ
+    # train, test: F of training and test samples, shape (sample, direction).
     train: np.ndarray
     test: np.ndarray
-    rate: np.ndarray
-    out_std: float
-    out_rate: float
-    out_bias_rate: float
+    rate: np.ndarray  # ρ of each direction: a moves by η₀γ₀ρ F_μi per unit of Δ_μ z φ'(h_μ)
+    out_std: float  # σ_out, so that z ~ N(0, σ_out²) at initialisation
+    out_rate: float  # ρσ_out² of the read-out weights
+    out_bias_rate: float  # ρσ_b² of the read-out bias; 0 if there is none
+    # γ₀ in units of the width of the hidden layer: with rN neurons the network is that of width rN
+    # with γ₀/√r, which has the same γ = γ₀√N.
     gamma: float
     outputs: int
+    # The initial distribution if weights are not Gaussian; None for Gaussian a and z.
     start: Start | None = None
+    # The step sizes of an adaptive optimizer. Rates then convert the gradient to the units of the
+    # optimizer, at η₀ = 1, and directions are single weights.
     steps: Steps | None = None
+    # σ_b of the read-out bias. Its initial value, σ_b/(γ₀√N) times a standard Gaussian, vanishes in
+    # the limit.
     out_bias_std: float = 0.0
-    ratio: float = 1.0
+    ratio: float = 1.0  # r, the number of neurons per unit of width
 
     @property
     def directions(self) -> int:
@@ -136,16 +106,7 @@ REASON = (
 
 
 def posed_by(run: Run) -> Posed[OneLayerProblem]:
-    """Return the problem that a run poses, in float64.
-
-    Raises
-    ------
-    NoTheory
-        If features do not move at order one (d ≠ ½), if there is not exactly one hidden layer, or
-        if a weight's update vanishes or diverges with the width.
-    NoRule
-        For a layer that is neither affine nor an activation.
-    """
+    """Return the problem that a run poses, in float64."""
     phi = _activation(run.program)
     if run.param.d == Fraction(1, 2) and (average := average_of(run)):
         return Posed(run, REASON, _by_weight(run, phi, average))

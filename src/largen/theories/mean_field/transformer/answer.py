@@ -17,14 +17,8 @@ def trajectory(
 ) -> Trajectory:
     """Return a solution as a trajectory.
 
-    Parameters
-    ----------
-    posed, theory
-        The problem, and the name of the theory.
-    found
-        Outputs, attention weights, kernels, and their errors.
-    settings
-        The recorded times, and the target error.
+    ``posed``, ``theory``: the problem, and the name of the theory; ``found``: outputs, attention
+    weights, kernels, and their errors; ``settings``: the recorded times, and the target error.
     """
     run, p = posed.run, posed.problem.samples
     dtype = run.data.x_train.dtype

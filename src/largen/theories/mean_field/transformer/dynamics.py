@@ -33,73 +33,37 @@ from largen.theories.mean_field.transformer.weights import Descent, Matrix, Trai
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """A run of a network with attention at infinite width.
-
-    Attributes
-    ----------
-    network
-        The network.
-    gamma
-        γ₀.
-    samples
-        P, the number of training samples.
-    positions
-        The number of positions of a sample that have an output; 1 for pooled ones.
-    outputs
-        C, the number of outputs of each.
-    """
+    """A run of a network with attention at infinite width."""
 
     network: PopulatedNetwork
-    gamma: float
-    samples: int
-    positions: int
+    gamma: float  # γ₀
+    samples: int  # P, the number of training samples
+    positions: int  # the number of positions of a sample that have an output; 1 for pooled ones
     outputs: int
 
 
 class Drawn(NamedTuple):
-    """How populations are sampled on which activations act.
+    """How populations are sampled on which activations act."""
 
-    Attributes
-    ----------
-    neurons
-        S, the number of neurons of each of them.
-    first
-        The number of Gaussian vectors of a population that are quasi-random.
-    seed
-        The seed of the random numbers.
-    dtype
-        The precision of all fields.
-    """
-
-    neurons: int
-    first: int
-    seed: int | tuple[int, ...]
-    dtype: Any = np.float64
+    neurons: int  # S, the number of neurons of each of them
+    first: int  # the number of Gaussian vectors of a population that are quasi-random
+    seed: int | tuple[int, ...]  # the seed of the random numbers
+    dtype: Any = np.float64  # the precision of all fields
 
 
 class Solved(NamedTuple):
-    """What training computes.
+    """What training computes."""
 
-    Attributes
-    ----------
-    f
-        Outputs, (step, sample, position, output), NaN from a step on at which they are not finite.
-    patterns
-        Attention weights at the recorded steps, (record, layer, sample, position, position), NaN
-        likewise.
-    kernels
-        The recorded kernels by name, likewise.
-    directions
-        The largest number of directions that a matrix has acted on, at one of its sides.
-    stopped
-        The name of the option that ended training: ``"memory_budget"`` if the matrices outgrew it,
-        ``"particles"`` if fields span the neurons of a sampled population; None if none did.
-    """
-
+    # Outputs, (step, sample, position, output), NaN from a step on at which they are not finite.
     f: np.ndarray
+    # Attention weights at the recorded steps, (record, layer, sample, position, position), NaN
+    # likewise.
     patterns: np.ndarray
-    kernels: dict[str, np.ndarray]
+    kernels: dict[str, np.ndarray]  # the recorded kernels by name, likewise
+    # The largest number of directions that a matrix has acted on, at one of its sides.
     directions: int
+    # The name of the option that ended training: "memory_budget" if the matrices outgrew it,
+    # "particles" if fields span the neurons of a sampled population; None if none did.
     stopped: str | None
 
 
@@ -153,19 +117,11 @@ class Output:
 class InfiniteNetwork:
     """A network of infinite width, in coordinates of fields in the Gaussian vectors.
 
-    Parameters
-    ----------
-    problem
-        The problem.
-    drawn
-        How populations are sampled on which activations act, or of heads; needed if there are any.
+    ``drawn``: how populations are sampled on which activations act, or of heads; needed if there
+    are any.
 
-    Attributes
-    ----------
-    context
-        Its populations, weights and attention patterns.
-    dtype
-        The precision of fields.
+    ``context``: its populations, weights and attention patterns; ``dtype``: the precision of
+    fields.
     """
 
     def __init__(self, problem: AttentionProblem, drawn: Drawn | None = None):

@@ -28,19 +28,10 @@ from largen.theories.mean_field.transformer.populations import averages, grown
 class ObservedMap:
     """An affine map, and the fields around it in the last passes, while they are observed.
 
-    Attributes
-    ----------
-    constants
-        Its constants.
-    ratio
-        The number of neurons behind it per unit of width.
-    observed
-        Whether fields are kept.
-    features
-        The fields that it read, (sample, position, coordinate), each times the root of its share in
-        the neurons; None if they were not observed.
-    gradients
-        The backward fields behind it, likewise.
+    ``ratio``: the number of neurons behind it per unit of width. ``observed``: whether fields are
+    kept. ``features``: the fields that it read, (sample, position, coordinate), each times the root
+    of its share in the neurons; None if they were not observed. ``gradients``: the backward fields
+    behind it, likewise.
     """
 
     def __init__(self, constants: MapConstants, ratio: float):
@@ -65,43 +56,25 @@ class ObservedMap:
 
 
 class ObservedFields(NamedTuple):
-    """The fields around all affine maps at a time.
+    """The fields around all affine maps at a time."""
 
-    Attributes
-    ----------
-    features
-        The fields that each map reads, (sample, position, coordinate).
-    gradients
-        The backward fields behind each map but the last, (sample, position, output, coordinate);
-        none if they are not wanted.
-    """
-
+    # The fields that each map reads, (sample, position, coordinate).
     features: list[list[np.ndarray]]
+    # The backward fields behind each map but the last, (sample, position, output, coordinate); none
+    # if they are not wanted.
     gradients: list[np.ndarray]
 
 
 class KernelRecords:
-    """Kernels of training samples at the wanted times.
-
-    Parameters
-    ----------
-    wanted
-        The kernels, their times, and pairs of times.
-    maps
-        The affine maps of the network.
-    samples, outputs
-        The numbers of training samples and of outputs.
-    scalar
-        Whether the single output has no axis.
-    """
+    """Kernels of training samples at the wanted times."""
 
     def __init__(
         self,
-        wanted: WantedKernels,
-        maps: list[ObservedMap],
+        wanted: WantedKernels,  # the kernels, their times, and pairs of times
+        maps: list[ObservedMap],  # the affine maps of the network
         samples: int,
         outputs: int,
-        scalar: bool,
+        scalar: bool,  # whether the single output has no axis
     ):
         self.wanted, self._maps, self._samples = wanted, maps, samples
         self._outputs, self._scalar = outputs, scalar
@@ -127,15 +100,9 @@ class KernelRecords:
 
         Fields are kept as long as a later time needs them.
 
-        Parameters
-        ----------
-        t
-            The time index.
-        backward
-            The backward pass from weights γ₀Δ/P of outputs, (sample, position, output).
-        scale
-            The size of weights of a step. With others, the same relative size of directions that
-            are omitted would be another one.
+        ``backward``: the backward pass from weights γ₀Δ/P of outputs, (sample, position, output).
+        ``scale``: the size of weights of a step. With others, the same relative size of directions
+        that are omitted would be another one.
         """
         recorded = self.wanted.recorded
         if not self._maps[0].observed:

@@ -94,46 +94,23 @@ class Populations:
 
 @dataclass(frozen=True)
 class Node:
-    """An operation on fields.
-
-    Attributes
-    ----------
-    operation
-        The operation.
-    reads
-        The nodes whose fields it reads. An affine map reads several ones if they are the parts of
-        a concatenation.
-    population
-        The number of the population behind it; None for data.
-    ratio
-        The number of neurons behind it per unit of width.
-    """
+    """An operation on fields."""
 
     operation: Operation
+    # The nodes whose fields it reads. An affine map reads several ones if they are the parts of a
+    # concatenation.
     reads: tuple[int, ...] = ()
-    population: int | None = None
-    ratio: float = 1.0
+    population: int | None = None  # the number of the population behind it; None for data
+    ratio: float = 1.0  # the number of neurons behind it per unit of width
 
 
 @dataclass(frozen=True)
 class PopulatedNetwork:
-    """A program as operations on fields of populations, and the constants of a parameterization.
+    """A program as operations on fields of populations, and the constants of a parameterization."""
 
-    Attributes
-    ----------
-    program
-        The program, without repetitions.
-    nodes
-        Its operations, the data first, and the read-out last.
-    populations
-        Which populations are the same.
-    form
-        The constants.
-    """
-
-    program: Program
-    nodes: tuple[Node, ...]
-    populations: Populations
+    program: Program  # the program, without repetitions
+    nodes: tuple[Node, ...]  # its operations, the data first, and the read-out last
+    populations: Populations  # which populations are the same
     form: CanonicalForm
 
     @property
@@ -160,20 +137,7 @@ class PopulatedNetwork:
 def populated(program: Program, form: CanonicalForm) -> PopulatedNetwork:
     """Return a network with its populations.
 
-    Parameters
-    ----------
-    program
-        The network.
-    form
-        The constants of its weights.
-
-    Raises
-    ------
-    NoTheory
-        If the logits of a layer do not act through averages over neurons, or the network does not
-        begin and end with an affine map.
-    NoRule
-        For an operation that is not known here.
+    ``form``: the constants of its weights.
     """
     program = written_out(program)
     check_independent(program, READING)

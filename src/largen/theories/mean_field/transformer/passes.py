@@ -52,21 +52,11 @@ class Pass(Protocol):
 class Context:
     """The populations of a network at work, and what is observed of it.
 
-    Parameters
-    ----------
-    network
-        The network.
-    make
-        The function that makes the population of a number.
+    ``make``: the function that makes the population of a number.
 
-    Attributes
-    ----------
-    weights
-        All matrices and vectors, in the order of the network, biases behind the matrices.
-    patterns
-        The attention weights of the last forward pass, in the order of the network.
-    maps
-        The affine maps, in the order of the network.
+    ``weights``: all matrices and vectors, in the order of the network, biases behind the matrices;
+    ``patterns``: the attention weights of the last forward pass, in the order of the network;
+    ``maps``: the affine maps, in the order of the network.
     """
 
     def __init__(self, network: PopulatedNetwork, make: Callable[[int], Population]):

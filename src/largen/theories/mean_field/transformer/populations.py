@@ -50,10 +50,7 @@ def grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 class Rows:
     """Rows of coordinates to which rows are added; memory grows in proportion.
 
-    Parameters
-    ----------
-    dtype
-        Their precision.
+    ``dtype``: their precision.
     """
 
     def __init__(self, dtype: DTypeLike = np.float64):
@@ -86,19 +83,9 @@ class Rows:
 class Population:
     """Neurons whose fields are linear in Gaussian vectors: a coordinate for each of these.
 
-    Parameters
-    ----------
-    dtype
-        The precision of fields.
+    ``dtype``: the precision of fields.
 
-    Attributes
-    ----------
-    size
-        The number of coordinates.
-    dtype
-        The precision of fields.
-    sampled
-        Whether fields are values at neurons.
+    ``dtype``: the precision of fields; ``sampled``: whether fields are values at neurons.
     """
 
     sampled = False
@@ -127,19 +114,6 @@ class SampledPopulation(Population):
     earlier fields, as they are in the limit. The first ones, those of initialisation, are scrambled
     Sobol points, so that averages of functions of them have small errors; a point has all numbers
     of a head.
-
-    Parameters
-    ----------
-    neurons
-        S.
-    first
-        The number of the vectors that are Sobol points.
-    rng
-        The source of random numbers.
-    head_size
-        The number of consecutive neurons that are a head, a divisor of S.
-    dtype
-        The precision of fields.
     """
 
     sampled = True
@@ -147,10 +121,10 @@ class SampledPopulation(Population):
     def __init__(
         self,
         neurons: int,
-        first: int,
-        rng: np.random.Generator,
-        head_size: int = 1,
-        dtype: DTypeLike = np.float64,
+        first: int,  # the number of the vectors that are Sobol points
+        rng: np.random.Generator,  # the source of random numbers
+        head_size: int = 1,  # the number of consecutive neurons that are a head, a divisor of S
+        dtype: DTypeLike = np.float64,  # the precision of fields
     ):
         super().__init__(dtype)
         self.size = neurons
@@ -167,13 +141,7 @@ class SampledPopulation(Population):
         return self._span.bytes + self._first.nbytes
 
     def fresh(self, number: int) -> np.ndarray:
-        """Return new Gaussian vectors, (vector, neuron), divided by √S.
-
-        Raises
-        ------
-        TooFewNeurons
-            If fields span nearly all directions.
-        """
+        """Return new Gaussian vectors, (vector, neuron), divided by √S."""
         if 2 * (len(self._span.array) + number) > self.size:
             raise TooFewNeurons
         drawn, self._first = self._first[:number], self._first[number:]

@@ -17,16 +17,7 @@ HALF = Fraction(1, 2)
 
 
 def posed_by(run: Run) -> Posed[AttentionProblem]:
-    """Return the problem of a run, and the reason why this limit applies.
-
-    Raises
-    ------
-    NoTheory
-        If features do not move at order one (d ≠ ½), logits are not averages over neurons, or the
-        optimizer is not gradient descent.
-    NoRule
-        For a layer that is not known here.
-    """
+    """Return the problem of a run, and the reason why this limit applies."""
     _check_training(run)
     form = canonical_form(
         run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES

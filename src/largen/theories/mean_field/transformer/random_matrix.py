@@ -32,18 +32,10 @@ class Diverged(ArithmeticError):
 class Side:
     """The directions of one population that a matrix has acted on, and their images.
 
-    Attributes
-    ----------
-    population
-        The population.
-    directions
-        An orthonormal basis of the fields so far.
-    images
-        The product of the initial matrix with each of them, fields of the other population.
-    norm
-        The norm of the image of a direction, in the limit.
-    tolerance
-        The size below which a direction is omitted, relative to the largest field so far.
+    ``directions``: an orthonormal basis of the fields so far; ``images``: the product of the
+    initial matrix with each of them, fields of the other population; ``norm``: the norm of the
+    image of a direction, in the limit; ``tolerance``: the size below which a direction is omitted,
+    relative to the largest field so far.
     """
 
     def __init__(self, population: Population, norm: float):
@@ -54,17 +46,7 @@ class Side:
     def expand(self, x: np.ndarray, other: Side) -> np.ndarray:
         """Return the coefficients of fields in the basis, after new directions are added to it.
 
-        Parameters
-        ----------
-        x
-            Fields, (column, coordinate).
-        other
-            The other side of the matrix.
-
-        Raises
-        ------
-        Diverged
-            If a field is not finite.
+        ``x``: fields, (column, coordinate); ``other``: the other side of the matrix.
         """
         sizes = np.linalg.norm(x, axis=1)
         if not np.isfinite(sizes).all():
@@ -103,12 +85,7 @@ class GaussianMatrix:
     current matrix is s V(0) + Σ_ij M_ij p_i q_jᵀ with directions p of backward and q of forward
     fields; s is 1 without weight decay.
 
-    Parameters
-    ----------
-    source, target
-        The populations.
-    ratio
-        r_out/r_in.
+    ``ratio``: r_out/r_in.
     """
 
     def __init__(self, source: Population, target: Population, ratio: float):

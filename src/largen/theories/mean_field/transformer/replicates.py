@@ -47,66 +47,36 @@ class TooCoarse(ArithmeticError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What is wanted of a solution.
+    """What is wanted of a solution."""
 
-    Attributes
-    ----------
-    rtol
-        The target relative error of the outputs.
-    particles
-        The number of neurons of a sampled population; None to choose it.
-    replicates
-        The number of replicates; None for as many as the error requires.
-    max_particles
-        The largest number of neurons of all replicates together.
-    record_at
-        Time indices at which attention weights are recorded.
-    wanted
-        Kernels that are recorded, and their time indices.
-    budget
-        The number of bytes that the matrices of all replicates at work may take.
-    reached
-        Called with the relative error by sampling after each round of replicates.
-    """
-
-    rtol: float
-    particles: int | None
-    replicates: int | None
-    max_particles: int
-    record_at: tuple[int, ...]
-    wanted: WantedKernels
-    budget: float
+    rtol: float  # the target relative error of the outputs
+    particles: int | None  # the number of neurons of a sampled population; None to choose it
+    replicates: int | None  # the number of replicates; None for as many as the error requires
+    max_particles: int  # the largest number of neurons of all replicates together
+    record_at: tuple[int, ...]  # time indices at which attention weights are recorded
+    wanted: WantedKernels  # kernels that are recorded, and their time indices
+    budget: float  # the number of bytes that the matrices of all replicates at work may take
+    # Called with the relative error by sampling after each round of replicates.
     reached: Callable[[float], object]
 
 
 class Mean(NamedTuple):
-    """The mean over replicates, or an exact solution.
+    """The mean over replicates, or an exact solution."""
 
-    Attributes
-    ----------
-    f, patterns
-        Outputs (step, sample, position, output), and attention weights (record, layer, sample,
-        position, position).
-    f_error, patterns_error
-        Their errors; None if the solution is exact, NaN where they are not known.
-    kernels
-        The recorded kernels by name, and their errors as ``…_error``, 0 if the solution is exact.
-    how
-        What was computed, in words.
-    stopped
-        The name of the option that ended the solution before its time, if one did.
-    directions
-        The largest number of directions of a matrix.
-    """
-
+    # f, patterns: outputs (step, sample, position, output), and attention weights (record, layer,
+    # sample, position, position).
     f: np.ndarray
     patterns: np.ndarray
+    # f_error, patterns_error: their errors; None if the solution is exact, NaN where they are not
+    # known.
     f_error: np.ndarray | None
     patterns_error: np.ndarray | None
+    # The recorded kernels by name, and their errors as …_error, 0 if the solution is exact.
     kernels: dict[str, np.ndarray]
-    how: str
+    how: str  # what was computed, in words
+    # The name of the option that ended the solution before its time, if one did.
     stopped: str | None
-    directions: int
+    directions: int  # the largest number of directions of a matrix
 
     @property
     def relative_error(self) -> float:
@@ -130,31 +100,14 @@ def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell:
 def solve_by_replicates(
     problem: AttentionProblem,
     run: Run,
-    settings: Settings,
+    settings: Settings,  # the target error, and the numbers of neurons and replicates
     seed: np.ndarray,
+    # Called with parts of the work that are finished, and all of them.
     tell: Callable[[int, int], Any],
+    # The file that finished replicates are written to, and read from.
     saved: SavedReplicates | None = None,
 ) -> Mean:
-    """Return the mean over as many replicates as the target error requires.
-
-    Parameters
-    ----------
-    problem, run
-        The problem, and its run.
-    settings
-        The target error, and the numbers of neurons and replicates.
-    seed
-        The seed of the seeds of replicates.
-    tell
-        Called with parts of the work that are finished, and all of them.
-    saved
-        The file that finished replicates are written to, and read from.
-
-    Raises
-    ------
-    InvalidInput
-        If the initial weights alone have more vectors than there are neurons for.
-    """
+    """Return the mean over as many replicates as the target error requires."""
     kept = None if saved is None else saved.load()
     particles = settings.particles or wanted_particles(problem, run)
     if kept is not None:
@@ -220,14 +173,9 @@ class _Replicates:
     def mean(self, kept: Kept | None, at_once: int, tell: Callable[[int, int], Any]) -> Mean:
         """Return the mean over as many replicates as are wanted.
 
-        Parameters
-        ----------
-        kept
-            Replicates of an earlier call, if there are any.
-        at_once
-            The number of replicates that are computed at the same time.
-        tell
-            Called with the finished part of the work, and all of it.
+        ``kept``: replicates of an earlier call, if there are any; ``at_once``: the number of
+        replicates that are computed at the same time; ``tell``: called with the finished part of
+        the work, and all of it.
         """
         self._budget = self._settings.budget / at_once
 

@@ -21,23 +21,12 @@ KERNELS = "kernels/"  # before the names of kernels
 
 
 class Kept(NamedTuple):
-    """Replicates that have finished, and what was determined before them.
+    """Replicates that have finished, and what was determined before them."""
 
-    Attributes
-    ----------
-    particles
-        The number of neurons of a sampled population.
-    dtype
-        The precision of fields.
-    tolerance
-        The tolerance of directions.
-    rough, found
-        The first replicate with three times the tolerance, and all replicates with it.
-    """
-
-    particles: int
-    dtype: np.dtype
-    tolerance: float
+    particles: int  # the number of neurons of a sampled population
+    dtype: np.dtype  # the precision of fields
+    tolerance: float  # the tolerance of directions
+    # rough, found: the first replicate with three times the tolerance, and all replicates with it.
     rough: Solved
     found: list[Solved]
 
@@ -45,18 +34,9 @@ class Kept(NamedTuple):
 class SavedReplicates:
     """A file of the replicates of one run with one set of options.
 
-    Parameters
-    ----------
-    path
-        The path of the file, which is rewritten after each replicate.
-    run, options
-        The run, and the options of the theory by name. A file of others is rejected with an error
-        that names the differences.
-
-    Raises
-    ------
-    InvalidInput
-        If the path is not that of a file.
+    ``path``: the path of the file, which is rewritten after each replicate. ``run``, ``options``:
+    the run, and the options of the theory by name. A file of others is rejected with an error that
+    names the differences.
     """
 
     def __init__(self, path: str | PathLike[str], run: Run, options: dict[str, Any]):
@@ -67,13 +47,7 @@ class SavedReplicates:
         )
 
     def load(self) -> Kept | None:
-        """Return the replicates of the file; None if there is no file.
-
-        Raises
-        ------
-        InvalidInput
-            If the file belongs to another run or other options.
-        """
+        """Return the replicates of the file; None if there is no file."""
         held = load_marked(self._path, self._marks)
         if held is None:
             return None

@@ -12,17 +12,10 @@ from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix
 
 
 class Descent(NamedTuple):
-    """One step, θ ← θ + v with v ← βv + η₀(ρ × (−gradient) − λ₀θ).
+    """One step, θ ← θ + v with v ← βv + η₀(ρ × (−gradient) − λ₀θ)."""
 
-    Attributes
-    ----------
-    rate
-        η₀ of this step.
-    momentum, decay
-        β and λ₀.
-    """
-
-    rate: float
+    rate: float  # η₀ of this step
+    # momentum, decay: β and λ₀.
     momentum: float
     decay: float
 
@@ -50,13 +43,7 @@ class Trained:
 
 
 class Vectors:
-    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors.
-
-    Attributes
-    ----------
-    population
-        The population.
-    """
+    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors."""
 
     def __init__(self, number: int, population: Population, rate: float):
         self.population = population
@@ -82,13 +69,7 @@ class Vectors:
 
 
 class Matrix:
-    """The matrix V of an affine map y = σVx between populations.
-
-    Attributes
-    ----------
-    operator
-        V.
-    """
+    """The matrix V of an affine map y = σVx between populations."""
 
     def __init__(
         self, constants: MapConstants, source: Population, target: Population, ratio: float

@@ -35,24 +35,17 @@ class Estimate(NamedTuple):
 
 
 def average(
+    # problem, run, found, settings: the problem, the run, the replicates, and their numerical
+    # settings.
     problem: Problem,
     run: Run,
     found: list[Swept],
     settings: NumericalSettings,
-    stepping: np.ndarray | float = 0.0,
+    stepping: np.ndarray | float = 0.0,  # the error of f by finite time steps
+    # The truncation error: the effect of the directions that the replicates do not contain.
     change: Changes | None = None,
 ) -> Estimate:
-    """Return the mean of replicates.
-
-    Parameters
-    ----------
-    problem, run, found, settings
-        The problem, the run, the replicates, and their numerical settings.
-    stepping
-        The error of f by finite time steps.
-    change
-        The truncation error: the effect of the directions that the replicates do not contain.
-    """
+    """Return the mean of replicates."""
     widths = settings.widths if len(found) > 1 else settings.widths[:1]
     count = len(found) // len(widths)
     each = "per unit of width" if problem.unequal else "a layer"

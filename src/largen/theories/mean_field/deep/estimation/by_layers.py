@@ -55,27 +55,13 @@ TOLERANCE = 0.01  # relative size below which directions are omitted
 
 
 class Settings(NamedTuple):
-    """Numerical settings.
+    """Numerical settings."""
 
-    Attributes
-    ----------
-    width
-        N, the number of neurons of the sets A and B per unit of width.
-    dtype
-        The precision of the neurons.
-    kept
-        The variables of a record.
-    threads
-        The number of replicates that are computed at the same time.
-    tolerance
-        The relative size below which directions are omitted.
-    """
-
-    width: int
-    dtype: Any
-    kept: Kept
-    threads: int = 1
-    tolerance: float = TOLERANCE
+    width: int  # N, the number of neurons of the sets A and B per unit of width
+    dtype: Any  # the precision of the neurons
+    kept: Kept  # the variables of a record
+    threads: int = 1  # the number of replicates that are computed at the same time
+    tolerance: float = TOLERANCE  # the relative size below which directions are omitted
 
 
 class Coefficient(NamedTuple):
@@ -91,23 +77,14 @@ class Coefficient(NamedTuple):
 
 
 class Corrections(NamedTuple):
-    """The order 1/N of all variables.
+    """The order 1/N of all variables."""
 
-    Attributes
-    ----------
-    shift, variance
-        c and V by the name of the variable: ``"f"``, and those of recorded kernels.
-    summed
-        V_l of the outputs of each replicate, summed over steps and samples, ``(replicate,
-        group)``.
-    next_order
-        Σ Var(Nĉ_l)/N over Σ V_l, summed over steps and samples of the outputs.
-    """
-
+    # shift, variance: c and V by the name of the variable: "f", and those of recorded kernels.
     shift: dict[str, Coefficient]
     variance: dict[str, Coefficient]
+    # V_l of the outputs of each replicate, summed over steps and samples, (replicate, group).
     summed: np.ndarray
-    next_order: float
+    next_order: float  # Σ Var(Nĉ_l)/N over Σ V_l, summed over steps and samples of the outputs
 
 
 class Sums:
@@ -161,36 +138,21 @@ def bytes_of(problem: Problem, width: int, dtype: Any) -> float:
 
 
 def corrections(
+    # problem, run, recorded, settings: the problem, the run, the times of records and the numerical
+    # settings.
     problem: Problem,
     run: Run,
     recorded: Recorded,
     settings: Settings,
-    rng: np.random.Generator,
-    rtol: float,
+    rng: np.random.Generator,  # source of the replicates' seeds
+    rtol: float,  # the target of the relative errors of c and V
+    # replicates, most: the number of replicates, or None to determine it from the errors; the
+    # largest number.
     replicates: int | None,
     most: int,
-    report: Callable[[int, int], object],
+    report: Callable[[int, int], object],  # called with the completed and the total percentages
 ) -> Corrections:
-    """Return c and V from as many replicates as a relative error of the outputs requires.
-
-    Parameters
-    ----------
-    problem, run, recorded, settings
-        The problem, the run, the times of records and the numerical settings.
-    rng
-        Source of the replicates' seeds.
-    rtol
-        The target of the relative errors of c and V.
-    replicates, most
-        The number of replicates, or None to determine it from the errors; the largest number.
-    report
-        Called with the completed and the total percentages.
-
-    Raises
-    ------
-    NumericalFailure
-        If a network diverges.
-    """
+    """Return c and V from as many replicates as a relative error of the outputs requires."""
     shift: dict[str, tuple[Sums, Sums]] = {}
     variance: dict[str, tuple[Sums, Sums]] = {}
     summed: list[np.ndarray] = []

@@ -23,6 +23,8 @@ from jaxtyping import Float
 
 def correct(
     values: Float[np.ndarray, "replicate time *entry"],
+    # exact, own: the values in linear models with the exact kernel, and with the replicate's own
+    # kernel.
     exact: Float[np.ndarray, "replicate #time *entry"],
     own: Float[np.ndarray, "replicate #time *entry"],
 ) -> Float[np.ndarray, "replicate time *entry"]:
@@ -30,13 +32,6 @@ def correct(
 
     A single replicate has no covariance. Its c is estimated from its distance to its own linear
     model, relative to the distance between the two linear models.
-
-    Parameters
-    ----------
-    values
-        The values of each replicate.
-    exact, own
-        The values in linear models with the exact kernel, and with the replicate's own kernel.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         known = np.broadcast_to(exact - own, values.shape)

@@ -31,13 +31,7 @@ def closed_equations_fit(problem: Problem, run: Run, budget: float) -> bool:
 
 
 def check_closed(problem: Problem, budget: float) -> None:
-    """Check that the closed equations of a linear network fit into a budget, and into memory.
-
-    Raises
-    ------
-    InvalidInput, OutOfMemory
-        If the equations do not fit into the budget, or into memory.
-    """
+    """Check that the closed equations of a linear network fit into a budget, and into memory."""
     needed = Size.within(problem, first_rows(problem, 1), budget).held
     if needed > budget:
         raise InvalidInput(
@@ -52,23 +46,9 @@ def check_closed(problem: Problem, budget: float) -> None:
 def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget: float) -> None:
     """Check that one replicate fits into a budget, and into memory.
 
-    Parameters
-    ----------
-    method
-        ``"sweep"`` or ``"dense"``.
-    problem, neurons
-        The problem, and the number of neurons of a layer.
-    dtype
-        The precision of the neurons.
-    budget
-        The memory budget in bytes.
-
-    Raises
-    ------
-    InvalidInput
-        If the replicate exceeds the budget; the message says what would fit.
-    OutOfMemory
-        If the replicate exceeds the available memory.
+    ``method``: ``"sweep"`` or ``"dense"``; ``problem``, ``neurons``: the problem, and the number of
+    neurons of a layer; ``dtype``: the precision of the neurons; ``budget``: the memory budget in
+    bytes.
     """
     needed = _bytes(method, problem, neurons, dtype)
     if needed <= budget:

@@ -35,12 +35,7 @@ class Team:
     With size 1 a task is executed in the calling thread when its result is requested. Leaving the
     context cancels the running tasks.
 
-    Parameters
-    ----------
-    size
-        The number of threads.
-    report
-        A function that is called with the number of finished tasks, fractions included.
+    ``report``: a function that is called with the number of finished tasks, fractions included.
     """
 
     def __init__(self, size: int, report: Callable[[float], object]):
@@ -53,12 +48,8 @@ class Team:
     def start(self, number: int, task: Callable[[Tell], Result]) -> Callable[[], Result]:
         """Submit a task, and return a function that waits for its result.
 
-        Parameters
-        ----------
-        number
-            The number of the task, which identifies its progress.
-        task
-            The task; it is called with a function to which it reports its completed fraction.
+        ``number``: the number of the task, which identifies its progress. ``task``: the task; it is
+        called with a function to which it reports its completed fraction.
         """
         leave = self._leave
 

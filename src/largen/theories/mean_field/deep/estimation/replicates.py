@@ -59,18 +59,11 @@ Sweep = Callable[..., Swept]
 
 
 class Replication(NamedTuple):
-    """The computation of a replicate that consists of several sweeps.
+    """The computation of a replicate that consists of several sweeps."""
 
-    Attributes
-    ----------
-    one
-        The function that computes a replicate, ``one(settings, seed, schedule, known, tell=…)``.
-    problem
-        The problem whose layers the replicate's records have.
-    """
-
+    # The function that computes a replicate, one(settings, seed, schedule, known, tell=…).
     one: Sweep
-    problem: Problem
+    problem: Problem  # the problem whose layers the replicate's records have
 
 
 class Stopped(Exception):
@@ -84,13 +77,7 @@ class Stopped(Exception):
 def solve_closed(
     problem: Problem, run: Run, recorded: Recorded, kept: Kept, budget: float = np.inf
 ) -> Estimate:
-    """Return the solution of the closed equations of a linear network.
-
-    Raises
-    ------
-    Stopped
-        If directions outgrow the memory budget.
-    """
+    """Return the solution of the closed equations of a linear network."""
     try:
         return _solve_closed(problem, run, recorded, kept, budget)
     except NumericalFailure as failure:
@@ -137,11 +124,6 @@ def sample_replicates(
 
     With a checkpoint, finished work is written to files, and resumed from them. By default a
     replicate is one sweep of the problem.
-
-    Raises
-    ------
-    Stopped
-        If directions outgrow the memory budget.
     """
     found: list[Swept] = []
     how = how or Replication(partial(_random, problem, run, recorded, saved=saved), problem)

@@ -26,10 +26,7 @@ def at_infinite_width(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return f and its error, elementwise, and the weight w.
 
-    Parameters
-    ----------
-    fine, coarse
-        Means at the widths N and N/2, and their standard errors.
+    ``fine``, ``coarse``: means at the widths N and N/2, and their standard errors.
     """
     (f, error), (rough, rough_error) = fine, coarse
     shift = f - rough

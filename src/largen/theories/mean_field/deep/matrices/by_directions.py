@@ -50,39 +50,21 @@ TOGETHER = 4  # directions that are orthonormalised at once; most steps have few
 
 
 class Side(NamedTuple):
-    """Directions that matrices have multiplied, as rows, with their images.
+    """Directions that matrices have multiplied, as rows, with their images."""
 
-    Attributes
-    ----------
-    basis
-        Q, orthonormal: Q Qᵀ = 1/weight.
-    images
-        Ξ, on the neurons of the matrix's other side.
-    rank
-        The number of filled rows.
-    """
-
-    basis: Float[Array, "matrix capacity near"]
-    images: Float[Array, "matrix capacity far"]
-    rank: Int[Array, " matrix"]
+    basis: Float[Array, "matrix capacity near"]  # Q, orthonormal: Q Qᵀ = 1/weight
+    images: Float[Array, "matrix capacity far"]  # Ξ, on the neurons of the matrix's other side
+    rank: Int[Array, " matrix"]  # the number of filled rows
 
 
 class Matrices(NamedTuple):
-    """V of all layers in the coordinates of their two bases.
+    """V of all layers in the coordinates of their two bases."""
 
-    Attributes
-    ----------
-    inputs, outputs
-        The bases and images for features and for gradients.
-    change
-        M, the change by training.
-    velocity
-        The momentum of M; None without momentum.
-    """
-
+    # inputs, outputs: the bases and images for features and for gradients.
     inputs: Side
     outputs: Side
-    change: Float[Array, "matrix capacity_o capacity_i"]
+    change: Float[Array, "matrix capacity_o capacity_i"]  # M, the change by training
+    # The momentum of M; None without momentum.
     velocity: Float[Array, "matrix capacity_o capacity_i"] | None
 
     @property
@@ -122,17 +104,10 @@ class Matrices(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """Numerical parameters of the bases.
+    """Numerical parameters of the bases."""
 
-    Attributes
-    ----------
-    weight
-        The weight of a neuron in averages: 1/N.
-    tolerance
-        The relative size, compared with a feature, above which a new direction is kept.
-    """
-
-    weight: float | Float[Array, ""]
+    weight: float | Float[Array, ""]  # the weight of a neuron in averages: 1/N
+    # The relative size, compared with a feature, above which a new direction is kept.
     tolerance: float | Float[Array, ""]
 
 

@@ -42,38 +42,20 @@ Normals = Callable[[Any, int], Float[Array, " n"]]
 
 
 class Basis(NamedTuple):
-    """Directions that matrices have multiplied, as orthonormal rows: Q Qᵀ = 1/weight.
-
-    Attributes
-    ----------
-    rows
-        Q.
-    rank
-        The number of filled rows.
-    used
-        The number of directions that each column has added.
-    """
+    """Directions that matrices have multiplied, as orthonormal rows: Q Qᵀ = 1/weight."""
 
     rows: Float[Array, "matrix capacity n"]
-    rank: Int[Array, " matrix"]
-    used: Int[Array, "matrix column"]
+    rank: Int[Array, " matrix"]  # the number of filled rows
+    used: Int[Array, "matrix column"]  # the number of directions that each column has added
 
 
 class NeuronMatrices(NamedTuple):
-    """V of all layers, output neurons by input neurons (of all taps).
+    """V of all layers, output neurons by input neurons (of all taps)."""
 
-    Attributes
-    ----------
-    change
-        The known part of V, with its change by training.
-    velocity
-        The momentum of V; None without momentum.
-    inputs, outputs
-        The bases of features and of gradients.
-    """
-
-    change: Float[Array, "matrix behind before"]
+    change: Float[Array, "matrix behind before"]  # the known part of V, with its change by training
+    # The momentum of V; None without momentum.
     velocity: Float[Array, "matrix behind before"] | None
+    # inputs, outputs: the bases of features and of gradients.
     inputs: Basis
     outputs: Basis
 
@@ -162,14 +144,9 @@ def nothing_known(
 ) -> NeuronMatrices:
     """Return matrices of which nothing is known yet.
 
-    Parameters
-    ----------
-    matrices, taps, neurons
-        The number of matrices, of their taps, and of neurons of a layer.
-    most
-        The largest numbers of features and of gradients that are multiplied at once.
-    dtype
-        The precision.
+    ``matrices``, ``taps``, ``neurons``: the number of matrices, of their taps, and of neurons of a
+    layer; ``most``: the largest numbers of features and of gradients that are multiplied at once;
+    ``dtype``: the precision.
     """
 
     def basis(width: int, columns: int) -> Basis:
@@ -188,17 +165,10 @@ def normals_of_neurons(
 ) -> Normals:
     """Return the rule for the random numbers of a layer's neurons.
 
-    Parameters
-    ----------
-    pool
-        The number of neurons from which networks choose theirs.
-    chosen
-        Those of this network.
-    scale
-        The root of each neuron's weight in averages over the layer times N; 0 for neurons that the
-        layer does not have.
-    taps
-        For vectors over the taps of a matrix, the number of its taps; entries beyond stay 0.
+    ``pool``: the number of neurons from which networks choose theirs. ``chosen``: those of this
+    network. ``scale``: the root of each neuron's weight in averages over the layer times N; 0 for
+    neurons that the layer does not have. ``taps``: for vectors over the taps of a matrix, the
+    number of its taps; entries beyond stay 0.
     """
 
     def normals(key, size):

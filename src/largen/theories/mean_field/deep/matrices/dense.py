@@ -25,17 +25,11 @@ from largen.theories.mean_field.deep.matrices.row_buffers import Index
 
 
 class DenseMatrices(NamedTuple):
-    """V of all layers, output neurons by input neurons (of all taps).
+    """V of all layers, output neurons by input neurons (of all taps)."""
 
-    Attributes
-    ----------
-    change
-        V, the initial matrices with their change by training.
-    velocity
-        The momentum of V; None without momentum.
-    """
-
+    # V, the initial matrices with their change by training.
     change: Float[Array, "matrix behind before"]
+    # The momentum of V; None without momentum.
     velocity: Float[Array, "matrix behind before"] | None
 
     @property

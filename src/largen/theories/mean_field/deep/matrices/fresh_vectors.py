@@ -100,14 +100,8 @@ def following(key, steps: Index):
 def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> FreshVectors:
     """Return the rule for linear networks: the next unit vectors of the layer, of size √r.
 
-    Parameters
-    ----------
-    units
-        The number of unit vectors of the layer.
-    taps
-        For vectors over the taps of a matrix, the number of taps; each tap takes one unit vector.
-    ratio
-        r, the number of neurons of the layer per unit of width.
+    ``taps``: for vectors over the taps of a matrix, the number of taps; each tap takes one unit
+    vector. ``ratio``: r, the number of neurons of the layer per unit of width.
     """
 
     def fresh_vectors(far, l, fills, rank, count):
@@ -138,24 +132,13 @@ def initial(
 
 
 def orthonormal(
-    rows: Float[np.ndarray, "k n"],
-    avoid: Float[np.ndarray, "a n"],
-    wanted: Float[np.ndarray, "m m"] | None = None,
+    rows: Float[np.ndarray, "k n"],  # Gaussian rows; averages are over the n neurons
+    avoid: Float[np.ndarray, "a n"],  # the other rows, in any basis; they may be linearly dependent
+    wanted: Float[np.ndarray, "m m"] | None = None,  # the Gram matrix; the identity by default
+    # The number of consecutive rows whose concatenation counts as one row of the Gram matrix.
     together: int = 1,
 ) -> Float[np.ndarray, "k n"]:
-    """Return the nearest rows that are orthogonal to given others and have a given Gram matrix.
-
-    Parameters
-    ----------
-    rows
-        Gaussian rows; averages are over the n neurons.
-    avoid
-        The other rows, in any basis; they may be linearly dependent.
-    wanted
-        The Gram matrix; the identity by default.
-    together
-        The number of consecutive rows whose concatenation counts as one row of the Gram matrix.
-    """
+    """Return the nearest rows that are orthogonal to given others and have a given Gram matrix."""
     n = rows.shape[1]
     if not len(rows):  # features are zero, and have no directions
         return rows

@@ -33,20 +33,12 @@ ARRAYS = "outputs", "linear", "linear_kernels", "ranks"  # of a replicate
 
 
 class Done(NamedTuple):
-    """The finished replicates, and the numerical parameters that were determined before them.
+    """The finished replicates, and the numerical parameters that were determined before them."""
 
-    Attributes
-    ----------
-    tolerance, left_out
-        The tolerance of directions, and its truncation error.
-    stepping, longest
-        The error of gradient flow by finite steps, and the length of its steps.
-    found
-        The finished replicates.
-    """
-
+    # tolerance, left_out: the tolerance of directions, and its truncation error.
     tolerance: float
     left_out: dict[str, np.ndarray]
+    # stepping, longest: the error of gradient flow by finite steps, and the length of its steps.
     stepping: np.ndarray
     longest: float
     found: list[Swept]
@@ -55,20 +47,9 @@ class Done(NamedTuple):
 class Checkpoint:
     """A file, and a folder beside it, for one run with one set of options.
 
-    Parameters
-    ----------
-    path
-        The path of the file, which is rewritten after each replicate.
-    run, options
-        The run and the options of the theory by name. Files of other runs or options are rejected
-        with an error that names the differences.
-    recorded
-        Time indices at which kernels are recorded.
-
-    Raises
-    ------
-    InvalidInput
-        If the path is not that of a file, or if the folder cannot be created.
+    ``path``: the path of the file, which is rewritten after each replicate. ``run``, ``options``:
+    the run and the options of the theory by name. Files of other runs or options are rejected with
+    an error that names the differences. ``recorded``: time indices at which kernels are recorded.
     """
 
     def __init__(
@@ -80,13 +61,7 @@ class Checkpoint:
         self._course, self._recorded = course(run), recorded
 
     def load(self) -> Done | None:
-        """Return the file's replicates of this run; None if there is no file, or of a shorter run.
-
-        Raises
-        ------
-        InvalidInput
-            If the file belongs to another run or other options.
-        """
+        """Return the replicates in the file; None if there is none, or of a shorter run."""
         held = load_marked(self.path, self._marks)
         if held is None or self._is_longer(held):
             return None
@@ -141,15 +116,10 @@ class Checkpoint:
     ) -> SavedState:
         """Return the place of the state of a sweep.
 
-        Parameters
-        ----------
-        seed, settings
-            The seed and the numerical settings of the replicate.
-        schedule, times
-            The steps of the sweep, and those at which kernels are recorded.
-        fresh
-            Whether the sweep starts without products of an earlier sweep; only then can a longer
-            run resume from its state.
+        ``seed``, ``settings``: the seed and the numerical settings of the replicate. ``schedule``,
+        ``times``: the steps of the sweep, and those at which kernels are recorded. ``fresh``:
+        whether the sweep starts without products of an earlier sweep; only then can a longer run
+        resume from its state.
         """
         what: list[Any] = [seed, settings, float(schedule.rates[0])]
         if not fresh:

@@ -22,15 +22,7 @@ def save_marked(path: Path, marks: dict[str, str], held: dict[str, Any]) -> None
 
 
 def load_marked(path: Path, marks: dict[str, str]) -> dict[str, np.ndarray] | None:
-    """Return the arrays of a file; None if it does not exist.
-
-    Raises
-    ------
-    InvalidInput
-        If the file has other marks; the message names the differences.
-    DamagedFile
-        If the file is damaged.
-    """
+    """Return the arrays of a file; None if it does not exist."""
     held = load_arrays(path)
     if held is None:
         return None

@@ -33,16 +33,8 @@ MATRICES = (
 class SavedState:
     """A file for the state of one sweep.
 
-    Parameters
-    ----------
-    path
-        The path of the file.
-    marks
-        The marks of the run and the options, by name.
-    rates
-        η₀ of each step, including one for the last time index.
-    times
-        Steps at which kernels are recorded.
+    ``marks``: the marks of the run and the options, by name; ``rates``: η₀ of each step, including
+    one for the last time index; ``times``: steps at which kernels are recorded.
     """
 
     def __init__(self, path: Path, marks: dict[str, str], rates: np.ndarray, times: Recorded):
@@ -68,17 +60,7 @@ class SavedState:
     def restore(self, state: SweepState, along: Along, last: int) -> tuple[SweepState, Along]:
         """Return the state and records of the file, or those at initialisation without a file.
 
-        Parameters
-        ----------
-        state, along
-            The state and records at initialisation.
-        last
-            The step of the last time index.
-
-        Raises
-        ------
-        InvalidInput
-            If the state in the file was reached by other steps.
+        ``last``: the step of the last time index.
         """
         held = load_marked(self._path, self._marks)
         if held is None:

@@ -42,34 +42,23 @@ class BasesFull(NumericalFailure):
 
 
 class Swept(NamedTuple):
-    """The result of one sweep.
+    """The result of one sweep."""
 
-    Attributes
-    ----------
-    outputs
-        f of all samples, ``(step, sample, output)``; NaN after the outputs have diverged.
-    kernels, pairs
-        Kernels at the recorded times, and between the recorded pairs of times.
-    linear, linear_kernels
-        Outputs of the models that are linear in their parameters, ``(step, model, sample,
-        output)``, and their kernels, all samples by training samples.
-    ranks
-        The numbers of directions of each matrix, for features and gradients.
-    matrices
-        The random matrices at the end, with all their directions; None if matrices are stored. For
-        a replicate that consists of several sweeps, those of each sweep.
-    rougher
-        Outputs of an extrapolation with one term less, if there is one; the difference estimates
-        the error.
-    """
-
+    # f of all samples, (step, sample, output); NaN after the outputs have diverged.
     outputs: np.ndarray
+    # kernels, pairs: kernels at the recorded times, and between the recorded pairs of times.
     kernels: list[RecordedKernels]
     pairs: list[RecordedKernels]
+    # linear, linear_kernels: outputs of the models that are linear in their parameters, (step,
+    # model, sample, output), and their kernels, all samples by training samples.
     linear: np.ndarray
     linear_kernels: np.ndarray
-    ranks: np.ndarray
+    ranks: np.ndarray  # the numbers of directions of each matrix, for features and gradients
+    # The random matrices at the end, with all their directions; None if matrices are stored. For a
+    # replicate that consists of several sweeps, those of each sweep.
     matrices: Matrices | tuple[Any, ...] | None = None
+    # Outputs of an extrapolation with one term less, if there is one; the difference estimates the
+    # error.
     rougher: np.ndarray | None = None
 
 
@@ -106,13 +95,6 @@ def advance(
     With a keeper the sweep resumes from the state that the keeper holds, and writes its own state
     every minute, before the last time index, and if the sweep is stopped. Interrupts are handled
     between two segments of steps.
-
-    Raises
-    ------
-    BasesFull
-        If a basis is full and must not grow.
-    NumericalFailure
-        If the bases outgrow the budget; the error carries the partial result.
     """
     course = _Course(model, constants, problem, schedule, recorded, budget, tell, keeper, state)
     end = course.end

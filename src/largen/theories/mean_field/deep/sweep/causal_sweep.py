@@ -53,42 +53,22 @@ ESCAPED = 1e6  # outputs beyond this many times the size of the targets have div
 
 
 class Passed(NamedTuple):
-    """The results of a forward pass.
+    """The results of a forward pass."""
 
-    Attributes
-    ----------
-    h
-        hˡ of every hidden layer, ``(layer, column, n)``.
-    coordinates
-        The coordinates c, in the basis of each matrix, of the patches of φ(hˡ) that it reads.
-    last
-        The part of φ(hᴸ) that the read-out reads.
-    outputs
-        The outputs f.
-    """
-
-    h: Float[Array, "layer column n"]
+    h: Float[Array, "layer column n"]  # hˡ of every hidden layer, (layer, column, n)
+    # The coordinates c, in the basis of each matrix, of the patches of φ(hˡ) that it reads.
     coordinates: Float[Array, "matrix row column"]
-    last: Float[Array, "sample tap_n"]
+    last: Float[Array, "sample tap_n"]  # the part of φ(hᴸ) that the read-out reads
     outputs: Float[Array, "sample output"]
 
 
 class Seen(NamedTuple):
-    """The fields from which kernels are recorded.
+    """The fields from which kernels are recorded."""
 
-    Attributes
-    ----------
-    h
-        hˡ of every hidden layer.
-    g
-        gˡ of each output, with the outputs of a sample in consecutive rows.
-    last
-        The part of φ(hᴸ) that the read-out reads.
-    """
-
-    h: Float[Array, "layer column n"]
+    h: Float[Array, "layer column n"]  # hˡ of every hidden layer
+    # gˡ of each output, with the outputs of a sample in consecutive rows.
     g: Float[Array, "layer column_of_output n"]
-    last: Float[Array, "sample tap_n"]
+    last: Float[Array, "sample tap_n"]  # the part of φ(hᴸ) that the read-out reads
 
 
 def looks_while_training(model: SweepModel, constants: SweepConstants) -> bool:

@@ -22,15 +22,8 @@ def tangent(
     terms of the biases. With several positions a term is the sum over pairs of positions,
     Σ_ab Gˡ(a, b) Φˡ⁻¹(a, b), with Φ between the patches that the map reads at a and at b.
 
-    Parameters
-    ----------
-    problem
-        The network.
-    read
-        Φ of the patches that each map after the first reads, between all of its output columns and
-        those of training samples.
-    gradients
-        G¹ … Gᴸ, with the same axes.
+    ``read``: Φ of the patches that each map after the first reads, between all of its output
+    columns and those of training samples; ``gradients``: G¹ … Gᴸ, with the same axes.
     """
     samples, seen = problem.samples, problem.fields
     rated = (seen * problem.field_rate) @ seen[: samples * problem.positions[0]].T

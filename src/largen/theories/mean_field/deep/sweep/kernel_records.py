@@ -25,23 +25,14 @@ from largen.theories.mean_field.record_times import Recorded
 
 
 class RecordedKernels(NamedTuple):
-    """Kernels at a time, between all samples (or the training samples) and the training samples.
+    """Kernels at a time, between all samples (or the training samples) and the training samples."""
 
-    Attributes
-    ----------
-    features
-        Φˡ = ⟨φ(hˡ)φ(hˡ)⟩, the mean over positions after pooling.
-    gradients
-        Gˡ = ⟨gˡgˡ⟩, for all pairs of outputs; the sum over positions.
-    tangent
-        The tangent kernel K.
-    h, g, z
-        The fields h, g and z of the sample neurons on training samples.
-    """
-
+    # Φˡ = ⟨φ(hˡ)φ(hˡ)⟩, the mean over positions after pooling.
     features: Float[Array | np.ndarray, "layer sample train"]
+    # Gˡ = ⟨gˡgˡ⟩, for all pairs of outputs; the sum over positions.
     gradients: Float[Array | np.ndarray, "layer sample train output output"]
     tangent: Float[Array | np.ndarray, "sample train output output"]
+    # h, g, z: the fields h, g and z of the sample neurons on training samples.
     h: Float[Array | np.ndarray, "layer train position neuron"]
     g: Float[Array | np.ndarray, "layer train output position neuron"]
     z: Float[Array | np.ndarray, "layer train output position neuron"]
@@ -59,21 +50,11 @@ class Fields(NamedTuple):
 
 
 class Along(NamedTuple):
-    """The records of a sweep so far.
+    """The records of a sweep so far."""
 
-    Attributes
-    ----------
-    kernels
-        Equal-time kernels by step.
-    fields
-        The fields that are needed for kernels with later times, by step.
-    pairs
-        Kernels between two times, by their two steps.
-    """
-
-    kernels: dict[int, RecordedKernels]
-    fields: dict[int, Fields]
-    pairs: dict[tuple[int, int], RecordedKernels]
+    kernels: dict[int, RecordedKernels]  # equal-time kernels by step
+    fields: dict[int, Fields]  # the fields that are needed for kernels with later times, by step
+    pairs: dict[tuple[int, int], RecordedKernels]  # kernels between two times, by their two steps
 
     @classmethod
     def nothing(cls) -> Along:
@@ -237,12 +218,8 @@ def trajectory_variables(
 ) -> dict[str, np.ndarray]:
     """Return Φ, G and the tangent kernel, with a leading axis of records.
 
-    Parameters
-    ----------
-    problem, output_shape
-        The problem and the output shape of the run.
-    kernels
-        The kernels at each recorded time.
+    ``problem``, ``output_shape``: the problem and the output shape of the run; ``kernels``: the
+    kernels at each recorded time.
     """
     samples = problem.samples
     features, gradients, ntk = (

@@ -30,11 +30,6 @@ def check_divisible(problem: Problem, unit: int, parts: int = 1, name: str = "pa
     """Check that all layers have integer widths at a unit of width, and at a fraction of it.
 
     ``name`` is the argument that the message names.
-
-    Raises
-    ------
-    InvalidInput
-        If a width is not an integer.
     """
     step = parts * lcm(*(ratio.denominator for ratio in problem.ratios))
     if problem.unequal and unit % step:

@@ -33,24 +33,16 @@ TOLERANCE = 1e-7  # relative size of omitted directions, whose squares enter ave
 
 
 class Size(NamedTuple):
-    """Sizes of the buffers for the directions of a linear network.
+    """Sizes of the buffers for the directions of a linear network."""
 
-    Attributes
-    ----------
-    rows, capacity
-        The number of directions per side of a matrix for which there are unit vectors, and for
-        which buffers have rows.
-    units
-        The number of unit vectors of a layer, one for each fresh vector. Layers of a residual
-        stream share them: a network of L blocks takes L² · capacity · rows numbers.
-    held
-        The number of bytes of all matrices during the sweep.
-    """
-
+    # rows, capacity: the number of directions per side of a matrix for which there are unit
+    # vectors, and for which buffers have rows.
     rows: int
     capacity: int
+    # The number of unit vectors of a layer, one for each fresh vector. Layers of a residual stream
+    # share them: a network of L blocks takes L² · capacity · rows numbers.
     units: int
-    held: float
+    held: float  # the number of bytes of all matrices during the sweep
 
     @classmethod
     def of(cls, problem: Problem, rows: int) -> Size:
@@ -90,13 +82,7 @@ def solve_linear(
     kept: Kept = NOTHING_MORE,
     budget: float = np.inf,
 ) -> Swept:
-    """Return the solution of a linear network, in float64.
-
-    Raises
-    ------
-    NumericalFailure
-        If directions outgrow the budget; the error carries the partial result.
-    """
+    """Return the solution of a linear network, in float64."""
     records = len(recorded.single | recorded.paired)
     rows = first_rows(problem, len(schedule.rates) - 1, records)
     size = Size.within(problem, rows, budget)

@@ -61,23 +61,13 @@ class OnePosition(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """Several positions or taps, with the methods of :class:`OnePosition`.
+    """Several positions or taps, with the methods of :class:`OnePosition`."""
 
-    Attributes
-    ----------
-    taps
-        T of all matrices, padded to the largest number of taps and positions.
-    number
-        The number of taps of each matrix.
-    readout
-        T of the read-out.
-    pooling
-        The pooling matrix of each hidden layer, over the root of its number of output positions.
-    """
-
+    # T of all matrices, padded to the largest number of taps and positions.
     taps: Float[Array, "matrix tap behind before"]
     number: Float[Array, " matrix"]
-    readout: Float[Array, "tap 1 before"]
+    readout: Float[Array, "tap 1 before"]  # T of the read-out
+    # The pooling matrix of each hidden layer, over the root of its number of output positions.
     pooling: Float[Array, "layer before before"]
 
     @property

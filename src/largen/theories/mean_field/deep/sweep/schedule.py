@@ -13,18 +13,11 @@ from largen.runs import Run
 
 
 class Schedule(NamedTuple):
-    """The steps of a sweep.
+    """The steps of a sweep."""
 
-    Attributes
-    ----------
-    rates
-        η₀ of each step, including one for the last time index; later values are not used.
-    steps_at_times
-        For each time index, the step before which its outputs are read.
-    """
-
+    # η₀ of each step, including one for the last time index; later values are not used.
     rates: np.ndarray
-    steps_at_times: np.ndarray
+    steps_at_times: np.ndarray  # for each time index, the step before which its outputs are read
 
 
 def course(run: Run) -> np.ndarray:
@@ -41,16 +34,9 @@ def descent(run: Run) -> Schedule:
 def flow(run: Run, longest: float, halvings: int, spare: int = 0) -> Schedule:
     """Return steps for gradient flow, of equal length between successive time indices.
 
-    Parameters
-    ----------
-    run
-        The run, with its times.
-    longest
-        Bound on the length of a step, in units of η₀ × time, before it is halved.
-    halvings
-        The number of times that every step is halved.
-    spare
-        The number of further halvings for which arrays have room, so that one program serves all.
+    ``longest``: bound on the length of a step, in units of η₀ × time, before it is halved;
+    ``halvings``: the number of times that every step is halved; ``spare``: the number of further
+    halvings for which arrays have room, so that one program serves all.
     """
     spans = run.optimizer.lr * np.diff(run.times)
     counts = np.maximum(np.ceil(spans / longest), 1).astype(int)

@@ -64,24 +64,16 @@ def gaussian_rows(
 
 
 def start_from_rows(
+    # problem, sampling, neurons, precision: as in draw.
     problem: Problem,
-    raw: list[np.ndarray],
+    raw: list[np.ndarray],  # the rows from gaussian_rows
     sampling: Sampling,
     neurons: int,
     precision: Precision,
+    # As in theories.mean_field.deep.sweep.variance_reduction.reduce_variance.
     by_sample: bool = False,
 ) -> Start:
-    """Return the initial network with random matrices from Gaussian rows.
-
-    Parameters
-    ----------
-    problem, sampling, neurons, precision
-        As in :func:`draw`.
-    raw
-        The rows from :func:`gaussian_rows`.
-    by_sample
-        As in :func:`largen.theories.mean_field.deep.sweep.variance_reduction.reduce_variance`.
-    """
+    """Return the initial network with random matrices from Gaussian rows."""
     directions, own, dtype = problem.fields.shape[1], counts(problem, neurons), raw[0].dtype
     outputs = problem.outputs * problem.maps[-1].reading.number
     fields, readout = raw[0][-directions:], raw[-1][:outputs]

@@ -28,56 +28,34 @@ AnyMatrices = Matrices | DenseMatrices | NeuronMatrices
 
 
 class Kept(NamedTuple):
-    """Variables that are recorded in addition to the kernels on training samples.
+    """Variables that are recorded in addition to the kernels on training samples."""
 
-    Attributes
-    ----------
-    test
-        Whether the tangent kernel between test and training samples is recorded.
-    sample_neurons
-        The number of neurons whose fields h, g and z are recorded.
-    """
-
-    test: bool = False
-    sample_neurons: int = 0
+    test: bool = False  # whether the tangent kernel between test and training samples is recorded
+    sample_neurons: int = 0  # the number of neurons whose fields h, g and z are recorded
 
 
 NOTHING_MORE = Kept()
 
 
 class SweepModel(NamedTuple):
-    """Static arguments of compiled functions.
+    """Static arguments of compiled functions."""
 
-    Attributes
-    ----------
-    phi
-        The different activations, of normalised layers with their normalisation.
-    which
-        The index of the activation of each hidden layer.
-    skips, streams
-        The skip connections and streams of the problem.
-    loss, output_shape
-        The loss and the output shape of the run.
-    sampling
-        The kind of sampling of fresh Gaussian vectors; ``"linear"`` for unit vectors,
-        ``"by_neurons"`` for random numbers that belong to neurons.
-    units
-        The number of unit vectors, or of the neurons from which networks choose theirs.
-    kept
-        The additional variables at recorded times.
-    muted
-        Whether images of each matrix, and of its transpose, are zero; () if none are.
-    """
-
+    # The different activations, of normalised layers with their normalisation.
     phi: tuple[LayerActivation, ...]
-    which: tuple[int, ...]
+    which: tuple[int, ...]  # the index of the activation of each hidden layer
+    # skips, streams: the skip connections and streams of the problem.
     skips: tuple[int, ...]
     streams: tuple[int, ...]
+    # loss, output_shape: the loss and the output shape of the run.
     loss: Loss
     output_shape: tuple[int, ...]
+    # The kind of sampling of fresh Gaussian vectors; "linear" for unit vectors, "by_neurons" for
+    # random numbers that belong to neurons.
     sampling: str
-    kept: Kept
+    kept: Kept  # the additional variables at recorded times
+    # The number of unit vectors, or of the neurons from which networks choose theirs.
     units: int = 0
+    # Whether images of each matrix, and of its transpose, are zero; () if none are.
     muted: tuple[tuple[bool, bool], ...] = ()
 
     @classmethod
@@ -114,55 +92,32 @@ class SweepModel(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """Parameters other than hidden matrices, or their momentum.
+    """Parameters other than hidden matrices, or their momentum."""
 
-    Attributes
-    ----------
-    fields
-        The coordinates a of the read-in, with h¹ = F a.
-    readout
-        The read-out weights w.
-    biases
-        The biases b of hidden layers 2 … L; 0 for a layer without bias.
-    constant
-        The read-out's bias, which is 0 at initialisation.
-    linear
-        Outputs of the models that are linear in their parameters.
-    scale
-        s, the factor of weight decay for each hidden matrix: V = s (V(0) + Q_o M Q_iᵀ/N).
-    """
-
-    fields: Float[Array, "direction n"]
-    readout: Float[Array, "output tap_n"]
+    fields: Float[Array, "direction n"]  # the coordinates a of the read-in, with h¹ = F a
+    readout: Float[Array, "output tap_n"]  # the read-out weights w
+    # The biases b of hidden layers 2 … L; 0 for a layer without bias.
     biases: Float[Array, "matrix n"]
-    constant: Float[Array, " output"]
+    constant: Float[Array, " output"]  # the read-out's bias, which is 0 at initialisation
     linear: Float[Array, "model sample output"]
+    # s, the factor of weight decay for each hidden matrix: V = s (V(0) + Q_o M Q_iᵀ/N).
     scale: Float[Array, " matrix"]
 
 
 class SweepState(NamedTuple):
-    """All variables that change during training.
+    """All variables that change during training."""
 
-    Attributes
-    ----------
-    step
-        The number of completed steps.
-    params, velocity
-        The parameters other than hidden matrices, and their momentum; None without momentum.
-    matrices
-        The L − 1 matrices between hidden layers, represented by directions or stored.
-    draws
-        For each stream of neurons, the random key (or the count) of its fresh vectors.
-    outputs
-        f of all samples at every step so far: first of the network, then of the models that are
-        linear in their parameters.
-    """
-
-    step: Int[Array, ""]
+    step: Int[Array, ""]  # the number of completed steps
+    # params, velocity: the parameters other than hidden matrices, and their momentum; None without
+    # momentum.
     params: Moving
     velocity: Moving | None
+    # The L − 1 matrices between hidden layers, represented by directions or stored.
     matrices: AnyMatrices
+    # For each stream of neurons, the random key (or the count) of its fresh vectors.
     draws: Shaped[Array, " stream"]
+    # f of all samples at every step so far: first of the network, then of the models that are
+    # linear in their parameters.
     outputs: Float[Array, "step network sample output"]
 
 
@@ -176,97 +131,64 @@ class Noise(NamedTuple):
 
 
 class SweepConstants(NamedTuple):
-    """Constants of training.
+    """Constants of training."""
 
-    Attributes
-    ----------
-    positions
-        The receptive fields of all maps. Below, a column is a sample, or a position of a sample.
-    fields, field_rate
-        F on all samples, and ρ of its directions.
-    targets
-        The targets y of training samples.
-    anchors
-        Fresh vectors of each layer at initialisation, to which later ones are orthogonal; None if
-        they need not be.
-    std, rate, bias_std, bias_rate
-        σ, ρσ, σ_b and ρσ_b of the L affine maps after the first.
-    kernels
-        The tangent kernels of the linear models that are trained with the network, all samples by
-        training samples.
-    gamma, momentum
-        γ₀ and β.
-    decay
-        λ₀ of each trained variable; 0 for frozen ones.
-    rates
-        η₀ of each step.
-    precision
-        The numerical parameters of the matrices' bases.
-    ratios, live
-        The number of neurons of each layer per unit of width, and a mask of them: None for all. An
-        entry other than 0 and 1 is the root of the neuron's weight in averages, times N; all
-        variables of a neuron but its preactivations' arguments are multiplied by it.
-    batches
-        Indices of the samples of each step; None for full batches.
-    noise
-        The Langevin noise; None without noise.
-    hidden
-        The number of matrices of the network, if the buffers are those of a deeper network; None
-        for all of them.
-    chosen
-        The neurons of each layer among those of a larger network; None for all.
-    """
-
+    # The receptive fields of all maps. Below, a column is a sample, or a position of a sample.
     positions: OnePosition | Positions
+    # fields, field_rate: F on all samples, and ρ of its directions.
     fields: Float[Array, "column direction"]
     field_rate: Float[Array, " direction"]
-    targets: Shaped[Array, "train *target"]
+    targets: Shaped[Array, "train *target"]  # the targets y of training samples
+    # Fresh vectors of each layer at initialisation, to which later ones are orthogonal; None if
+    # they need not be.
     anchors: Float[Array, "layer anchor n"] | None
+    # std, rate, bias_std, bias_rate: σ, ρσ, σ_b and ρσ_b of the L affine maps after the first.
     std: Float[Array, " map"]
     rate: Float[Array, " map"]
     bias_std: Float[Array, " map"]
     bias_rate: Float[Array, " map"]
+    # The tangent kernels of the linear models that are trained with the network, all samples by
+    # training samples.
     kernels: Float[Array, "model sample train"]
+    # gamma, momentum: γ₀ and β.
     gamma: Float[Array, ""]
-    decay: Moving
+    decay: Moving  # λ₀ of each trained variable; 0 for frozen ones
     momentum: Float[Array, ""]
-    rates: Float[Array, " step"]
-    precision: Precision
+    rates: Float[Array, " step"]  # η₀ of each step
+    precision: Precision  # the numerical parameters of the matrices' bases
+    # ratios, live: the number of neurons of each layer per unit of width, and a mask of them: None
+    # for all. An entry other than 0 and 1 is the root of the neuron's weight in averages, times N;
+    # all variables of a neuron but its preactivations' arguments are multiplied by it.
     ratios: Float[Array, " layer"]
     live: Float[Array, "layer n"] | None
+    # Indices of the samples of each step; None for full batches.
     batches: Int[Array, "_ batch"] | None
-    noise: Noise | None = None
+    noise: Noise | None = None  # the Langevin noise; None without noise
+    # The number of matrices of the network, if the buffers are those of a deeper network; None for
+    # all of them.
     hidden: Int[Array, ""] | None = None
+    # The neurons of each layer among those of a larger network; None for all.
     chosen: Int[Array, "layer n"] | None = None
 
 
 class Start(NamedTuple):
-    """Initial values, as NumPy arrays.
+    """Initial values, as NumPy arrays."""
 
-    Attributes
-    ----------
-    fields, readout, biases
-        Standard Gaussian parameters; biases are 0 for layers 2 … L without a bias.
-    inputs, outputs
-        Directions and images of each matrix at initialisation; those on the input side extend over
-        all its taps.
-    anchors
-        All fresh vectors of each layer, and gradients of test samples; None for a finite width.
-    kernels
-        The exact tangent kernel at initialisation, and that of these neurons; empty if there are no
-        linear models.
-    live
-        A mask of the neurons of each layer; None for all.
-    """
-
+    # fields, readout, biases: standard Gaussian parameters; biases are 0 for layers 2 … L without a
+    # bias.
     fields: np.ndarray
     readout: np.ndarray
     biases: np.ndarray
+    # inputs, outputs: directions and images of each matrix at initialisation; those on the input
+    # side extend over all its taps.
     inputs: tuple[tuple[np.ndarray, np.ndarray], ...]
     outputs: tuple[tuple[np.ndarray, np.ndarray], ...]
+    # All fresh vectors of each layer, and gradients of test samples; None for a finite width.
     anchors: np.ndarray | None
+    # The exact tangent kernel at initialisation, and that of these neurons; empty if there are no
+    # linear models.
     kernels: np.ndarray
-    live: np.ndarray | None = None
+    live: np.ndarray | None = None  # a mask of the neurons of each layer; None for all
 
 
 def fill_side(

@@ -33,34 +33,20 @@ from largen.theories.mean_field.deep.sweep.state import Start
 
 
 def reduce_variance(
-    problem: Problem,
-    raw: list[np.ndarray],
+    problem: Problem,  # the network, with its samples
+    raw: list[np.ndarray],  # Gaussian rows of each hidden layer, with one entry per neuron
+    # fields, biases, readout: Gaussian parameters, made of other rows.
     fields: np.ndarray,
     biases: list[np.ndarray],
-    has: np.ndarray,
+    has: np.ndarray,  # whether each hidden layer after the first has a bias
     readout: np.ndarray,
-    precision: Precision,
+    precision: Precision,  # the precision of the directions
+    # Whether each Gaussian row belongs to a sample instead of a direction, so that networks with
+    # nearly the same features have nearly the same images of them. (Directions are eigenvectors,
+    # whose signs and order are arbitrary.)
     by_sample: bool = False,
 ) -> Start:
-    """Return a network of random matrices that is exact at initialisation.
-
-    Parameters
-    ----------
-    problem
-        The network, with its samples.
-    raw
-        Gaussian rows of each hidden layer, with one entry per neuron.
-    fields, biases, readout
-        Gaussian parameters, made of other rows.
-    has
-        Whether each hidden layer after the first has a bias.
-    precision
-        The precision of the directions.
-    by_sample
-        Whether each Gaussian row belongs to a sample instead of a direction, so that networks with
-        nearly the same features have nearly the same images of them. (Directions are eigenvectors,
-        whose signs and order are arbitrary.)
-    """
+    """Return a network of random matrices that is exact at initialisation."""
     samples, maps, skips, positions = (
         problem.samples,
         problem.maps,
