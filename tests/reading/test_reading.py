@@ -300,7 +300,7 @@ def test_kernels_of_convolutions_warn_of_uniform_read_ins():
         (lambda n: 1 / 0, "ZeroDivisionError"),
         (lambda n: None, "wanted a torch.nn.Module"),
         (3, "wanted a function"),
-        (nn.Linear, "wanted a function"),
+        (nn.Linear, "raised TypeError"),
     ],
 )  # fmt: skip
 def test_wrong_functions_are_named(make, said):
@@ -313,3 +313,16 @@ def test_the_report_has_laws_and_powers():
     assert "blocks.0.1.weight  n       uniform  0.3333  uniform  0.0104 (n/32)^(-1)" in text
     assert "vanishing biases: blocks.0.1.bias" in text
     assert lg.read(Residual(16), VECTORS)._repr_html_().startswith("<pre>Residual, read as it is")
+
+
+def test_a_class_whose_argument_is_the_width_is_read():
+    class Narrow(nn.Module):
+        def __init__(self, width=8):
+            super().__init__()
+            self.first, self.last = nn.Linear(5, width), nn.Linear(width, 1)
+
+        def forward(self, x):
+            return self.last(torch.tanh(self.first(x)))
+
+    x = np.eye(5)[:3]
+    assert lg.read(Narrow, x).kernel(x).nngp.shape == (3, 3)

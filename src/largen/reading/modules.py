@@ -67,9 +67,9 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
     >>> net.layer.parts[2]  # σ_w² = 1/3, and a bias that vanishes as 1/width
     Dense(weight_std=0.5773502691896257)
     """
-    from largen.reading.torch.family import Family, is_module, read_family, read_one
+    from largen.reading.torch.family import Family, read_family, read_one
 
-    if not is_module(make) and (not callable(make) or isinstance(make, type)):
+    if not callable(make):
         raise InvalidInput(
             "make: wanted a function from a width to a torch.nn.Module, or a module, got "
             f"{shown(make)}."

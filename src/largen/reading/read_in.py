@@ -21,8 +21,8 @@ from largen.architectures import Graph
 from largen.interrupts import check
 from largen.kernels import Kernels
 from largen.kernels.accuracy import inaccuracy, report, with_suitable_methods
-from largen.kernels.lower import features_of
-from largen.kernels.nngp_ntk import prepare
+from largen.kernels.lower import features_of, lower
+from largen.kernels.nngp_ntk import form_for_kernels, nngp_scale
 from largen.kernels.rules import plan_of, run, wanted_of_data
 from largen.kernels.state import KernelState, Side, Wanted
 from largen.parameterizations import ntk
@@ -62,7 +62,8 @@ def kernels_behind(
 
     None for a network that begins otherwise, or has more inputs.
     """
-    lowered, scale = prepare(net, ntk(), x1.shape[1])
+    form = form_for_kernels(net, ntk(), x1.shape[1])
+    lowered = lower(net, form, x1.shape[1], constant=True, fold=False)
     if len(lowered.program.operations) < 4:
         return None
     (_, first, second), cuts = lowered.program.operations[:3], lowered.program.cuts
@@ -87,7 +88,7 @@ def kernels_behind(
             )
         rest = jax.tree.map(jnp.asarray, ((), *lowered.constants[3:]))
         final = _run(program, rest, state)
-        found = Kernels(np.asarray(final.covariance) * scale, np.asarray(final.ntk))
+        found = Kernels(np.asarray(final.covariance) * nngp_scale(form), np.asarray(final.ntk))
     return report(inaccuracy(lowered, inputs, rtol), found, throw)
 
 
