@@ -116,8 +116,10 @@ def test_the_progress_of_long_calls():
 @pytest.mark.parametrize("param", [lg.mean_field(2.0), lg.mup(), lg.depth_mup()])
 def test_posteriors_of_features_that_move_are_refused(param):
     y, options = np.array([1.0, -1.0]), {"param": param}
+    with pytest.raises(NoTheory, match="implemented for one hidden layer"):
+        lg.posterior(NET, X, y, noise=0.1, **options)
     for call, own in (
-        (lg.posterior, {"noise": 0.1}), (lg.posterior, {"kind": "ntk"}),
+        (lg.posterior, {"kind": "ntk"}),
         (lg.regression.flow_posterior, {"time": 1.0}), (lg.regression.log_likelihood,
             {"noise": 0.1}),
         (lg.regression.fit_cross_validation, {"noise": 0.1}),

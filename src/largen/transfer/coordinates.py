@@ -141,12 +141,13 @@ class CoordinateCheck(Result):
         coherent = (
             known is not None and not known.reason and all(e.flag != "fades" for e in known.flags)
         )
+        # The random part of a change fades as n^(−½); nothing that is right fades faster.
+        least = -self.tolerance - (0.5 if coherent else 0.0)
         for i in moving:
             size, size_margin = slope_with_margin(self.ratios, self.size[..., i], share)
             change, change_margin = slope_with_margin(self.ratios, self.change[..., i], share)
-            ok = max(change - change_margin, size - size_margin) <= self.tolerance and (
-                coherent or change + change_margin >= -self.tolerance
-            )
+            ok = max(change - change_margin, size - size_margin) <= self.tolerance
+            ok = ok and change + change_margin >= least
             passed = bool(ok or i not in judged)
             rows.append(
                 LayerSlopes(

@@ -227,7 +227,7 @@ def test_ranks_limited_by_the_width_give_no_alarm(optimizer):
     """Widths 8 to 32 with 8 samples."""
     sizes = {"width": 8, "depth": 2}, {"width": 16, "depth": 4}
     plan = plan_of(SmallNet, None, optimizer, sizes, "depth_mup")
-    assert all(record.passed for record in plan.verified), plan
+    assert all(record.passed for record in plan.verified), plan.verified
 
 
 @pytest.mark.parametrize("kind", [Mixture, Fused])
