@@ -10,13 +10,21 @@ import torch
 from tests.transfer.torch_models import SmallNet
 
 from largen.errors import InvalidInput
-from largen.transfer import Hints
+from largen.transfer import Hints, initial
 from largen.transfer import jax as in_jax
 from largen.transfer import torch as in_torch
 
 BASE = {"width": 8, "depth": 2}
 DRAW = np.random.default_rng(0)
 BATCHES = [tuple(DRAW.normal(size=(16, n)).astype("float32") for n in (5, 3)) for _ in range(2)]
+
+
+@pytest.fixture(autouse=True)
+def moments_of_its_own():
+    """The first draw below is SmallNet's, and under a trace there is no other."""
+    initial._MEASURED.clear()
+    yield
+    initial._MEASURED.clear()
 
 
 def init(key, width, depth):

@@ -35,8 +35,6 @@ class DeepLinearPosterior:
         Training samples, targets, and κ of each sample.
     dual
         α = (y − f)/κ in the limit.
-    scale
-        r = Φˡ/Φˡ⁻¹ in the learned direction, the same in every layer; 1 if features do not move.
     branches
         All minima (scale, action) of the action, the lowest first, which is the limit. From two
         hidden layers on there may be two: a first-order transition in γ₀ or κ.
@@ -63,7 +61,7 @@ class DeepLinearPosterior:
 
     @property
     def scale(self) -> float:
-        """r of the limit."""
+        """r = Φˡ/Φˡ⁻¹ in the learned direction, equal in all layers; 1 if features do not move."""
         return self.branches[0].scale
 
     @property
