@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -72,11 +72,11 @@ class OutputLaw(Result):
         gaussian = np.exp(s * np.log(2) + gammaln(s + 0.5) - gammaln(0.5))
         return float(gaussian * self.kernel_moment(s))
 
-    def cdf(self, f: ArrayLike) -> np.ndarray:
+    def cdf(self, f: ArrayLike) -> Any:
         """Return the probability that the output is at most f, of the shape of f."""
         return self._mixed(f, lambda z, scale: ndtr(z / scale), lambda z: z >= 0)
 
-    def density(self, f: ArrayLike) -> np.ndarray:
+    def density(self, f: ArrayLike) -> Any:
         """Return the probability density of f, without the mass ``dead`` at 0."""
         return self._mixed(
             f, lambda z, s: np.exp(-((z / s) ** 2) / 2) / (s * np.sqrt(2 * np.pi)), np.zeros_like
@@ -93,7 +93,7 @@ class OutputLaw(Result):
             attrs={"error": self.error, "widths": list(self.widths)},
         )
 
-    def _mixed(self, f: ArrayLike, gaussian, at_zero) -> np.ndarray:
+    def _mixed(self, f: ArrayLike, gaussian, at_zero) -> Any:
         points = np.asarray(floating("f", f), np.float64)
         alive = self.kernels > 0
         scale, weights = np.sqrt(self.kernels[alive]), self.weights[alive]

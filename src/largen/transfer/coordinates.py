@@ -282,7 +282,9 @@ def effort(
 
 def group_settings(settings: object, known: Sequence[str]) -> dict[str, Any]:
     """Return an optimizer's settings beside the rate, without weight decay by default."""
-    given = instance_of("settings", settings or {}, Mapping, "a dict such as {'eps': 1e-8}")
+    given = instance_of(
+        "settings", {} if settings is None else settings, Mapping, "a dict such as {'eps': 1e-8}"
+    )
     for name in given:
         one_of("settings", name, known)
     return {"weight_decay": 0.0, **given}
