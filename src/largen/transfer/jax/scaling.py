@@ -121,7 +121,7 @@ def scale(
     [1.0, 4.0, 4.0, 4.0, 1.0]
     """
     param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
-    training = Budget() if budget is None else budget
+    factors, training = constants_of(constants), Budget() if budget is None else budget
     length = instance_of("budget", training, Budget, "largen.transfer.Budget").of(moved)
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
@@ -185,7 +185,7 @@ def scale(
         experts_ratio=more,
         make_parameters=init,
     )
-    return with_constants(plan, constants_of(constants), [(name, "use") for name in sorted(shared)])
+    return with_constants(plan, factors, [(name, "use") for name in sorted(shared)])
 
 
 def _put_on_branches(
