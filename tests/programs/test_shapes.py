@@ -13,8 +13,8 @@ from largen.programs import (
     Product,
     Sum,
     blocks,
-    chain,
     check_independent,
+    dense_chain,
     no_rule,
     program_of,
     written_out,
@@ -45,7 +45,7 @@ def test_blocks_are_operations_and_residual_blocks():
     assert [step.plain for step in steps] == [True, False, True, True]
     skip, branch = steps[1].residual
     assert len(skip.operations) == 1
-    assert [type(step.operation).__name__ for step in chain(branch, "here")] == [
+    assert [type(step.operation).__name__ for step in dense_chain(branch, "here")] == [
         "Function",
         "Affine",
     ]
@@ -54,7 +54,7 @@ def test_blocks_are_operations_and_residual_blocks():
 
 def test_what_is_in_the_way_is_named_with_its_place():
     with pytest.raises(NoRule, match=r"^here: no rule for a sum .*Residual.* at 1"):
-        chain(program_of(lg.serial(DENSE, BLOCK, DENSE), 3), "here")
+        dense_chain(program_of(lg.serial(DENSE, BLOCK, DENSE), 3), "here")
     with pytest.raises(NoTheory, match=r"a product of values \(Twofold\(\) at 1\) reads values"):
         blocks(program_of(lg.serial(DENSE, Twofold(), DENSE), 3), "here")
     endless = program_of(lg.residual_mlp(math.inf, "tanh"), 3)

@@ -50,7 +50,7 @@ class Graph(Container):
         - the layer of an earlier node once more, with the same weights: ``"h2": ("h", "a")``;
         - ``"sum"``, ``"product"`` or ``"concatenate"`` (along channels) of two or more nodes:
           ``"s": ("sum", "h", "h2")``. Terms of a sum may have factors:
-          ``"d": ("sum", "h", (-1.0, "h2"))``.
+          ``"d": ("sum", "h", (-1.0, "h2"))``; a sum of one node with a factor is its multiple.
 
     Raises
     ------
@@ -239,7 +239,7 @@ def _node(name: Any, given: Any, before: Mapping[str, Node]) -> Node:
         factors.append(factor)
     if not joins:
         _check_applies(name, does, reads, before)
-    elif len(reads) < 2:
+    elif len(reads) < 2 and factors in ([], [1.0]):
         raise InvalidInput(f"nodes: {name!r} is a {does} of one node; wanted two or more.")
     return Node(name, does, tuple(reads), tuple(factors))
 

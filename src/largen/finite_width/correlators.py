@@ -14,10 +14,11 @@ from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.finite_width.checks import checked_inputs
 from largen.finite_width.orthants import slopes_of
-from largen.finite_width.sized_network import sized_network
+from largen.finite_width.sized_network import SizedNetwork, sized_network
 from largen.parameterizations import Parameterization
 from largen.scalars import MOST_COUNTED, integers, sequence
 
+WHAT = "lg.finite_width.linear_correlator"
 MOST_FACTORS = 10  # 945 pairings
 MOST_CHOICES = 10**5  # of a layer for each contraction
 
@@ -123,26 +124,16 @@ def linear_correlator(
     >>> round(four, 9), round(3 * (1 + 2 / 5) ** 2, 9)
     (5.88, 5.88)
     """
-    what = "lg.finite_width.linear_correlator"
     inputs = checked_inputs(x)
     m = len(inputs)
-    if m < 2 or m % 2:
+    if m % 2 or not 2 <= m <= MOST_FACTORS:
         raise InvalidInput(
-            f"x: wanted an even number of factors, got {m}; with an odd number the correlator is 0."
+            f"x: wanted an even number of factors from 2 to {MOST_FACTORS}, got {m}; with an odd "
+            "number the correlator is 0."
         )
     pairs = _checked(contractions, m - 1)
-    if m > MOST_FACTORS:
-        raise InvalidInput(f"x: wanted at most {MOST_FACTORS} factors, got {m}.")
-    network = sized_network(net, width, what, param, inputs.shape[1])
-    if network.first.bias or any(layer.bias for layer in network.hidden):
-        raise NoTheory(f"{what}: the formula is for networks without biases.")
-    variances, rates = [1.0], [network.first.rates[0]]
-    for layer in network.hidden:
-        slopes = slopes_of(layer.phi)
-        if slopes is None or slopes[0] != slopes[1]:
-            raise NoTheory(f"{what}: {layer.phi} is not linear.")
-        variances.append(layer.weight * slopes[0] ** 2)
-        rates.append(layer.rates[0])
+    network = sized_network(net, width, WHAT, param, inputs.shape[1])
+    variances, rates = _matrices(network)
     if len(rates) ** len(pairs) > MOST_CHOICES:
         raise InvalidInput(
             f"contractions: {len(pairs)} contractions in {len(rates)} matrices have more than "
@@ -154,22 +145,15 @@ def linear_correlator(
     cycles = np.array([[_cycles(one, other) for other in pairings] for one in pairings])
     steps = [
         variance ** (m // 2) * float(n) ** (cycles - m // 2)
-        for variance, n in zip(variances[1:], network.widths, strict=True)
+        for variance, n in zip(variances, network.widths, strict=True)
     ]
     total = 0.0
     for chosen in product(range(len(rates)), repeat=len(pairs)):
-        forced = [
-            [pair for pair, matrix in zip(pairs, chosen, strict=True) if matrix == at]
-            for at in range(len(rates))
-        ]
-        if any(len({a for pair in there for a in pair}) < 2 * len(there) for there in forced):
-            continue  # a factor is linear in each matrix
-        allowed = [
-            np.array([set(there) <= set(pairing) for pairing in pairings], float)
-            for there in forced
-        ]
-        state = first * allowed[0]
-        for step, mask in zip(steps, allowed[1:], strict=True):
+        masks = _allowed(pairs, chosen, len(rates), pairings)
+        if masks is None:
+            continue
+        state = first * masks[0]
+        for step, mask in zip(steps, masks[1:], strict=True):
             state = (state @ step) * mask
         total += float(state.sum()) * float(np.prod([rates[matrix] for matrix in chosen]))
     if not np.isfinite(total):
@@ -178,6 +162,36 @@ def linear_correlator(
             "order one."
         )
     return total
+
+
+def _matrices(network: SizedNetwork) -> tuple[list[float], list[float]]:
+    """Return the variances of all matrices but the first, and the rates ρ of all."""
+    if network.first.bias or any(layer.bias for layer in network.hidden):
+        raise NoTheory(f"{WHAT}: the formula is for networks without biases.")
+    variances, rates = [], [network.first.rates[0]]
+    for layer in network.hidden:
+        slopes = slopes_of(layer.phi)
+        if slopes is None or slopes[0] != slopes[1]:
+            raise NoTheory(f"{WHAT}: {layer.phi} is not linear.")
+        variances.append(layer.weight * slopes[0] ** 2)
+        rates.append(layer.rates[0])
+    return variances, rates
+
+
+def _allowed(
+    pairs: Pairs, chosen: tuple[int, ...], matrices: int, pairings: list[Pairs]
+) -> list[np.ndarray] | None:
+    """Return for each matrix which pairings have the contractions that belong to it.
+
+    ``chosen``: the matrix of each contraction. None if a factor were in two of one matrix, in which
+    it is linear.
+    """
+    forced: list[set[tuple[int, int]]] = [set() for _ in range(matrices)]
+    for pair, matrix in zip(pairs, chosen, strict=True):
+        if any(factor in other for other in forced[matrix] for factor in pair):
+            return None
+        forced[matrix].add(pair)
+    return [np.array([own <= set(pairing) for pairing in pairings], float) for own in forced]
 
 
 def _checked(contractions: Sequence[tuple[int, int]], last: int = MOST_COUNTED) -> Pairs:

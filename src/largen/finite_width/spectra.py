@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     import xarray
 
 TRUSTED = 0.02  # relative error of the resolvent by the approximations
-_NEAR = (
-    0.03  # −z in units of the mean variance, where kernels and their linearisations are compared
-)
+_NEAR = 0.03  # −z, relative to the mean variance, at which linearisations are compared
 _ABOVE = 1e-4  # the imaginary part at which a density is read, relative to the eigenvalue
 _POINTS, _RANGE = 200, 1e-6  # of the default grid
 _SAME = 1e-8  # a share of a variance that counts as none

@@ -22,7 +22,7 @@ from largen.programs.operations import (
 )
 from largen.programs.program import Path, Program, Source, Weight, name_of
 from largen.programs.refusals import no_rule
-from largen.programs.shapes import Step, blocks, chain, check_independent, written_out
+from largen.programs.shapes import Step, blocks, check_independent, dense_chain, written_out
 from largen.programs.signals import Signal, signal_of
 from largen.programs.windows import Slide, Window, slides
 
@@ -53,8 +53,8 @@ __all__ = [
     "Weight",
     "Window",
     "blocks",
-    "chain",
     "check_independent",
+    "dense_chain",
     "join_elementwise",
     "name_of",
     "no_rule",

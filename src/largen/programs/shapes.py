@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from largen.errors import NoTheory
-from largen.programs.operations import BRANCH, Affine, Operation, Repeat, Sum
+from largen.programs.elementwise import join_elementwise
+from largen.programs.operations import BRANCH, Affine, Function, Operation, Repeat, Sum
 from largen.programs.program import Program, Source, Weight
 from largen.programs.refusals import at, in_words, no_rule
 from largen.programs.rewriting import copies_of, unrolled
@@ -106,25 +107,29 @@ def blocks(program: Program, reading: str) -> tuple[Step, ...]:
     return steps
 
 
-def chain(program: Program, reading: str) -> tuple[Step, ...]:
-    """Return the operations of a program in which nothing branches.
+def dense_chain(program: Program, reading: str) -> tuple[Step, ...]:
+    """Return affine maps of all features, and elementwise functions, one behind a map at most.
 
     Raises
     ------
     NoRule
-        If an operation reads several values.
+        For any other operation, and where the program branches.
 
     Examples
     --------
     >>> import largen as lg
     >>> from largen.programs import program_of
-    >>> [type(step.operation).__name__ for step in chain(program_of(lg.mlp(1, "tanh")), "here")]
+    >>> net = lg.serial(lg.Dense(), lg.Activation("erf"), lg.Activation("relu"), lg.Dense())
+    >>> [type(step.operation).__name__ for step in dense_chain(program_of(net, 3), "here")]
     ['Affine', 'Function', 'Affine']
     """
-    steps = blocks(program, reading)
+    steps = blocks(join_elementwise(program), reading)
     for step in steps:
         if not step.plain or len(step.operation.reads) > 1:
             raise no_rule(reading, step.operation, step.source)
+        dense = isinstance(step.operation, Affine) and step.operation.dense
+        if not dense and not isinstance(step.operation, Function):
+            raise no_rule(reading, step.operation, step.source, [Affine, Function])
     return steps
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import sem
 
 from largen.bibliography import cites
 from largen.results import fields_over, in_notebooks, plot_result, save_result
@@ -96,7 +97,7 @@ def compared(widths: tuple[int, ...], drawn: list[Any], theory: list[Any], limit
     found: dict[str, Any] = {"widths": np.asarray(widths)}
     for place, name in enumerate(("nngp", "ntk")):
         means = [kernels[place].mean(0) for kernels in drawn]
-        errors = [kernels[place].std(0, ddof=1) / len(kernels[place]) ** 0.5 for kernels in drawn]
+        errors = [sem(kernels[place]) for kernels in drawn]
         expected = [np.asarray(kernels[place]) for kernels in theory]
         sizes = [np.linalg.norm(kernel) for kernel in expected]
         differences = np.stack([m - k for m, k in zip(means, expected, strict=True)])

@@ -9,10 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from largen.architectures import Activation, Layer
+from largen.architectures import Activation
 from largen.expectations import elu, leaky_relu, with_kinks
-from largen.programs import Signal, Sum
-from largen.programs.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -79,32 +77,3 @@ def activation(name: str, *constants: float) -> Activation:
     if name in _KINKS:
         return Activation(with_kinks(formula, _KINKS[name](*constants)))
     return Activation(formula)
-
-
-@dataclass(frozen=True, repr=False)
-class Scaled(Layer):
-    """A constant factor, y = c·x.
-
-    Examples
-    --------
-    >>> Scaled(0.5)
-    Scaled(0.5)
-    """
-
-    factor: float
-
-    _bare = ("factor",)
-    linear = True
-
-    def signal_behind(self, signal: Signal) -> Signal:
-        """Return the same signal."""
-        return signal
-
-    @property
-    def keeps_shape(self) -> bool:
-        """True."""
-        return True
-
-    def lower(self, program: Builder, value: int) -> int:
-        """Append a sum of one term."""
-        return program.add(Sum((value,), (self.factor,)))

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from largen.architectures import Conv, Dense, Graph, Layer
 from largen.architectures.graph import ENTRY, JOINS
 from largen.programs import Path
-from largen.reading.functions import Scaled
 from largen.reading.laws import Law, Parameter
 from largen.reading.refusals import refused
 
@@ -107,6 +106,11 @@ class Nodes:
                 found.does[name] = self.does[does[1]]
         return found
 
+    def factor(self, name: str) -> float | None:
+        """Return the constant factor that a node is, a sum of one term; None for other nodes."""
+        reads = self.reads[name]
+        return reads[0][0] if self.does[name] == "sum" and len(reads) == 1 else None
+
     def absorbed(self, output: str) -> str:
         """Make constant factors before and behind maps a part of them; return the output's node.
 
@@ -114,27 +118,29 @@ class Nodes:
         the other.
         """
         shared = {does[1] for does in self.does.values() if isinstance(does, tuple)}
-        for name, does in list(self.does.items()):
-            if not isinstance(does, Scaled):
+        for name in list(self.does):
+            if (factor := self.factor(name)) is None:
                 continue
             ((_, read),) = self.reads[name]
-            before = self.does.get(read)
             behind = self._readers(name)
-            after = self.does[behind[0]] if len(behind) == 1 and name != output else None
+            alone = len(behind) == 1 and name != output
+            before, after = self.does.get(read), self.does[behind[0]] if alone else None
             if isinstance(before, Map) and read not in shared and self._readers(read) == [name]:
-                before.weight_factor *= does.factor
-                before.bias_factor *= does.factor
+                before.weight_factor *= factor
+                before.bias_factor *= factor
             elif isinstance(after, Map) and behind[0] not in shared:
-                after.weight_factor *= does.factor
+                after.weight_factor *= factor
             else:
                 continue
-            del self.does[name], self.reads[name]
-            for other in behind:
-                self.reads[other] = tuple(
-                    (c, read if r == name else r) for c, r in self.reads[other]
-                )
+            self._bypass(name, read)
             output = read if output == name else output
         return output
+
+    def _bypass(self, name: str, read: str) -> None:
+        """Remove a node; those that read it read another one."""
+        for other in self._readers(name):
+            self.reads[other] = tuple((c, read if r == name else r) for c, r in self.reads[other])
+        del self.does[name], self.reads[name]
 
     def _readers(self, name: str) -> list[str]:
         """Return the nodes that read a node, as often as they do."""

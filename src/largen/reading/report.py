@@ -79,6 +79,12 @@ def _notes(net: Model) -> Iterator[str]:
             f"{weight.excess:.2g}. net.kernel(x) integrates over their law where the inputs are "
             "vectors and a function follows; net.layer has a Gaussian read-in."
         )
+    yield from _of_matrices(net)
+    yield f"no limit: {net.why_not}." if net.why_not else _of_kernels(net)
+
+
+def _of_matrices(net: Model) -> Iterator[str]:
+    """Yield what is said of orthogonal and of shared weights."""
     if orthogonal := [w.map.weight for w in net.weights if w.law.kind == "orthogonal"]:
         yield f"orthogonal: {', '.join(orthogonal)}, which have the limit of independent entries."
     if shared := [n for n, does in net.nodes.does.items() if isinstance(does, tuple)]:
@@ -86,14 +92,14 @@ def _notes(net: Model) -> Iterator[str]:
             f"weights used again: in {', '.join(shared)}. Kernels know shared weights; theories of "
             "training beyond kernels do not."
         )
-    if net.why_not:
-        yield f"no limit: {net.why_not}."
-        return
+
+
+def _of_kernels(net: Model) -> str:
+    """Return whether the network has kernels, and if not, why."""
     sample = net.sample[0] if len(net.sample) == 1 else net.sample
     try:
         with net.named():
             prepare(net.layer, ntk(), sample)
     except LargenError as error:
-        yield f"kernels: none. {error}"
-    else:
-        yield "kernels: net.kernel(x). net.check() draws the model and compares."
+        return f"kernels: none. {error}"
+    return "kernels: net.kernel(x). net.check() draws the model and compares."

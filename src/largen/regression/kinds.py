@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from jax.typing import ArrayLike
 
@@ -10,9 +10,10 @@ from largen.architectures import Layer
 from largen.errors import one_of
 from largen.interrupts import interruptible
 from largen.parameterizations import Parameterization
-from largen.regression.equilibrium import AdaptivePosterior, DeepLinearPosterior
-from largen.regression.equilibrium.posterior import weighted_posterior
 from largen.regression.gaussian_process import KINDS, Posterior, fixed_posterior
+
+if TYPE_CHECKING:
+    from largen.regression.equilibrium import AdaptivePosterior, DeepLinearPosterior
 
 
 @overload
@@ -153,4 +154,6 @@ def posterior(
     one_of("kind", kind, (*KINDS, "adaptive"))
     if kind != "adaptive":
         return fixed_posterior(net, x, y, kind, noise, weights, mask, param, throw)
+    from largen.regression.equilibrium.posterior import weighted_posterior
+
     return weighted_posterior(net, x, y, noise, weights, mask, param, throw)

@@ -93,6 +93,20 @@ def with_constants(
     if not str(constants):
         return plan
     by_rate = plan.decay != "coupled" or plan.update.kind == "proportional"
+    rows = _of_roles(plan, constants, by_rate)
+    multipliers = plan.multipliers
+    if constants.output != 1.0:
+        own = [n for n, w in rows.items() if family(w.role) == "output" and len(w.shape) > 1]
+        rows |= {n: _folded(rows[n], plan, constants.output, by_rate) for n in own}
+        multipliers, tied = _on_tied(multipliers, constants.output, dict(read_outs))
+        if not own and not tied:
+            raise InvalidInput("constants: no read-out was found that output could multiply.")
+    notes = (*plan.notes, f"constants of the base: {constants}")
+    return replace(plan, weights=tuple(rows.values()), multipliers=multipliers, notes=notes)
+
+
+def _of_roles(plan: Plan, constants: Constants, by_rate: bool) -> dict[str, ScaledWeight]:
+    """Return the rows of a plan with the factors of initial values and rates, by name."""
     rows = {w.name: w for w in plan.weights}
     for what in ("init", "lr"):
         for key, factor in getattr(constants, what).items():
@@ -103,15 +117,7 @@ def with_constants(
                     f"constants: {what}[{key!r}] is no role and fits no weight; roles: {roles}."
                 )
             rows |= {n: scaled(rows[n], what, factor, f"{factor:g}", by_rate) for n in names}
-    multipliers = plan.multipliers
-    if constants.output != 1.0:
-        own = [n for n, w in rows.items() if family(w.role) == "output" and len(w.shape) > 1]
-        rows |= {n: _folded(rows[n], plan, constants.output, by_rate) for n in own}
-        multipliers, tied = _on_tied(multipliers, constants.output, dict(read_outs))
-        if not own and not tied:
-            raise InvalidInput("constants: no read-out was found that output could multiply.")
-    notes = (*plan.notes, f"constants of the base: {constants}")
-    return replace(plan, weights=tuple(rows.values()), multipliers=multipliers, notes=notes)
+    return rows
 
 
 def _folded(w: ScaledWeight, plan: Plan, c: float, by_rate: bool) -> ScaledWeight:

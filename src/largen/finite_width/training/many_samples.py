@@ -11,10 +11,11 @@ import numpy as np
 from jax import lax
 
 from largen.finite_width.training.large_steps import LOST
-from largen.finite_width.training.one_sample import LARGEST
-from largen.finite_width.training.one_sample import LOST as FASTEST
 from largen.finite_width.training.two_layers import Constants, neurons_at, table_at
 from largen.runs import Loss, Run
+
+FASTEST = 1e6  # bound of η²κ|K||E|², beyond which f grows faster than any exponential
+LARGEST = 1e140  # bound of f, whose square is finite in float64
 
 
 class State(NamedTuple):
@@ -108,14 +109,16 @@ def _state(run: Run, constants: Constants, width: int, hidden: Any, last: Any) -
 def follow(run: Run, constants: Constants, start: State) -> tuple[Path, np.ndarray]:
     """Return the training from a start, and the tangent kernel of training samples at its end."""
     x = samples_of(run)
-    setting = Setting(run.loss, run.output_shape)
+    return from_start(run, x @ x.T, constants.coupling, start)
+
+
+def from_start(run: Run, K: np.ndarray, coupling: float, start: State) -> tuple[Path, np.ndarray]:
+    """Return the same for given inner products of samples, K, and a given coupling."""
+    setting, batches = Setting(run.loss, run.output_shape), run.batches
     with jax.enable_x64(True):
-        batches = run.batches
         given = jnp.asarray(run.rates), None if batches is None else jnp.asarray(batches)
         start = State(*map(jnp.asarray, start))
-        path, end = _path(
-            setting, given, x @ x.T, constants.coupling, start, _in_double(run.data.y_train)
-        )
+        path, end = _path(setting, given, K, coupling, start, _in_double(run.data.y_train))
         return Path(*map(np.asarray, path)), np.asarray(end)
 
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from largen.errors import InvalidInput, NoTheory
-from largen.finite_width.training import two_layers
-from largen.runs import Loss, Run
+from largen.finite_width.training import many_samples, two_layers
+from largen.runs import Run
 
 WHAT = "lg.training.catapult"
-LOST = 1e6  # bound of η²cΔ², beyond which f grows faster than any exponential
-LARGEST = 1e140  # bound of f, whose square is finite in float64
 
 
 class OneSample(NamedTuple):
@@ -64,38 +58,15 @@ def _of_sample(run: Run, constants: two_layers.Constants) -> OneSample:
 
 
 def recursion(run: Run, coupling: float, f0: float, kernel0: float) -> Path:
-    """Return the training of a network with given initial output and kernel."""
-    target = np.asarray(run.data.y_train[0])
-    with jax.enable_x64(True):
-        target = jnp.asarray(
-            target.reshape(run.output_shape) if target.dtype.kind == "f" else target
-        )
-        path = _path(
-            (run.loss, run.output_shape), jnp.asarray(run.rates), coupling, f0, kernel0, target
-        )
-        return Path(*map(np.asarray, path))
+    """Return the training of a network with given initial output and kernel.
 
-
-@partial(jax.jit, static_argnums=0)
-def _path(given: tuple[Loss, tuple[int, ...]], rates, coupling, f0, kernel0, target) -> Path:
-    loss, shape = given
-
-    def value(f):
-        return loss.sample(f.reshape(shape), target)
-
-    def step(state, rate):  # Bahri and Hanin, Les Houches lectures, (110) and (112), corrected
-        f, kernel, sound = state
-        slope = -jax.grad(value)(f)
-        turn = rate * coupling * slope  # η c Δ
-        new = f + rate * kernel * slope + rate * turn * slope * f
-        lam = kernel + turn * (rate * kernel * slope + 4 * f)
-        kept = (rate * turn * slope < LOST) & (jnp.abs(new) < LARGEST) & sound
-        after = jnp.where(kept, new, f), jnp.where(kept, lam, kernel), kept
-        return after, (*after[:2], value(after[0]), kept)
-
-    start = jnp.asarray(f0, jnp.float64), jnp.asarray(kernel0, jnp.float64), jnp.asarray(True)
-    _, seen = lax.scan(step, start, rates)
-    first = (*start[:2], value(start[0]), start[2])
-    return Path(
-        *(jnp.concatenate([jnp.atleast_1d(a), b]) for a, b in zip(first, seen, strict=True))
-    )
+    With one sample and one output f and λ = A + KB close by themselves (Bahri and Hanin, Les
+    Houches lectures, (110) and (112), corrected), whatever the two parts of λ are: all of it is put
+    into A here, and c into κ, so that K = 1.
+    """
+    unit = np.ones((1, 1))
+    start = many_samples.State(f0 * unit, kernel0 * unit, 0 * unit)
+    path, _ = many_samples.from_start(run, unit, coupling, start)
+    outputs = path.outputs.reshape(-1, 1, *run.output_shape)
+    losses = many_samples.losses(run, outputs, run.data.y_train)
+    return Path(path.outputs[:, 0, 0], path.curvatures, losses, path.sound)

@@ -79,16 +79,19 @@ class _Construction(TorchDispatchMode):
     def _in_place(self, name: str, target: Tensor, given: Mapping[str, Any]) -> Law | str:
         before = self.of(target)
         if name == "copy_" and isinstance(given["src"], Tensor):
-            source = given["src"]
-            number = source.numel() == 1 and source.device.type != "meta"
-            found = self.of(source) or (constant(float(source)) if number else None)
-            return found or "it was copied from a tensor that nothing random filled"
-        if name == "erfinv_" and isinstance(before, Law) and before.kind == "uniform":
-            return _inverse_error_function(before)
-        if name == "clamp_" and isinstance(before, Law) and before.kind == TRUNCATED:
-            return before  # torch.nn.init.trunc_normal_ clamps to bounds that it keeps to
+            return self._copied(given["src"])
+        if isinstance(before, Law):
+            if name == "erfinv_" and before.kind == "uniform":
+                return _inverse_error_function(before)
+            if name == "clamp_" and before.kind == TRUNCATED:
+                return before  # torch.nn.init.trunc_normal_ clamps to bounds that it keeps to
         changed = _changed(name[:-1], before, given)
         return changed or _filled(name[:-1], given) or f"the operation {name} changed it"
+
+    def _copied(self, source: Tensor) -> Law | str:
+        number = source.numel() == 1 and source.device.type != "meta"
+        law = self.of(source) or (constant(float(source)) if number else None)
+        return law or "it was copied from a tensor that nothing random filled"
 
     def _returned(
         self, name: str, target: Tensor | None, given: Mapping[str, Any]

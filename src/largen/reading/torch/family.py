@@ -110,11 +110,6 @@ def _kind(parameter: Parameter) -> str | None:
     return None if parameter.law is None else parameter.law.kind
 
 
-def is_module(make: Any) -> bool:
-    """Whether an argument is a module, and not a function that makes one."""
-    return isinstance(make, nn.Module)
-
-
 def as_input(name: str, x: Any, module: nn.Module) -> Tensor:
     """Return an input as a tensor in the precision of a module's parameters."""
     array = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(as_array(name, x)))

@@ -13,7 +13,7 @@ from largen.architectures import Layer
 from largen.architectures.axes import Axes
 from largen.architectures.graph import ENTRY
 from largen.errors import NoRule
-from largen.reading.functions import Scaled, activation
+from largen.reading.functions import activation
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, Nodes, law_of
 from largen.reading.refusals import refused
@@ -126,7 +126,11 @@ class Reader:
             entries = argument.flatten()
             if bool((entries == entries[0]).all()):
                 return float(entries[0])
-            raise self.refused(call, "it takes a tensor of numbers that differ; wanted one number")
+            raise self.refused(
+                call,
+                "it takes a tensor of numbers that differ, such as statistics of a trained module; "
+                "wanted one number",
+            )
         if isinstance(argument, Param):
             law = law_of(argument.name, self._parameters)
             if law.kind == "constant":
@@ -194,7 +198,8 @@ class Reader:
             return value
         if factor == 0:
             raise self.refused(call, "it multiplies by 0, so that nothing is left of its argument")
-        node = self.layer(call, Scaled(factor), value)
+        node = self.node(call, "sum", value, factors=(factor,))
+        self._made[node] = call.index
         return Value(node, value.axes, value.shape, value.data)
 
     def shifted(self, call: Call, value: Value, by: float) -> Value:
@@ -275,8 +280,8 @@ class Reader:
         node, factor, place = value.node, 1.0, argument.place
         while self._made.get(node) == place and self._readers[place] == 1:
             does = self.nodes.does[node]
-            if isinstance(does, Scaled):
-                factor *= does.factor
+            if (of_node := self.nodes.factor(node)) is not None:
+                factor *= of_node
                 ((_, node),) = self.nodes.reads[node]
                 (place,) = self._record.calls[place].refs()
                 continue

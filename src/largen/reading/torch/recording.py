@@ -142,10 +142,10 @@ class _Recorder(TorchFunctionMode):
         full = _full_name(func)
         name = _plain(full)
         given, named = self._noted(args, name), self._noted(kwargs, name)
-        leaves = list(_leaves((given, named)))
-        refs = [leaf.place for leaf in leaves if isinstance(leaf, Ref)]
-        seen = bool(refs) or any(isinstance(leaf, Param) for leaf in leaves)
-        of_input = any(self.record.calls[i].of_input for i in refs)
+        leaves = list(_leaves((given, named)))  # calls and parameters
+        of_input = any(
+            self.record.calls[leaf.place].of_input for leaf in leaves if isinstance(leaf, Ref)
+        )
         if of_input and full in LEAVES:
             raise refused(
                 f"{self.stack[-1] or 'forward'} ({name})",
@@ -154,20 +154,24 @@ class _Recorder(TorchFunctionMode):
             )
         before = [(tensor, tensor._version) for tensor in tensors_in((args, kwargs))]
         out = func(*args, **kwargs)
-        if not seen:
-            return out
-        for tensor, version in before:
-            if tensor._version != version:
-                self._change(tensor, name)
-                if tensor is not out:
-                    self._add(name, given, named, tensor, of_input)
+        if leaves:
+            changed = [tensor for tensor, version in before if tensor._version != version]
+            for op, tensor in self._made(out, changed, name):
+                self._add(op, given, named, tensor, of_input)
+        return out
+
+    def _made(self, out: Any, changed: list[Tensor], name: str) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors that a call changed or returns, with its name or that of a part."""
+        for tensor in changed:
+            self._change(tensor, name)
+            if tensor is not out:
+                yield name, tensor
         if isinstance(out, Tensor):
-            self._add(name, given, named, out, of_input)
+            yield name, out
         elif isinstance(out, (tuple, list)) and not isinstance(out, torch.Size):
             for n, part in enumerate(out):
                 if isinstance(part, Tensor):
-                    self._add(f"{name}[{n}]", given, named, part, of_input)
-        return out
+                    yield f"{name}[{n}]", part
 
     def _noted(self, value: Any, name: str) -> Any:
         """Return arguments with references in the place of tensors; lists are copied."""

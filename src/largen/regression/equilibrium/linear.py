@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import is_traced
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
-from largen.regression.checks import new_inputs
 from largen.regression.equilibrium.linear_modes import Branch, Modes
 from largen.regression.equilibrium.network import Equilibrium, width_of
-from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped
+from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
 from largen.scalars import flag, integer
 
 WIDEST = 10**8  # above it the grid of log Q does not resolve its density
@@ -110,11 +108,8 @@ class DeepLinearPosterior:
             of γ₀√N f.
         """
         covariance, neurons = flag("covariance", covariance), width_of(width, WIDEST)
-        if is_traced(x_test):
-            raise InvalidInput("x_test: is traced; predict outside of jit and grad.")
-        given = new_inputs(x_test, self.x)
-        dtype = np.result_type(given.dtype, self.x.dtype, np.float32)
-        x, rows = np.asarray(given, np.float64), self.x.astype(np.float64)
+        x, dtype = test_inputs(x_test, self.x)
+        rows = self.x.astype(np.float64)
         check_size("x_test", len(x), len(rows) + covariance * len(x), 4, np.float64)
         cross = (self.equilibrium.kernel(x, rows) / self.units) @ self.modes.vectors
         if neurons is None:

@@ -15,7 +15,7 @@ from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.expectations import ActivationFunction, as_activation
 from largen.kernels import nngp_kernel
 from largen.parameterizations import Parameterization, canonical_form, gd
-from largen.programs import Affine, Function, chain, join_elementwise, no_rule, program_of
+from largen.programs import Affine, Function, dense_chain, program_of
 from largen.scalars import MOST_COUNTED, integer
 
 READING = "the posterior with moving features"
@@ -86,26 +86,46 @@ def equilibrium_of(net: Any, param: Any, x: np.ndarray) -> Equilibrium:
         )
     if x.ndim != 2:
         raise NoTheory(f"{READING} is that of samples without spatial axes, (sample, input).")
-    steps = chain(join_elementwise(program_of(net, x.shape[1])), READING)
-    phis = []
-    for step in steps:
-        if isinstance(step.operation, Function):
-            phis.append(step.operation.phi)
-        elif not (isinstance(step.operation, Affine) and step.operation.dense):
-            raise no_rule(READING, step.operation, step.source, [Affine, Function])
+    phi, hidden = _layers(net, x.shape[1])
+    stds, gamma = _constants(net, param, x.shape[1])
+    found = Equilibrium(
+        net=net,
+        param=param,
+        phi=phi,
+        hidden=hidden,
+        gamma=gamma,
+        out_std=stds["output", "weight"],
+        in_std=stds["input", "weight"],
+        in_bias_std=stds.get(("input", "bias"), 0.0),
+    )
+    _check_growth(found)
+    return found
+
+
+def _layers(net: Layer, inputs: int) -> tuple[ActivationFunction, int]:
+    """Return the activation, linear for linear networks, and the number of hidden layers."""
+    steps = dense_chain(program_of(net, inputs), READING)
+    phis = [step.operation.phi for step in steps if isinstance(step.operation, Function)]
     maps = [isinstance(step.operation, Affine) for step in steps]
-    bare = [phi for phi in phis if phi != LINEAR]
+    bent = [phi for phi in phis if phi != LINEAR]
     if not (maps[0] and maps[-1] and sum(maps) >= 2):
         raise NoTheory(f"{READING} is that of networks from one Dense() to another.")
-    if bare and maps != [True, False, True]:
+    if bent and maps != [True, False, True]:
         raise NoTheory(
             f"{READING} is implemented for one hidden layer, such as lg.mlp(1, 'tanh'), and for "
             f"linear networks of any depth; this one has {sum(maps) - 1} hidden layers. "
             "lg.train with lg.optimizers.langevin samples deep networks."
         )
+    return bent[0] if bent else LINEAR, sum(maps) - 1
+
+
+def _constants(
+    net: Layer, param: Parameterization, inputs: int
+) -> tuple[dict[tuple[str, str], float], float]:
+    """Return standard deviations by role and kind of the weight, and γ₀."""
     roles = ("input", "hidden", "output", "bias")
     # Only constants of the prior are read, which do not depend on the optimizer.
-    form = canonical_form(param, net, gd(1.0), x.shape[1], gaussian=roles, leading_rates=True)
+    form = canonical_form(param, net, gd(1.0), inputs, gaussian=roles, leading_rates=True)
     for weight in form.weights.values():
         if weight.kind == "bias" and weight.std and weight.site.role != "input":
             raise NoTheory(
@@ -113,19 +133,7 @@ def equilibrium_of(net: Any, param: Any, x: np.ndarray) -> Equilibrium:
             )
         if weight.site.width_ratio != 1 and weight.site.role != "output":
             raise NoTheory(f"{READING} has hidden layers of one width: Dense(width_ratio=1).")
-    stds = {(w.site.role, w.kind): w.std for w in form.weights.values()}
-    found = Equilibrium(
-        net=net,
-        param=param,
-        phi=bare[0] if bare else LINEAR,
-        hidden=sum(maps) - 1,
-        gamma=form.gamma,
-        out_std=stds["output", "weight"],
-        in_std=stds["input", "weight"],
-        in_bias_std=stds.get(("input", "bias"), 0.0),
-    )
-    _check_growth(found)
-    return found
+    return {(w.site.role, w.kind): w.std for w in form.weights.values()}, form.gamma
 
 
 def _check_growth(found: Equilibrium) -> None:

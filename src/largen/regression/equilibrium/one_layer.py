@@ -8,12 +8,10 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import is_traced
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NumericalFailure
+from largen.errors import NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
-from largen.regression.checks import new_inputs
 from largen.regression.equilibrium.dual import (
     Maximum,
     Problem,
@@ -23,7 +21,7 @@ from largen.regression.equilibrium.dual import (
     maximise,
 )
 from largen.regression.equilibrium.network import Equilibrium, width_of
-from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped
+from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
 from largen.regression.equilibrium.sites import (
     Mixture,
     Sites,
@@ -39,7 +37,7 @@ ROUNDS = 4  # of proposals at the last γ₀
 COARSE = 2048  # sites of these
 SINGULAR = (
     "posterior: V + noise of the training samples is not positive definite. Take a larger noise or "
-    "more sites, or drop rows of x that are equal."
+    "more sites of lg.regression.adaptive_posterior, or drop rows of x that are equal."
 )
 
 
@@ -140,12 +138,10 @@ class AdaptivePosterior:
             N, for mean and variance at this width, to the next order in 1/N; None for the limit,
             with the variance of γ₀√N f.
         """
+        from scipy.stats import sem  # slow to import
+
         covariance, neurons = flag("covariance", covariance), width_of(width)
-        if is_traced(x_test):
-            raise InvalidInput("x_test: is traced; predict outside of jit and grad.")
-        given = new_inputs(x_test, self.x)
-        dtype = np.result_type(given.dtype, self.x.dtype, np.float32)
-        x = np.asarray(given, np.float64)
+        x, dtype = test_inputs(x_test, self.x)
         count = self.y.reshape(len(self.y), -1).shape[1]
         check_size("x_test", len(x) * count, len(self.x) * count, 6, np.float64)
         if covariance:
@@ -154,7 +150,7 @@ class AdaptivePosterior:
         own = self.equilibrium.kernel(x) if covariance else self.equilibrium.variances(x)
         parts = [self._moments(each, x, cross, own) for each in self.replicates]
         mean, spread, correction = (np.mean([part[i] for part in parts], 0) for i in range(3))
-        error = np.std([part[0] for part in parts], 0, ddof=1) / np.sqrt(len(parts))
+        error = sem([part[0] for part in parts])
         variance = np.einsum("acac->ac", spread) if covariance else spread
         variance = np.maximum(variance, 0)
         if neurons is not None:
@@ -340,6 +336,8 @@ def _collected(
     throw: bool,
 ) -> AdaptivePosterior:
     """Average over scramblings, and check that they can be trusted."""
+    from scipy.stats import sem
+
     alphas = np.array([part.maximum.alpha for part in parts])
     actions = np.array([part.maximum.action for part in parts])
     kernels, barriers = [], []
@@ -354,7 +352,7 @@ def _collected(
     status = "ok" if effective >= LOWEST_EFFECTIVE else "low_effective_samples"
     if not all(part.maximum.settled for part in parts):
         status = "not_converged"
-    error = alphas.std(0, ddof=1) / np.sqrt(len(parts))
+    error = sem(alphas)
     result = AdaptivePosterior(
         equilibrium=of,
         x=x,
@@ -363,7 +361,7 @@ def _collected(
         dual=alphas.mean(0).reshape(y.shape),
         dual_error=error.reshape(y.shape),
         action=float(actions.mean()),
-        action_error=float(actions.std(ddof=1) / np.sqrt(len(parts))),
+        action_error=float(sem(actions)),
         feature_kernel=np.mean(kernels, 0),
         prior_kernel=prior,
         effective_samples=effective,
@@ -378,11 +376,14 @@ def _collected(
 
 def _words(found: AdaptivePosterior) -> str:
     if found.status == "not_converged":
-        return "posterior: Newton's method did not converge; take a larger noise or more sites."
+        return (
+            "posterior: Newton's method did not converge; take a larger noise, or more sites of "
+            "lg.regression.adaptive_posterior."
+        )
     return (
         f"posterior: only {found.effective_samples:.1%} of the sites carry the weight of the "
         f"tilted neurons, in {found.x.shape[1]} input dimensions at gamma="
         f"{found.equilibrium.gamma:g}. Take a smaller gamma, a larger noise, fewer directions of "
-        "the inputs or more sites; lg.regression.sample_posterior samples networks of a width "
-        "instead."
+        "the inputs, or more sites of lg.regression.adaptive_posterior; "
+        "lg.regression.sample_posterior samples networks of a width instead."
     )

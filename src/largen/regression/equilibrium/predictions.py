@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from largen.arrays import known
 from largen.bibliography import cites
+from largen.regression.checks import new_inputs
 from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
 
 if TYPE_CHECKING:
@@ -53,6 +55,13 @@ class AdaptivePrediction(NamedTuple):
     def from_xarray(cls, dataset: xarray.Dataset) -> AdaptivePrediction:
         """Return the prediction that :meth:`to_xarray` turned into a data set."""
         return cls(*(dataset[name].values if name in dataset else None for name in cls._fields))
+
+
+def test_inputs(x_test: Any, x: np.ndarray) -> tuple[np.ndarray, Any]:
+    """Return test samples in float64 after a check, and the precision of what is predicted."""
+    known("x_test", x_test)
+    given = new_inputs(x_test, x)
+    return np.asarray(given, np.float64), np.result_type(given.dtype, x.dtype, np.float32)
 
 
 def of_test_samples(found: dict[str, Any], others: dict[str, tuple[str, ...]]) -> xarray.Dataset:

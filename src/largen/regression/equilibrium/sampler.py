@@ -12,17 +12,16 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from largen.architectures import Layer
-from largen.arrays import is_traced
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.errors import NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
 from largen.parameterizations import Parameterization
-from largen.regression.checks import new_inputs, noise_variance, training_inputs, training_targets
+from largen.regression.checks import noise_variance, training_inputs, training_targets
 from largen.regression.equilibrium.network import check_noise, equilibrium_of
 from largen.regression.equilibrium.one_layer import proposal_of
-from largen.regression.equilibrium.predictions import of_test_samples
+from largen.regression.equilibrium.predictions import of_test_samples, test_inputs
 from largen.regression.equilibrium.sites import Mixture
 from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import integer, random_key
@@ -162,9 +161,7 @@ def sample_posterior(
     """
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
-    if is_traced(x_test):
-        raise InvalidInput("x_test: is traced; draw networks outside of jit and grad.")
-    test = np.asarray(new_inputs(x_test, rows), np.float64)
+    test, _ = test_inputs(x_test, rows)
     ridge = check_noise(noise_variance(noise, len(rows)), len(rows), positive=True)
     neurons = integer("width", width, at_least=1)
     count, copies = integer("draws", draws, at_least=10), integer("chains", chains, at_least=2)
@@ -199,17 +196,14 @@ def _averages(
     f: np.ndarray, within: np.ndarray, kernels: np.ndarray, acceptance: float, single: bool
 ) -> PosteriorSamples:
     """Average over draws and chains: f of shape (chain, draw, test_sample, output)."""
+    from scipy.stats import sem
+
     mean = f.mean((0, 1))
     spread = np.mean((f - mean) ** 2, 1) + within[:, :, None]
-    root = np.sqrt(len(f))
-
-    def error(of_chains: np.ndarray) -> np.ndarray:
-        return of_chains.std(0, ddof=1) / root
-
-    outputs = [mean, error(f.mean(1)), spread.mean(0), error(spread)]
+    outputs = [mean, sem(f.mean(1)), spread.mean(0), sem(spread)]
     if single:
         outputs = [part[:, 0] for part in outputs]
-    return PosteriorSamples(*outputs, kernels.mean(0), error(kernels), acceptance)
+    return PosteriorSamples(*outputs, kernels.mean(0), sem(kernels), acceptance)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))

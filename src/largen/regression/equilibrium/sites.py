@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from largen.expectations.quasi_random import normal_points
+
 STARTS, STEPS, MODES = 64, 200, 8  # of the ascent to the modes of a tilted neuron
 APART = 0.3  # distance of two modes
 FEW = 8  # dimensions in which a proposal may differ from the prior in all directions
@@ -56,7 +58,7 @@ class Mixture(NamedTuple):
         drawn = self._replace(shares=counts / counts.sum())
         parts = []
         for number, center, root in zip(counts, self.centers, self.roots, strict=True):
-            xi = sobol(int(number), len(self.basis), rng)
+            xi = normal_points(int(number), len(self.basis), rng)
             u = xi @ self.basis
             parts.append(xi + (center + u @ root.T - u) @ self.basis.T)
         xi = np.concatenate(parts)
@@ -101,18 +103,9 @@ def prior_mixture(dimensions: int) -> Mixture:
     return Mixture(np.eye(dimensions)[:, :1], np.ones(1), np.zeros((1, 1)), np.ones((1, 1, 1)))
 
 
-def sobol(count: int, dimensions: int, rng: np.random.Generator) -> np.ndarray:
-    """Return scrambled quasi-random standard Gaussian vectors, (count, dimension)."""
-    from scipy.special import ndtri
-    from scipy.stats import qmc
-
-    points = qmc.Sobol(dimensions, scramble=True, rng=rng).random(count)
-    return ndtri(np.clip(points, 1e-15, 1 - 1e-15))
-
-
 def sphere_sites(count: int, dimensions: int, rng: np.random.Generator) -> Sites:
     """Return points on the unit sphere, for activations that are homogeneous."""
-    xi = sobol(count, dimensions, rng)
+    xi = normal_points(count, dimensions, rng)
     xi /= np.linalg.norm(xi, axis=1, keepdims=True)
     return Sites(xi, np.zeros(count), dimensions)
 

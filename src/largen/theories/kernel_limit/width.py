@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.errors import NumericalFailure
+from largen.expectations.quasi_random import normal_points
 from largen.finite_width.training import closed_form, mean_shift
 from largen.finite_width.training.smooth import check_smooth
 from largen.interrupts import interruptible
@@ -170,14 +171,9 @@ class FiniteWidth(Theory):
 
     def _points(self, dimensions: int):
         """Yield standard Gaussian numbers, (sample neuron, parameter), for each replicate."""
-        from scipy.special import ndtri
-        from scipy.stats import qmc
-
         rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
-        tiny = np.finfo(np.float64).eps
         for _ in range(self.replicates):
-            uniform = qmc.Sobol(dimensions, scramble=True, rng=rng).random(self.particles)
-            yield ndtri(np.clip(uniform, tiny, 1 - tiny))
+            yield normal_points(self.particles, dimensions, rng)
 
     def _trajectory(self, posed: Posed[Reduced], limit: Trajectory, drawn: list) -> Trajectory:
         run, P = posed.run, len(posed.run.data.x_train)

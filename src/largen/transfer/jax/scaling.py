@@ -18,10 +18,11 @@ from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import Survey
 from largen.transfer.patterns import by_pattern, patterns
-from largen.transfer.plan_entries import ForwardMultiplier
+from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded, FoundWeight, resolve
 from largen.transfer.roles import family
 from largen.transfer.rules import (
+    ONE,
     attention_multiplier,
     branch_multiplier,
     ratios,
@@ -30,7 +31,7 @@ from largen.transfer.rules import (
 )
 from largen.transfer.schemes import as_built, scheme_of
 from largen.transfer.shapes import shapes
-from largen.transfer.updates import update
+from largen.transfer.updates import Update, update
 
 
 def scale(
@@ -139,34 +140,12 @@ def scale(
 
     weights, forward = [], []
     for name, role in found_roles.items():
-        n, source = survey.ratio(name), survey.names[name]
-        if name in shared:
-            factor = tied_multiplier(param, moved)
-            number = value(factor, n, survey.l)
-            if number != 1.0:
-                forward.append(ForwardMultiplier(name, "output", "use", number, ratios(factor)))
-        matrix = len(survey.shape("target", name)) == 2 and name not in survey.stacked
-        fan_in = survey.fan_in(name) if matrix else None
-        found = FoundWeight(
-            name=name,
-            role=role,
-            in_branch=bool(param.branch) and survey.in_block(name),
-            base_shape=survey.shape("base", source),
-            shape=survey.shape("target", name),
-            n=n,
-            built_n=survey.ratio(survey.builders_width(name)),
-            distribution=distributions.get(source, InitialDistribution(0.0)),
-            matrix=matrix,
-            tied=("read-out",) if name in shared else (),
-            fan_in=1 if fan_in is None else fan_in,
-            experts=more if name in survey.mixed and not as_built(param) else 1.0,
-        )
-        weights.append(resolve(param, moved, found, survey.l, tuple(folds[name])))
-        if weights[-1].moved_by == "muon" and fan_in is None:
-            raise InvalidInput(
-                f"layout: Muon's step depends on which side of {name} is summed over. Pass "
-                "layout='in_out' if matrices are applied as x @ W, 'out_in' if as W @ x."
-            )
+        own = tuple(folds[name])
+        weights.append(_weight(survey, param, moved, name, role, distributions, shared, own, more))
+        factor = tied_multiplier(param, moved) if name in shared else ONE
+        number = value(factor, survey.ratio(name), survey.l)
+        if number != 1.0:
+            forward.append(ForwardMultiplier(name, "output", "use", number, ratios(factor)))
     if not any(family(w.role) == "output" for w in weights) and not shared:
         notes.append("no read-out was found; name an embedding that is used as one in tied=…")
     plan = JaxPlan(
@@ -186,6 +165,44 @@ def scale(
         make_parameters=init,
     )
     return with_constants(plan, factors, [(name, "use") for name in sorted(shared)])
+
+
+def _weight(
+    survey: Survey,
+    param: Parameterization,
+    moved: Update,
+    name: str,
+    role: str,
+    distributions: Mapping[str, InitialDistribution],
+    shared: Collection[str],
+    folds: tuple[Folded, ...],
+    experts: float,  # the ratio of the number of experts to the base's
+) -> ScaledWeight:
+    """Return the row of a weight."""
+    source = survey.names[name]
+    matrix = len(survey.shape("target", name)) == 2 and name not in survey.stacked
+    fan_in = survey.fan_in(name) if matrix else None
+    found = FoundWeight(
+        name=name,
+        role=role,
+        in_branch=bool(param.branch) and survey.in_block(name),
+        base_shape=survey.shape("base", source),
+        shape=survey.shape("target", name),
+        n=survey.ratio(name),
+        built_n=survey.ratio(survey.builders_width(name)),
+        distribution=distributions.get(source, InitialDistribution(0.0)),
+        matrix=matrix,
+        tied=("read-out",) if name in shared else (),
+        fan_in=1 if fan_in is None else fan_in,
+        experts=experts if name in survey.mixed and not as_built(param) else 1.0,
+    )
+    row = resolve(param, moved, found, survey.l, folds)
+    if row.moved_by == "muon" and fan_in is None:
+        raise InvalidInput(
+            f"layout: Muon's step depends on which side of {name} is summed over. Pass "
+            "layout='in_out' if matrices are applied as x @ W, 'out_in' if as W @ x."
+        )
+    return row
 
 
 def _put_on_branches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from largen.transfer.hints import Hints
 from largen.transfer.horizon import Horizon
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.patterns import by_pattern
+from largen.transfer.plan_entries import ScaledWeight
 from largen.transfer.resolve import FoundWeight, resolve
 from largen.transfer.roles import family
 from largen.transfer.rules import rule, tied_multiplier
@@ -72,37 +73,10 @@ class Request:
             factors.notes.append(NOTE)
         distributions = {} if as_built(param) else facts.distributions()
 
-        weights = []
-        for name, role in found_roles.items():
-            source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
-            inner = factors.is_in_branch(name, inside)
-            for module in facts.read_outs(name):
-                power = tied_multiplier(param, moved) / factors.built_in(name)
-                factors.keep(module, "output", "input", power, n)
-            found = FoundWeight(
-                name=name,
-                role=role,
-                in_branch=inner,
-                base_shape=facts.shape("base", source),
-                shape=shape,
-                n=n,
-                built_n=facts.ratio(facts.builders_width(name)),
-                distribution=distributions.get(source, InitialDistribution(0.0)),
-                matrix=len(shape) == 2,
-                tied=tuple(facts.uses[name][1:]),
-                experts=more if name in facts.mixed and not as_built(param) else 1.0,
-                on_trunk=bool(param.branch)
-                and not inner
-                and facts.copies_of(name) != source
-                and family(role) in ("vector", "finite"),
-            )
-            leaf = name.rpartition(".")[2]
-            keep = not factors.fold and family(role) == "output" and leaf == "weight"
-            for use in facts.uses[name] if keep else ():
-                module = use.rpartition(".")[0]
-                factors.keep(module, "output", "input", rule(param, moved, role).multiplier, n)
-            own = tuple(factors.folds.get(name, ()))
-            weights.append(resolve(param, moved, found, facts.l, own, keep_output=keep))
+        weights = [
+            self._weight(name, role, facts, factors, distributions, inside, more)
+            for name, role in found_roles.items()
+        ]
         if facts.widens and not as_built(param):
             factors.note_on_roles(weights)
         plan = TorchPlan(
@@ -124,3 +98,45 @@ class Request:
         )
         tied = {(module, "input") for name in found_roles for module in facts.read_outs(name)}
         return with_constants(plan, self.constants, sorted(tied))
+
+    def _weight(
+        self,
+        name: str,
+        role: str,
+        facts: Facts,
+        factors: Factors,
+        distributions: Mapping[str, InitialDistribution],
+        inside: set[str],
+        experts: float,  # the ratio of the number of experts to the base's
+    ) -> ScaledWeight:
+        """Return the row of a weight, and keep the factors of its uses that cannot be folded."""
+        param, moved = self.scheme, self.moved
+        source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
+        inner = factors.is_in_branch(name, inside)
+        for module in facts.read_outs(name):
+            power = tied_multiplier(param, moved) / factors.built_in(name)
+            factors.keep(module, "output", "input", power, n)
+        found = FoundWeight(
+            name=name,
+            role=role,
+            in_branch=inner,
+            base_shape=facts.shape("base", source),
+            shape=shape,
+            n=n,
+            built_n=facts.ratio(facts.builders_width(name)),
+            distribution=distributions.get(source, InitialDistribution(0.0)),
+            matrix=len(shape) == 2,
+            tied=tuple(facts.uses[name][1:]),
+            experts=experts if name in facts.mixed and not as_built(param) else 1.0,
+            on_trunk=bool(param.branch)
+            and not inner
+            and facts.copies_of(name) != source
+            and family(role) in ("vector", "finite"),
+        )
+        leaf = name.rpartition(".")[2]
+        keep = not factors.fold and family(role) == "output" and leaf == "weight"
+        for use in facts.uses[name] if keep else ():
+            module = use.rpartition(".")[0]
+            factors.keep(module, "output", "input", rule(param, moved, role).multiplier, n)
+        own = tuple(factors.folds.get(name, ()))
+        return resolve(param, moved, found, facts.l, own, keep_output=keep)

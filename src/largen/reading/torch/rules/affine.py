@@ -6,7 +6,7 @@ from typing import Any
 
 from largen.reading.torch.reader import Reader
 from largen.reading.torch.recording import Call
-from largen.reading.torch.rules.registry import per_axis, rule
+from largen.reading.torch.rules.registry import channels_first, per_axis, rule
 from largen.reading.values import Value
 
 
@@ -29,11 +29,8 @@ def _(
     reader: Reader, call: Call, input: Any, weight: Any, bias: Any = None, stride: Any = 1,
     padding: Any = 0, dilation: Any = 1, groups: int = 1,
 ) -> Value:  # fmt: skip
-    value = reader.value(input, call)
+    value = channels_first(reader, call, input)
     axes = len(value.shape) - 2
-    value = reader.with_channels(call, value, 1)
-    if value.axes != ("sample", "channels", *range(axes)):
-        raise reader.refused(call, "the axes of its input are in another order than (N, C, space)")
     window = reader.shape(weight, call)[2:]
     if groups > 1 and (reader.alone or not reader.grows(weight, 1)):
         raise reader.refused(

@@ -6,12 +6,8 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from largen.architectures import (
-    LayerNorm,
-    RMSNorm,
-)
+from largen.architectures import LayerNorm, RMSNorm
 from largen.reading.torch.reader import Reader
 from largen.reading.torch.recording import Call
 from largen.reading.torch.rules.registry import per_axis, rule
@@ -84,16 +80,9 @@ def _(  # noqa: PLR0913  (the arguments of PyTorch)
             call, "statistics of the batch make kernels depend on all samples; a module with "
             "running statistics has them",
         )  # fmt: skip
-    mean, variance = (_same(reader, call, each) for each in (running_mean, running_var))
+    mean, variance = (reader.number(each, call) for each in (running_mean, running_var))
     value = reader.value(input, call)
     scale = 1 / math.sqrt(variance + eps)
     return reader.with_gain(
         call, reader.shifted(call, reader.scaled(call, value, scale), -mean * scale), weight, bias
     )
-
-
-def _same(reader: Reader, call: Call, buffer: Any) -> float:
-    """Return the number that all entries of a buffer are."""
-    if isinstance(buffer, Tensor) and bool((buffer == buffer.flatten()[0]).all()):
-        return float(buffer.flatten()[0])
-    raise reader.refused(call, "running statistics differ between channels; wanted a new module")

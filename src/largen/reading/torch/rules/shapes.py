@@ -6,9 +6,7 @@ from typing import Any
 
 import torch
 
-from largen.architectures import (
-    Flatten,
-)
+from largen.architectures import Flatten
 from largen.reading.torch.reader import Reader
 from largen.reading.torch.recording import Call
 from largen.reading.torch.rules.registry import rule

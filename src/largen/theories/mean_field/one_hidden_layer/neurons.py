@@ -18,6 +18,7 @@ from functools import reduce
 
 import numpy as np
 
+from largen.expectations.quasi_random import normal_points
 from largen.parameterizations.distributions import from_normal
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 
@@ -78,13 +79,8 @@ def quasi_random(problem: OneLayerProblem, count: int, rng: np.random.Generator)
 
     Read-out weights take the first coordinates of the sequence, which are the most uniform.
     """
-    from scipy.special import ndtri
-    from scipy.stats import qmc
-
-    half = count // 2
-    uniform = qmc.Sobol(problem.dimensions, scramble=True, rng=rng).random(half)
-    tiny = np.finfo(np.float64).eps
-    return _initial_neurons(problem, ndtri(np.clip(uniform, tiny, 1 - tiny)), True)
+    normals = normal_points(count // 2, problem.dimensions, rng)
+    return _initial_neurons(problem, normals, True)
 
 
 def _initial_neurons(problem: OneLayerProblem, normals: np.ndarray, both_signs: bool) -> Neurons:

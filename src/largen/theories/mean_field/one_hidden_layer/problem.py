@@ -19,9 +19,7 @@ from largen.programs import (
     Program,
     Repeat,
     Sum,
-    chain,
-    join_elementwise,
-    no_rule,
+    dense_chain,
 )
 from largen.runs import Posed, Run
 from largen.theories.mean_field.one_hidden_layer.adaptive import (
@@ -230,11 +228,7 @@ def _activation(program: Program) -> ActivationFunction:
     """Return φ of a network with one hidden layer."""
     if any(map(_branches, program.operations)):
         raise NoTheory("this is the theory of one hidden layer, without residual branches")
-    steps = chain(join_elementwise(program), READING)
-    for step in steps:
-        affine = isinstance(step.operation, Affine) and step.operation.dense
-        if not affine and not isinstance(step.operation, Function):
-            raise no_rule(READING, step.operation, step.source, [Affine, Function])
+    steps = dense_chain(program, READING)
     match [step.operation for step in steps]:
         case [Affine(), Affine()]:
             return LINEAR

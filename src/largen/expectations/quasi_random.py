@@ -1,0 +1,18 @@
+"""Quasi-random numbers for averages over Gaussian vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def normal_points(count: int, dimensions: int, rng: np.random.Generator) -> np.ndarray:
+    """Return scrambled Sobol points as standard Gaussian vectors, (count, dimension).
+
+    ``count``: best a power of two; the first coordinates are the most uniform.
+    """
+    from scipy.special import ndtri
+    from scipy.stats import qmc  # slow to import
+
+    uniform = qmc.Sobol(dimensions, scramble=True, rng=rng).random(count)
+    tiny = np.finfo(np.float64).eps
+    return ndtri(np.clip(uniform, tiny, 1 - tiny))
