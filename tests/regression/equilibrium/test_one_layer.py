@@ -72,7 +72,7 @@ def test_posterior_is_that_of_quadrature(phi, gamma, noise, y):
     assert found.status == "ok"
     np.testing.assert_allclose(found.dual.reshape(alpha.shape), alpha, atol=0.01)
     np.testing.assert_allclose(found.feature_kernel, kernel[:4, :4], atol=0.004)
-    # Five standard errors of twelve scramblings have the probability 4e-4 in Student's distribution.
+    # Beyond five standard errors of twelve scramblings: probability 4e-4 by Student's t.
     assert abs(found.action - action) < 5 * found.action_error + 1e-5
     assert found.action_error < 0.003
     predicted = found.predict(X_TEST, covariance=True)
