@@ -124,6 +124,11 @@ class Model(Sequence):
         self._check_limit()
         return super().signal_behind(signal)
 
+    @property
+    def inputs(self) -> int | tuple[int, ...]:
+        """The shape of a sample, as networks take it: a number for samples without positions."""
+        return self.sample[0] if len(self.sample) == 1 else self.sample
+
     def _check_limit(self) -> None:
         if self.why_not:
             raise NoTheory(f"lg.read: {self.why_not}")
@@ -331,8 +336,7 @@ class Model(Sequence):
 
     def _refused_node(self) -> str:
         """Return the first node without a kernel, as the beginning of a message."""
-        sample = self.sample[0] if len(self.sample) == 1 else self.sample
-        program = join_elementwise(program_of(self.layer, sample))
+        program = join_elementwise(program_of(self.layer, self.inputs))
         names = self.nodes.paths()
         for end in range(1, len(program.operations)):
             try:

@@ -96,10 +96,9 @@ def _of_matrices(net: Model) -> Iterator[str]:
 
 def _of_kernels(net: Model) -> str:
     """Return whether the network has kernels, and if not, why."""
-    sample = net.sample[0] if len(net.sample) == 1 else net.sample
     try:
         with net.named():
-            prepare(net.layer, ntk(), sample)
+            prepare(net.layer, ntk(), net.inputs)
     except LargenError as error:
         return f"kernels: none. {error}"
     return "kernels: net.kernel(x). net.check() draws the model and compares."

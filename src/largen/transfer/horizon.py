@@ -50,7 +50,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, instance_of
 from largen.scalars import real, sequence
 from largen.text import shown
 from largen.transfer.updates import Update
@@ -125,9 +125,12 @@ class Budget:
         real("batch", self.batch, above=0)
         real("samples", self.samples, above=0)
 
-    def of(self, optimizer: Update) -> Horizon:
-        """Return the factors of an optimizer's settings, as :func:`horizon`."""
-        return horizon(optimizer, self.batch, self.samples)
+
+def horizon_of(budget: object, optimizer: Update) -> Horizon:
+    """Return the factors for a budget, all 1 if there is none."""
+    wanted = "largen.transfer.Budget"
+    given = Budget() if budget is None else instance_of("budget", budget, Budget, wanted)
+    return horizon(optimizer, given.batch, given.samples)
 
 
 def horizon(optimizer: Update, batch: float = 1.0, samples: float = 1.0) -> Horizon:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from largen.errors import InvalidInput, instance_of, one_of
+from largen.errors import InvalidInput, one_of
 from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
 from largen.transfer.constants import Constants, constants_of, with_constants
 from largen.transfer.experts import NOTE
 from largen.transfer.hints import Hints, hints_of
-from largen.transfer.horizon import Budget
+from largen.transfer.horizon import Budget, horizon_of
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
@@ -122,8 +122,7 @@ def scale(
     [1.0, 4.0, 4.0, 4.0, 1.0]
     """
     param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
-    factors, training = constants_of(constants), Budget() if budget is None else budget
-    length = instance_of("budget", training, Budget, "largen.transfer.Budget").of(moved)
+    length, factors = horizon_of(budget, moved), constants_of(constants)
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
     survey = Survey(init, shapes(base, target, told.depth, told.delta, told.experts), layout)

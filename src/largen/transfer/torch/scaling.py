@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from largen.errors import InvalidInput, instance_of, one_of
+from largen.errors import InvalidInput, one_of
 from largen.scalars import flag
 from largen.transfer.constants import Constants, constants_of
 from largen.transfer.hints import Hints, hints_of
-from largen.transfer.horizon import Budget
+from largen.transfer.horizon import Budget, horizon_of
 from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
 from largen.transfer.torch.facts import Facts
@@ -129,8 +129,7 @@ def scale(
             f"({type(make_model).__name__}); models of other sizes are built with it."
         )
     param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
-    training = Budget() if budget is None else budget
-    length = instance_of("budget", training, Budget, "largen.transfer.Budget").of(moved)
+    length = horizon_of(budget, moved)
     one_of("multipliers", multipliers, ("weights", "forward"))
     flag("verify", verify)
     sizes = shapes(base, target, told.depth, told.delta, told.experts)
