@@ -31,9 +31,9 @@ from largen.transfer.torch.attention import (
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.logits import users
 from largen.transfer.torch.reading import Reading, all_of
-from largen.transfer.torch.recording import Record
+from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.streams import Sum
-from largen.transfer.torch.walks import concatenated, walk
+from largen.transfer.torch.walks import End, concatenated, walk
 from largen.transfer.torch.widths import behind, module_at, own_factors
 from largen.transfer.updates import Update
 
@@ -279,21 +279,11 @@ class Factors:
         sizes behind it.
         """
         record = reading.base.record
-        tables = {
-            name
-            for node in record.nodes
-            if node.op in TABLES and record.nodes[node.inputs[0]].is_weight
-            for name in record.parameters(node.inputs[0])
-        }
+        tables = _tables(record)
         both_ways = {weight for weight, axes in reading.contracted_axes.items() if len(axes) > 1}
-        ends = list(reading.read_outs)
-        for end in ends:
-            own = [name for weight in end.weights for name in self.facts.copies(weight)]
-            if own and not any(self.facts.growing(name) for name in own):
-                place = next(i for i in record.nodes[end.node].inputs if record.nodes[i].is_data)
-                before = walk(record, place).ends.values()
-                ends += [each for each in before if each.kind == "product" and each not in ends]
-            parts = () if end.weights else concatenated(record, record.nodes[end.node])
+        for end in self._read_outs(reading):
+            node = record.nodes[end.node]
+            parts = () if end.weights else concatenated(record, node)
             tied = [
                 name
                 for weight in (*sorted(set(end.weights) & (tables | both_ways)), *parts)
@@ -303,9 +293,7 @@ class Factors:
             ]  # fmt: skip
             if not tied:
                 continue
-            node = record.nodes[end.node]
-            data = next(i for i in node.inputs if record.nodes[i].is_data)
-            module = _module_of(record, data)
+            module = _module_of(record, _signal(record, node))
             if module is None:
                 raise InvalidInput(
                     f"make_model: the embedding {tied[0]} is the read-out as well, by a function "
@@ -315,6 +303,16 @@ class Factors:
                 )
             power = tied_multiplier(param, moved) / self.built_in(tied[0])
             self.keep(module, "output", "output", power, self.facts.ratio(tied[0]))
+
+    def _read_outs(self, reading: Reading) -> list[End]:
+        """Return the products that read out, with those in front of layers of fixed sizes."""
+        record, ends = reading.base.record, list(reading.read_outs)
+        for end in ends:
+            names = [name for weight in end.weights for name in self.facts.copies(weight)]
+            if names and not any(self.facts.growing(name) for name in names):
+                before = walk(record, _signal(record, record.nodes[end.node])).ends.values()
+                ends += [e for e in before if e.kind == "product" and e not in ends]
+        return ends
 
     def note_on_roles(self, weights: Iterable[ScaledWeight]) -> None:
         """Add a note on the roles assumed for matrices with a fixed number of outputs."""
@@ -330,6 +328,21 @@ class Factors:
         outputs = [w for w in weights if family(w.role) == "output"]
         if not outputs and not any(m.kind == "output" for m in self.forward):
             self.notes.append("no read-out was found: the output is taken to be features")
+
+
+def _tables(record: Record) -> set[str]:
+    """Return the parameters of which rows are taken, as of an embedding."""
+    return {
+        name
+        for node in record.nodes
+        if node.op in TABLES and record.nodes[node.inputs[0]].is_weight
+        for name in record.parameters(node.inputs[0])
+    }
+
+
+def _signal(record: Record, node: Node) -> int:
+    """Return the first input of a node that is no weight."""
+    return next(i for i in node.inputs if record.nodes[i].is_data)
 
 
 def _in_terms_of(power: Power, ratio: float, n: float) -> Power:
