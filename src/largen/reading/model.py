@@ -24,6 +24,7 @@ from largen.programs.builder import Builder
 from largen.programs.signals import Signal
 from largen.reading.check import Check, compared
 from largen.reading.laws import Constant, Law, Parameter
+from largen.reading.moments import first_difference
 from largen.reading.nodes import Map, Nodes
 from largen.reading.questions import Questions
 from largen.reading.rates import at_rates
@@ -335,7 +336,11 @@ class Model(Questions, Sequence):
         ]
         theory = [self.kernel(samples, width=n) for n in chosen]
         limit = None if self.why_not else self.kernel(samples)
-        return compared(chosen, drawn, theory, limit)
+        found = compared(chosen, drawn, theory, limit)
+        if found.agrees:
+            return found
+        first = first_difference(self, samples, chosen, [moments for _, _, moments in drawn])
+        return found._replace(first=first)
 
     def input(self, name: str, x: Any) -> np.ndarray:
         """Return samples, given as a tensor or an array, as an array of floats after a check."""
@@ -360,6 +365,8 @@ class Model(Questions, Sequence):
 
     def _refused_node(self) -> str:
         """Return the first node without a kernel, as the beginning of a message."""
+        if self.why_not:
+            return ""
         program = join_elementwise(program_of(self.layer, self.inputs))
         names = self.nodes.paths()
         for end in range(1, len(program.operations)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from largen.criticality import Propagation, propagate
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput, NoTheory, one_of
 from largen.finite_width import WidthCorrections, width_corrections
 from largen.kernels import Kernels
 from largen.parameterizations.classification.report import Classification
@@ -100,7 +100,7 @@ class Questions:
         ------
         InvalidInput
             If the model was read from one module, which says nothing of powers.
-        NoRule
+        NoTheory
             For operations without a rule there, such as normalisations.
 
         Examples
@@ -112,7 +112,9 @@ class Questions:
         >>> found.kind, found.stable_rate
         ('unstable', Fraction(1, 1))
         """
-        return classified(_model(self), optimizer)
+        net = _model(self)
+        with net.named():
+            return classified(net, optimizer)
 
     def critical_rate(
         self, x: Any = None, *, width: int | None = None, momentum: float = 0.0
@@ -170,7 +172,7 @@ class Questions:
         ------
         InvalidInput
             For too many samples, or a model that was read from one module.
-        NoRule, NoTheory
+        NoTheory
             For other networks.
 
         Examples
@@ -183,6 +185,8 @@ class Questions:
         (100, 100)
         """
         net = _model(self)
+        if len(net.sample) > 1:
+            raise NoTheory("lg.read: samples have positions; corrections are of dense layers.")
         graph = net.at(width)
         given = _samples(net, x)[: 2 if x is None else None]
         with net.named():
@@ -195,7 +199,7 @@ class Questions:
         x_test: Any,
         *,
         width: int | None = None,
-        kind: str = "gp",
+        kind: str = "nngp",
         noise: Any = 0.0,
     ) -> Prediction:
         """Return what infinitely many neurons predict at new samples.
@@ -212,7 +216,8 @@ class Questions:
         width
             None for the limit, a number for the constants that the model has at this width.
         kind
-            ``"gp"`` for Bayesian inference, ``"ntk"`` for training by gradient flow.
+            As in :func:`largen.posterior`: ``"nngp"`` for Bayesian inference, ``"ntk"`` for training
+            by gradient flow.
         noise
             The variance of the targets' noise.
 
@@ -233,13 +238,13 @@ class Questions:
         array([0.])
         """
         net = _model(self)
-        one_of("kind", kind, ("gp", "ntk"))
+        one_of("kind", kind, ("nngp", "ntk"))
         train, test = net.input("x", x), net.input("x_test", x_test)
         both: Kernels = net.kernel(np.concatenate([train, test]), width=width)
         nngp, tangent = (np.asarray(each) for each in both)
         n = len(train)
         own, cross, variance = nngp[:n, :n], nngp[n:, :n], np.diagonal(nngp)[n:]
-        if kind == "gp":
+        if kind == "nngp":
             found = posterior_from_kernel(own, y, noise=noise)
             return found.predict(cross, variance)
         found = posterior_from_kernel(tangent[:n, :n], y, kind=kind, noise=noise, prior=own)

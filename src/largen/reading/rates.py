@@ -15,7 +15,7 @@ from largen.text import shown
 
 # The variance of biases that are 0 at initialisation: it is lost in sums with other variances, and
 # with it the bias is there, and its rate.
-NONE = 1e-200
+NONE = 1e-100
 
 
 def at_rates(
