@@ -216,8 +216,8 @@ class Questions:
         width
             None for the limit, a number for the constants that the model has at this width.
         kind
-            As in :func:`largen.posterior`: ``"nngp"`` for Bayesian inference, ``"ntk"`` for training
-            by gradient flow.
+            As in :func:`largen.posterior`: ``"nngp"`` for Bayesian inference, ``"ntk"`` for
+            training by gradient flow.
         noise
             The variance of the targets' noise.
 
