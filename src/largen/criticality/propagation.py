@@ -143,7 +143,7 @@ def propagate(
         inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
         names, kernels, kinds = _walk(lowered, inputs)
     arrays = (np.stack(parts) for parts in zip(*kernels, strict=True))
-    result = Propagation(tuple(names), *arrays, kinds)
+    result = Propagation(tuple(names), *arrays, kinds=kinds)
     if throw and not np.isfinite(result.variance).all():
         layer = names[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
         raise NumericalFailure(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from largen.architectures import Graph, Layer, Sequence
-from largen.arrays import samples
+from largen.arrays import is_traced, samples
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule, NotGaussian, NoTheory
 from largen.kernels import Kernels, kernel
@@ -346,6 +346,8 @@ class Model(Questions, Sequence):
         """Return samples, given as a tensor or an array, as an array of floats after a check."""
         if type(x).__module__.partition(".")[0] == "torch":
             x = x.detach().cpu().numpy()
+        if is_traced(x):
+            raise InvalidInput(f"{name}: wanted numbers, got a traced array; call it outside jit.")
         array = np.asarray(samples(name, x))
         if array.shape[1:] != self.sample:
             raise InvalidInput(

@@ -15,6 +15,8 @@ from largen.parameterizations.classification.report import Classification
 from largen.reading.depth import Depth, depth_of
 from largen.reading.powers import classified
 from largen.regression import Prediction, critical_learning_rate, posterior_from_kernel
+from largen.regression.checks import noise_variance, training_targets
+from largen.scalars import real
 
 if TYPE_CHECKING:
     from largen.reading.model import Model
@@ -151,6 +153,7 @@ class Questions:
         >>> [round(net.critical_rate(width=n), 3) for n in (64, 128)]
         [0.139, 0.07]
         """
+        momentum = real("momentum", momentum, at_least=0)
         kernels = _model(self).kernel(_samples(_model(self), x), width=width, rates=1.0)
         return critical_learning_rate(kernels.ntk, momentum=momentum)
 
@@ -240,6 +243,9 @@ class Questions:
         net = _model(self)
         one_of("kind", kind, ("nngp", "ntk"))
         train, test = net.input("x", x), net.input("x_test", x_test)
+        y = training_targets(y, len(train))
+        if not isinstance(noise, str):
+            noise_variance(noise, len(train))
         both: Kernels = net.kernel(np.concatenate([train, test]), width=width)
         nngp, tangent = (np.asarray(each) for each in both)
         n = len(train)
