@@ -7,7 +7,7 @@ from tests.reading.test_reading import too_steep
 from torch import nn
 
 import largen as lg
-from largen.errors import InvalidInput, NoTheory
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.reading.torch.rules import RULES
 from largen.transfer.torch.tangents import ntk_of_module
 
@@ -148,3 +148,9 @@ def test_a_check_names_the_first_module_that_differs(monkeypatch):
     check = lg.read(lambda n: Residual(n), VECTORS, SMALL).check(widths=(48, 96, 192), seeds=48)
     assert check.first == "blocks.0.2"
     assert "blocks.0.2" in check.verdict
+
+
+def test_variances_that_averages_do_not_resolve_are_refused():
+    net = lg.read(lambda n: chain(n, 1), X, SMALL)
+    with pytest.raises(NumericalFailure, match=r"at the variance .* are not resolved"):
+        net.corrections(1e20 * X[:2], width=8)

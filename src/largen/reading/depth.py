@@ -26,7 +26,7 @@ class Depth(NamedTuple):
         The factor of the mean square of gradients, from the end to the beginning of each block,
         (block,).
     correlation
-        The mean correlation of different samples behind each block, (block,); NaN for one sample.
+        The mean correlation of different samples behind each block, (block,); 1 for one sample.
     """
 
     blocks: tuple[str, ...]
@@ -92,5 +92,5 @@ def depth_of(signals: Propagation) -> Depth:
         tuple(signals.layers[end] for end in ends),
         variance[ends] / variance[ends - size],
         np.stack([gradients[end - size + 1 : end + 1].prod() for end in ends]),
-        pairs.mean(axis=1) if pairs.size else np.full(len(ends), np.nan),
+        pairs.mean(axis=1) if pairs.size else np.ones(len(ends)),
     )
