@@ -35,8 +35,8 @@ class Check(NamedTuple):
         a over its standard error, for all pairs of samples, (n, n).
     first
         The first module, in the order of the forward pass, whose outputs have other mean squares
-        than the reading says, |z| > 4 at infinite width. Empty if kernels agree, or if no single
-        module shows the difference.
+        than the reading says, |z| > 4 at infinite width. Empty if kernels agree, if no single
+        module shows the difference, or behind a read-in of a few numbers that are not Gaussian.
     """
 
     widths: np.ndarray
