@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 
 from largen.criticality import critical_initialization, variance_fixed_points
-from largen.errors import LargenError
+from largen.errors import LargenError, NotGaussian
 from largen.programs import Affine, Function, join_elementwise, program_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ def sections(net: Model) -> Iterator[str]:
     """Yield a line or more for each question; one says why it does not apply."""
     for name, section in SECTIONS.items():
         try:
-            lines = list(section(net))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotGaussian)  # the report says it
+                lines = list(section(net))
         except (LargenError, jax.errors.JAXTypeError) as error:
             said = str(error).partition("\n")[0].removeprefix("lg.read: ")
             lines = [f"does not apply: {said}"]
