@@ -11,7 +11,16 @@ import torch
 from tests.transfer.faulty_models import FAULTS, Looped, Towers, spectral
 from tests.transfer.mixtures import Fused, Mixture, Net
 from tests.transfer.torch_models import SmallNet
-from tests.transfer.verified_models import PAIR, RIGHT, ROWS, SETS, LearnedQueries, ResidualMLP, mlp
+from tests.transfer.verified_models import (
+    GPT,
+    PAIR,
+    RIGHT,
+    ROWS,
+    SETS,
+    LearnedQueries,
+    ResidualMLP,
+    mlp,
+)
 from torch import nn
 
 from largen.errors import InvalidInput, WrongPlan
@@ -336,3 +345,14 @@ def test_generated_inputs_and_the_random_state():
     assert torch.equal(torch.rand(3), expected)
     assert plan.verified[0].passed
     assert scale(mlp, *SIZES, scheme="mup").verified == plan.verified
+
+
+@pytest.mark.parametrize("target", [16, 64, 256])
+def test_the_networks_of_a_verification_have_the_plans_of_their_sizes(target):
+    """Whatever the target, logits have the factors of networks of 1, 2 and 4 times the base."""
+    request = scale(GPT, {"width": 16}, {"width": target}, scheme="mup", verify=False).request
+    facts = Facts(GPT, request.sizes)
+    request.plan(facts)
+    plans = surveys.Specimens.of(request, facts, "width").plans
+    factors = [[m.factor for m in p.multipliers if m.kind == "attention"] for p in plans]
+    assert factors == [[], [pytest.approx(2**-0.5)] * 2, [pytest.approx(0.5)] * 2]

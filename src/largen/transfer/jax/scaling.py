@@ -9,7 +9,7 @@ from typing import Any
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
-from largen.transfer.constants import Constants, constants_of, with_constants
+from largen.transfer.constants import NO_LOGITS, Constants, constants_of, with_constants
 from largen.transfer.experts import NOTE
 from largen.transfer.hints import Hints, hints_of
 from largen.transfer.horizon import Budget, horizon_of
@@ -129,7 +129,7 @@ def scale(
     found_roles = survey.roles(by_pattern("roles", told.roles))
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
     _put_on_branches(survey, param, told.branches, folds)
-    notes = _put_on_queries(survey, param, told.attention, folds)
+    notes = _put_on_queries(survey, param, told.attention, folds, factors.attention)
     sizes = survey.sizes
     more = sizes.crowded.get(told.experts, 1) / sizes.tall.get(told.experts, 1)
     if more != 1.0:
@@ -228,6 +228,7 @@ def _put_on_queries(
     param: Parameterization,
     named: Mapping[str, float] | None,
     folds: dict[str, list[Folded]],
+    logits: float,  # the factor of all attention logits, the same at every size
 ) -> list[str]:
     """Put the attention logits' factor on queries; return notes of other likely queries."""
     power = attention_multiplier(param)
@@ -238,7 +239,9 @@ def _put_on_queries(
             own = power
             if ratio != survey.ratio(name):  # not a power of this weight's own n
                 own = Power(ratio ** float(power.width))
-            folds[name].append(Folded("attention", own))
+            folds[name].append(Folded("attention", own * Power(logits)))
+    if logits != 1.0 and not found:
+        raise InvalidInput(NO_LOGITS)
     if named is not None or power == Power():
         return []
     likely = (re.sub(r"(?<=\.)\d+(?=\.)", "*", n) for n in survey.likely_queries() if not folds[n])
