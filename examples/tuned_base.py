@@ -49,7 +49,7 @@ def tied_gpt(width: int, depth: int, characters: int) -> nn.Module:
 
 
 # %%
-def searched(task: Task, width: int, draws: int, folder: Path) -> Tuned:
+def searched(task: Task, width: int, draws: int, seeds: int, folder: Path) -> Tuned:
     """Search rate and constants at the base; the large width only says which roles there are."""
     make = partial(tied_gpt, characters=characters_of(task))
     base = {"width": BASE, "depth": DEPTH}
@@ -57,7 +57,8 @@ def searched(task: Task, width: int, draws: int, folder: Path) -> Tuned:
         make, base, {**base, "width": width}, scheme="mup", optimizer=OPTIMIZER, verify=False
     )
     train = BaseTraining(make_model=make, task=task, base=base, optimizer=OPTIMIZER)
-    return tune(train, Ranges.of(plan, rate=(2**-10, 2**-5)), draws=draws, checkpoint=folder)
+    ranges = Ranges.of(plan, rate=(2**-10, 2**-5))
+    return tune(train, ranges, draws=draws, seeds=seeds, checkpoint=folder)
 
 
 def characters_of(task: Task) -> int:
@@ -85,19 +86,19 @@ def at(
 
 def compared(task: Task, width: int, draws: int, seeds: int, folder: Path) -> list[tuple]:
     """Return a row (recipe, width, log₂ rate, loss, standard error) for each recipe and width."""
-    found = searched(task, width, draws, folder)
+    found = searched(task, width, draws, seeds, folder)
     print(found)
     rates = 2.0 ** np.arange(-11, -5.5, 0.5)
     widths = [BASE, width]
     alone = at(task, [BASE], "mup", rates, seeds, folder)
     best = 2.0 ** float(alone.best()["grid"].squeeze())
     tables = [
-        ("mup, rate alone", at(task, widths, "mup", [best], seeds, folder)),
+        ("mup: rate alone", at(task, widths, "mup", [best], seeds, folder)),
         (
-            "mup, constants and rate",
+            "mup: rate and constants",
             at(task, widths, "mup", [found.lr], seeds, folder, constants=found.constants),
         ),
-        ("standard, rate tuned there", at(task, [width], "standard", rates, seeds, folder)),
+        ("standard: rate tuned there", at(task, [width], "standard", rates, seeds, folder)),
     ]
     rows = []
     for recipe, table in tables:

@@ -18,6 +18,7 @@ NAMES = [
     "small_gpt",
     "transfer_demo",
     "transformer_rates",
+    "tuned_base",
 ]
 SHARED = {"__init__", "tasks"}
 
@@ -63,6 +64,16 @@ def test_characters(tmp_path, monkeypatch, capsys):
     assert "the best constant answer" in out
     assert (tmp_path / "out" / "rates.png").stat().st_size > 10_000
     assert len(list((tmp_path / "out" / "cells").glob("*.npz"))) == 6
+
+
+def test_tuned_base(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    words = f"{ROOT / 'README.md'} --output {tmp_path} --steps 3 --draws 4 --seeds 2 --width 64"
+    monkeypatch.setattr(sys, "argv", ["", *words.split()])
+    example("tuned_base").main()
+    assert "4 draws, 7 trainings" in capsys.readouterr().out
+    rows = (tmp_path / "losses.csv").read_text().splitlines()
+    assert [row.partition(":")[0] for row in rows[1:]] == ["mup"] * 4 + ["standard"]
 
 
 def test_transfer_demo(tmp_path, monkeypatch, capsys):

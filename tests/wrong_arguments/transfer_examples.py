@@ -206,6 +206,9 @@ def examples() -> dict[str, Example]:
         ),
         "sweeps.Sweep": Example(lambda data: str(Sweep(data)), {"data": swept().data}),
         "sweeps.Sweep.drift": Example(swept().drift, {"along": "width"}),
+        "sweeps.Sweep.verdicts": Example(
+            lambda along: str(swept().verdicts(along)), {"along": "width"}
+        ),
         "sweeps.Ranges": Example(
             Ranges,
             {
