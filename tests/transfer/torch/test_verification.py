@@ -162,8 +162,13 @@ def test_learned_queries_have_their_factor():
 
 
 def test_models_and_lazy_layers_are_refused_by_name():
-    with pytest.raises(InvalidInput, match="wanted the function that builds the model"):
-        scale(mlp(32), *SIZES)
+    for model, example in (
+        (mlp(32), r"lambda width: YourModel\(width\), got a model \(Sequential\)"),
+        (ResidualMLP(32), r"the class ResidualMLP itself, or lambda width: ResidualMLP\(width\)"),
+        (mlp(32).state_dict(), r"lambda width: YourModel\(width\), got OrderedDict"),
+    ):
+        with pytest.raises(InvalidInput, match=f"wanted the function that builds .*{example}"):
+            scale(model, *SIZES)
 
     def lazy(width, called=False):
         model = nn.Sequential(nn.LazyLinear(width), nn.ReLU(), nn.Linear(width, 3))
