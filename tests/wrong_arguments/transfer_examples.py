@@ -165,7 +165,20 @@ def examples() -> dict[str, Example]:
             torch_replicas.train_replicas,
             {"plan": plan(), "batches": batches, "loss": "cross_entropy", **common},
         ),
-        "jax.scale": Example(in_jax.scale, {"init": init, **SIZES, **scaled, "layout": "in_out"}),
+        "jax.scale": Example(
+            in_jax.scale,
+            {
+                "init": init, **SIZES, **scaled, "layout": "in_out", "apply": forward,
+                "example": X, "verify": False,
+            },
+        ),
+        "jax.scale.verified": Example(
+            in_jax.scale,
+            {
+                "init": init, "base": SIZES["base"], "target": many[0], **scaled,
+                "layout": "in_out", "apply": forward, "example": X,
+            },
+        ),
         "jax.coordinate_check": Example(
             in_jax.coordinate_check,
             {

@@ -94,11 +94,11 @@ class BaseTraining:
         InvalidInput
             If the constants are of another kind, or do not fit the model.
         """
-        options = {"scheme": "mup", **self.options, "constants": constants_of(constants)}
+        # What the plan does at other sizes is not asked here.
+        options = {"scheme": "mup", **self.options, "verify": False}
+        options["constants"] = constants_of(constants)
         if self.apply is None:
             from largen.transfer.torch import scale
-
-            options["verify"] = False  # what it does at other sizes is not asked here
         else:
             from largen.transfer.jax import scale
         return scale(self.make_model, self.base, self.base, optimizer=self.optimizer, **options)

@@ -24,7 +24,7 @@ from tests.transfer.verified_models import (
 from torch import nn
 
 from largen.errors import InvalidInput, WrongPlan
-from largen.transfer import Hints
+from largen.transfer import Hints, verifying
 from largen.transfer.coordinates import slope_with_margin
 from largen.transfer.plan import plan_from_json
 from largen.transfer.torch import TorchPlan, scale, surveys, verification
@@ -315,7 +315,7 @@ def test_what_is_not_verified_says_why():
 
 
 def test_a_model_too_large_is_left_out(monkeypatch):
-    monkeypatch.setattr(surveys, "MOST_WEIGHTS", 1000)
+    monkeypatch.setattr(verifying, "MOST_WEIGHTS", 1000)
     assert "more than 1e+03" in plan_of(mlp, (ROWS,)).verified[0].reason
     monkeypatch.undo()
     monkeypatch.setattr(surveys, "MOST_OPERATIONS", 1000)
@@ -361,3 +361,13 @@ def test_the_networks_of_a_verification_have_the_plans_of_their_sizes(target):
     plans = surveys.Specimens.of(request, facts, "width").plans
     factors = [[m.factor for m in p.multipliers if m.kind == "attention"] for p in plans]
     assert factors == [[], [pytest.approx(2**-0.5)] * 2, [pytest.approx(0.5)] * 2]
+
+
+def test_named_queries_have_the_ratios_of_every_size():
+    """What is said of the target's heads is a power of the width in smaller networks."""
+    hints = Hints(attention={"b.*.qkv": 8})
+    request = scale(GPT, *SIZES, scheme="mup", hints=hints, verify=False).request
+    facts = Facts(GPT, request.sizes)
+    request.plan(facts)
+    plans = surveys.Specimens.of(request, facts, "width").plans
+    assert [p["b.0.qkv.weight"].fold for p in plans] == pytest.approx([1, 2**-0.5, 0.5])
