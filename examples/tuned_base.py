@@ -79,7 +79,7 @@ def at(
     folder: Path, **options,
 ) -> Sweep:  # fmt: skip
     """Train at some widths under one scheme."""
-    grid = Grid(lrs=list(rates), base=(BASE, DEPTH), widths=widths, schemes=[scheme], seeds=seeds)
+    grid = Grid(lrs=rates, base=(BASE, DEPTH), widths=widths, schemes=[scheme], seeds=seeds)
     make = partial(tied_gpt, characters=characters_of(task))
     return sweep(make, task, grid, optimizer=OPTIMIZER, checkpoint=folder, **options)
 
@@ -88,7 +88,7 @@ def compared(task: Task, width: int, draws: int, seeds: int, folder: Path) -> li
     """Return a row (recipe, width, log₂ rate, loss, standard error) for each recipe and width."""
     found = searched(task, width, draws, seeds, folder)
     print(found)
-    rates = 2.0 ** np.arange(-11, -5.5, 0.5)
+    rates = [2.0 ** (half / 2) for half in range(-22, -11)]
     widths = [BASE, width]
     alone = at(task, [BASE], "mup", rates, seeds, folder)
     best = 2.0 ** float(alone.best()["grid"].squeeze())
@@ -126,7 +126,7 @@ def main() -> None:
     cells = given.output / "trainings"
     cells.mkdir(parents=True, exist_ok=True)
     rows = compared(task, given.width, given.draws, given.seeds, cells)
-    with (given.output / "losses.csv").open("w", newline="") as opened:
+    with (given.output / "tuned_base.csv").open("w", newline="") as opened:
         table = csv.writer(opened)
         table.writerow(["recipe", "width", "log2 rate", "loss", "standard error"])
         for recipe, width, rate, loss, error in rows:

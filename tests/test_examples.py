@@ -72,7 +72,7 @@ def test_tuned_base(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["", *words.split()])
     example("tuned_base").main()
     assert "4 draws, 7 trainings" in capsys.readouterr().out
-    rows = (tmp_path / "losses.csv").read_text().splitlines()
+    rows = (tmp_path / "tuned_base.csv").read_text().splitlines()
     assert [row.partition(":")[0] for row in rows[1:]] == ["mup"] * 4 + ["standard"]
 
 

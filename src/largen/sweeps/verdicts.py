@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import hypot
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -80,7 +81,7 @@ def verdicts(
                 low, high = ends
                 widths = [float(end["high"] - end["low"]) / 2 for end in ends]
                 found["shift"][i, j] = float(high["log2_lr"] - low["log2_lr"]) / step
-                found["shift_error"][i, j] = np.hypot(*widths) / step
+                found["shift_error"][i, j] = hypot(*widths) / step
             found["smallest"][i, j], found["largest"][i, j] = sizes[0], sizes[-1]
             _put(found, "change", (i, j), difference(own[-1], own[0]))
             edge = best["edge"].sel(at).values[ran.values]
@@ -109,7 +110,7 @@ def _put(found: dict[str, np.ndarray], name: str, at: tuple[int, int], own: Diff
 
 
 def in_words(data: xarray.Dataset, along: str) -> list[str]:
-    """Return the verdicts of one direction, a few lines for each scheme."""
+    """Return the verdicts of one direction, a few lines for every scheme."""
     other = "depth" if along == "width" else "width"
     lines = []
     for scheme in data["scheme"].values:
@@ -118,7 +119,7 @@ def in_words(data: xarray.Dataset, along: str) -> list[str]:
             if np.isfinite(own["smallest"]):
                 head = f"{scheme}, {along} {own['smallest']:g} to {own['largest']:g}"
                 head += f" at {other} {size}" if data.sizes[other] > 1 else ""
-                lines += [f"{head}: {'; '.join(_clauses(own, along))}"]
+                lines += [f"{head}:", *(f"  {clause}" for clause in _clauses(own, along))]
     return lines
 
 
