@@ -315,9 +315,10 @@ def page() -> str:
     lines += section(
         "A base tuned in several constants",
         "python -m examples.tuned_base TEXT",
-        "A small tied GPT with GPT-2's initial values on the characters of plays, 80 steps: the loss "
-        "on text that was held out, with its standard error over three seeds. The constants were "
-        "searched at width 32; nothing was tuned at width 128 but the rate of the standard scheme.",
+        "A small tied GPT with GPT-2's initial values on the characters of plays, 80 steps: the "
+        "loss on text that was held out, with its standard error over three seeds. The constants "
+        "were searched at width 32; nothing was tuned at width 128 but the rate of the standard "
+        "scheme.",
         table("tuned_base.csv"),
     )
     lines += section(

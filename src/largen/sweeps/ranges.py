@@ -72,7 +72,8 @@ class Ranges:
         """Return the usual ranges for a plan's roles: factors of 8 for sizes, of 4 for rates.
 
         Of the output if the plan has a read-out; of attention logits if the plan has a factor of
-        them; of initial values and rates for every role of matrices with growing sides.
+        them, as with heads that grow (else ``dataclasses.replace(ranges, attention=(0.25, 4))``);
+        of initial values and rates for every role of matrices with growing sides.
 
         Parameters
         ----------
