@@ -19,6 +19,7 @@ from largen.transfer.roles import family
 
 RATE = "rate"
 Range = tuple[float, float]
+NEAR = 1 / 8  # standard deviation of draws around others, in the logarithm of a range
 # Ranges of factors around 1, at least as wide as those of the best draws of a small transformer.
 OF_SIZES, OF_RATES = (1 / 8, 8.0), (1 / 4, 4.0)
 
@@ -129,6 +130,14 @@ class Ranges:
         uniform = np.random.default_rng(seed).uniform(size=(random, len(pairs)))
         drawn = pairs[:, 0] + uniform * (pairs[:, 1] - pairs[:, 0])
         return rounded(np.exp(np.concatenate([factors, drawn])))
+
+    def near(self, around: np.ndarray, count: int, seed: int) -> np.ndarray:
+        """Return settings around those of ``around (draw, name)`` in turn, within the ranges."""
+        low, high = np.log(list(self.by_name.values())).T
+        draw = np.random.default_rng([seed, 1])
+        centres = np.log(np.resize(around, (count, around.shape[1])))
+        logs = centres + draw.normal(size=centres.shape) * NEAR * (high - low)
+        return rounded(np.exp(np.clip(logs, low, high)))
 
 
 def rounded(numbers: np.ndarray) -> np.ndarray:

@@ -22,7 +22,8 @@ from largen.text import shown
 from largen.transfer.constants import Constants
 
 Train = Callable[[Constants, float, int], float]
-TENTH = 10
+TENTH, THIRD = 10, 3  # shares of draws with a rate alone, and of those near the best others
+CENTRES = 4  # draws around which the last ones are made
 Run = tuple[int, int, float]  # a draw, a seed, and the factor of the rate
 INSTEAD = (
     "To keep trainings in a folder, pass identity='…', a name that you change whenever training is "
@@ -46,10 +47,11 @@ def tune(
     """Search the constants of a base model together with its rate.
 
     A plan keeps what the base is, its faults as well; a rate alone cannot mend them. Random draws
-    of rate and factors are trained with the first seed, the best ``keep`` of them with the second
-    as well, and so on: successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943) in
-    seeds. Not in steps, since a rate that is best for few steps need not be so for many: let
-    training be a quarter as long as the target's or longer.
+    of rate and factors are trained with the first seed, and then draws near the best four of them,
+    a third of all. The best ``keep`` are trained with the second seed as well, and so on:
+    successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943) in seeds. Not in steps, since
+    a rate that is best for few steps need not be so for many: let training be a quarter as long as
+    the target's or longer.
 
     Of the draws that were trained with all seeds, the best one is chosen whose mean loss at twice
     its rate is still below that of every draw left out after the first seed. One that twice the
@@ -103,8 +105,8 @@ def tune(
     if identity is not None:
         instance_of("identity", identity, str, "a name")
     jobs = number_of_jobs(jobs)
-    plain = max(1, draws // TENTH)
-    factors = ranges.draws(draws - plain, plain, integer("seed", seed, at_least=0))
+    plain, near = max(1, draws // TENTH), draws // THIRD
+    factors = ranges.draws(draws - plain - near, plain, integer("seed", seed, at_least=0))
     search = _Search(train, list(ranges.by_name), factors, Store.at(checkpoint), jobs, identity)
     goes_on = (
         "Nothing was saved; with checkpoint=… the same call would resume here."
@@ -115,7 +117,7 @@ def tune(
     for _ in range(seeds):
         counts.append(ceil(keep * counts[-1]))
     with go_on_with(goes_on), reporter(progress, "tune") as report:
-        return _found(search, ranges, counts, plain, report)
+        return _found(search, ranges, counts, (plain, near, seed), report)
 
 
 class _Search:
@@ -185,26 +187,36 @@ def _found(
     search: _Search,
     ranges: Ranges,
     counts: Sequence[int],  # draws that are trained with each seed, and that are kept in the end
-    plain: int,
+    kinds: tuple[int, int, int],  # the numbers of plain draws and near ones, and the draws' seed
     report: Callable[[int, int], object],
 ) -> Tuned:
     """Train the draws seed by seed, then the best ones at twice their rate until one is sound."""
     import xarray
 
-    shape = len(search.factors), len(counts) - 1
+    shape = counts[0], len(counts) - 1
     loss = np.full(shape, np.nan)
     total, done = sum(counts[:-1]) + shape[1], 0
-    alive = np.arange(shape[0])
-    for seed, count in enumerate(counts[:-1]):
-        if seed:
-            mean = loss[alive, :seed].mean(1)
-            alive = alive[np.argsort(mean, kind="stable")[:count]]
-        for (draw, _, _), value in search.losses([(int(i), seed, 1.0) for i in alive]):
+    plain, near, own = kinds
+
+    def train(draws: np.ndarray, seed: int) -> None:
+        nonlocal done
+        for (draw, _, _), value in search.losses([(int(i), seed, 1.0) for i in draws]):
             loss[draw, seed] = value
             done += 1
             report(done, total)
-        if not np.isfinite(loss[alive, seed]).any():
+        if not np.isfinite(loss[draws, seed]).any():
             raise InvalidInput("ranges: every draw diverges; search smaller rates.")
+
+    first = np.arange(shape[0] - near)
+    train(first, 0)
+    centres = search.factors[np.argsort(loss[first, 0], kind="stable")[:CENTRES]]
+    search.factors = np.concatenate([search.factors, ranges.near(centres, near, own)])
+    if near:
+        train(np.arange(shape[0] - near, shape[0]), 0)
+    alive = np.arange(shape[0])
+    for seed, count in enumerate(counts[1:-1], 1):
+        alive = alive[np.argsort(loss[alive, :seed].mean(1), kind="stable")[:count]]
+        train(alive, seed)
     low, high = zip(*ranges.by_name.values(), strict=True)
     data = xarray.Dataset(
         {
