@@ -1,36 +1,62 @@
 # %% [markdown]
 # # A base tuned in several constants, against a large model tuned by itself
 #
-# A small GPT with tied embeddings and GPT-2's initial values predicts the next character of a text.
-# Its rate and its constants (factors of the output, of attention logits, of initial values and
-# rates by role) are searched at a small width. The same numbers then train a wide model under muP,
-# and are compared there with the best rate alone, and with the standard scheme, whose rate is tuned
-# at the large width itself.
+# The rate and the constants of a small model (factors of the output, of attention logits, of
+# initial values and rates by role) are searched at a small width. The same numbers then train a
+# model of four times the width under muP, and are compared there with the best rate alone, and with
+# the standard scheme, whose rate is tuned at the large width itself. Three models: a GPT with tied
+# embeddings and GPT-2's initial values on the characters of a text; a vision transformer and a
+# residual MLP without normalisation on handwritten digits. Losses are those of held-out samples.
 #
-#     python -m examples.tuned_base TEXT [--width 128] [--draws 80] [--steps 80] [--output FOLDER]
+#     python -m examples.tuned_base gpt vit mlp --text TEXT [--draws 80] [--steps 80] …
 #
-# TEXT is any plain text of some 100 000 characters or more. Two to three minutes of one core.
-# Finished trainings are kept in the folder, so that an interrupted run goes on where it was.
+# TEXT is any plain text of some 100 000 characters or more. Some four minutes of one core, most of
+# them for the GPT. Finished trainings are kept in the folder given by --output, so that an
+# interrupted run goes on where it was.
 
 # %%
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
-from examples.models import CharacterGPT
-from examples.tasks import characters_task
+from examples.models import CharacterGPT, ResidualMLP, ViT
+from examples.tasks import characters_task, digits_task
 from largen.sweeps import BaseTraining, Grid, Ranges, Sweep, Task, Tuned, sweep, tune
 from largen.transfer.torch import scale
 
-BASE, DEPTH, HEAD = 32, 2, 16
+DEPTH, HEAD, MORE = 2, 16, 4
 OPTIMIZER = "adamw"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model, its task, the width of the base, and the half-octaves of rates to be tried."""
+
+    make: Callable[..., nn.Module]
+    task: Task
+    width: int
+    halves: range
+    example: Any = None  # inputs of the model, where they are not those of a usual kind
+
+    @property
+    def rates(self) -> list[float]:
+        """The rates of the standard scheme."""
+        return [2.0 ** (half / 2) for half in self.halves]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of ``scale``."""
+        return {} if self.example is None else {"example": self.example}
 
 
 def tied_gpt(width: int, depth: int, characters: int) -> nn.Module:
@@ -43,28 +69,59 @@ def tied_gpt(width: int, depth: int, characters: int) -> nn.Module:
     return model
 
 
+def gpt(text: Path, steps: int) -> Problem:
+    """Return the GPT on characters."""
+    task = characters_task(text, steps, batch_size=16)
+    parts = (task.x, task.y, task.x_final, task.y_final)
+    characters = 1 + max(int(codes.max()) for codes in parts if codes is not None)
+    return Problem(partial(tied_gpt, characters=characters), task, 32, range(-22, -11))
+
+
+def digits(steps: int, shape: tuple[int, ...]) -> Task:
+    """Return the digits, of which 1300 are trained on."""
+    whole = digits_task()
+    x, order = whole.x.reshape(-1, *shape), np.random.default_rng(0).permutation(len(whole.x))
+    ours, held_out = order[:1300], order[1300:]
+    return Task(
+        x[ours], whole.y[ours], batch_size=32, steps=steps,
+        x_final=x[held_out], y_final=whole.y[held_out],
+    )  # fmt: skip
+
+
+def vit(text: Path, steps: int) -> Problem:
+    """Return the vision transformer."""
+    task = digits(steps, (1, 8, 8))
+    return Problem(partial(ViT, channels=1), task, 16, range(-22, -5), torch.as_tensor(task.x[:2]))
+
+
+def mlp(text: Path, steps: int) -> Problem:
+    """Return the residual MLP."""
+    return Problem(ResidualMLP, digits(steps, (64,)), 32, range(-22, -5))
+
+
+PROBLEMS = {"gpt": gpt, "vit": vit, "mlp": mlp}
+
 # %% [markdown]
 # ## The search at the base
 # The rate and a factor for every role, in a fixed number of short trainings at the small width.
 
 
 # %%
-def searched(task: Task, width: int, draws: int, seeds: int, folder: Path) -> Tuned:
-    """Search rate and constants at the base; the large width only says which roles there are."""
-    make = partial(tied_gpt, characters=characters_of(task))
-    base = {"width": BASE, "depth": DEPTH}
+def searched(problem: Problem, draws: int, seeds: int, folder: Path) -> Tuned:
+    """Search rate and constants at the base; a larger width only says which roles there are."""
+    base = {"width": problem.width, "depth": DEPTH}
+    larger = {**base, "width": MORE * problem.width}
     plan = scale(
-        make, base, {**base, "width": width}, scheme="mup", optimizer=OPTIMIZER, verify=False
-    )
-    train = BaseTraining(make_model=make, task=task, base=base, optimizer=OPTIMIZER)
-    ranges = Ranges.of(plan, rate=(2**-10, 2**-5))
+        problem.make, base, larger, scheme="mup", optimizer=OPTIMIZER, verify=False,
+        **problem.options,
+    )  # fmt: skip
+    train = BaseTraining(
+        make_model=problem.make, task=problem.task, base=base, optimizer=OPTIMIZER,
+        options=problem.options,
+    )  # fmt: skip
+    rates = 2**-10, 2.0 ** ((problem.halves[-1] + 2) / 2)
+    ranges = Ranges.of(plan, rate=rates)
     return tune(train, ranges, draws=draws, seeds=seeds, checkpoint=folder)
-
-
-def characters_of(task: Task) -> int:
-    """Return the number of different characters."""
-    parts = (task.x, task.y, task.x_final, task.y_final)
-    return 1 + max(int(codes.max()) for codes in parts if codes is not None)
 
 
 # %% [markdown]
@@ -75,31 +132,40 @@ def characters_of(task: Task) -> int:
 
 # %%
 def at(
-    task: Task, widths: Sequence[int], scheme: str, rates: Sequence[float], seeds: int,
-    folder: Path, **options,
+    problem: Problem, widths: Sequence[int], scheme: str, rates: Sequence[float], seeds: int,
+    folder: Path, **options: Any,
 ) -> Sweep:  # fmt: skip
     """Train at some widths under one scheme."""
-    grid = Grid(lrs=rates, base=(BASE, DEPTH), widths=widths, schemes=[scheme], seeds=seeds)
-    make = partial(tied_gpt, characters=characters_of(task))
-    return sweep(make, task, grid, optimizer=OPTIMIZER, checkpoint=folder, **options)
+    grid = Grid(
+        lrs=rates, base=(problem.width, DEPTH), widths=widths, schemes=[scheme], seeds=seeds
+    )
+    return sweep(
+        problem.make, problem.task, grid, optimizer=OPTIMIZER, checkpoint=folder,
+        **problem.options, **options,
+    )  # fmt: skip
 
 
-def compared(task: Task, width: int, draws: int, seeds: int, folder: Path) -> list[tuple]:
+def compared(problem: Problem, draws: int, seeds: int, folder: Path) -> list[tuple]:
     """Return a row (recipe, width, log₂ rate, loss, standard error) for each recipe and width."""
-    found = searched(task, width, draws, seeds, folder)
+    found = searched(problem, draws, seeds, folder)
     print(found)
-    rates = [2.0 ** (half / 2) for half in range(-22, -11)]
-    widths = [BASE, width]
-    alone = at(task, [BASE], "mup", rates, seeds, folder)
+    small, large = problem.width, MORE * problem.width
+    alone = at(problem, [small], "mup", problem.rates, seeds, folder)
     best = 2.0 ** float(alone.best()["grid"].squeeze())
     tables = [
-        ("mup: rate alone", at(task, widths, "mup", [best], seeds, folder)),
+        ("mup: rate alone", at(problem, [small, large], "mup", [best], seeds, folder)),
         (
             "mup: rate and constants",
-            at(task, widths, "mup", [found.lr], seeds, folder, constants=found.constants),
+            at(
+                problem, [small, large], "mup", [found.lr], seeds, folder,
+                constants=found.constants,
+            ),
         ),
-        ("standard: rate tuned there", at(task, [width], "standard", rates, seeds, folder)),
-    ]
+        (
+            "standard: rate tuned there",
+            at(problem, [large], "standard", problem.rates, seeds, folder),
+        ),
+    ]  # fmt: skip
     rows = []
     for recipe, table in tables:
         for size in table.data["width"].values:
@@ -114,25 +180,26 @@ def compared(task: Task, width: int, draws: int, seeds: int, folder: Path) -> li
 # %%
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("models", nargs="+", choices=list(PROBLEMS))
+    parser.add_argument("--text", type=Path, help="for the GPT")
     parser.add_argument("--draws", type=int, default=80)
     parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=Path("tuned_base"))
     given = parser.parse_args()
-    task = characters_task(given.text, given.steps, given.batch_size)
     cells = given.output / "trainings"
     cells.mkdir(parents=True, exist_ok=True)
-    rows = compared(task, given.width, given.draws, given.seeds, cells)
     with (given.output / "tuned_base.csv").open("w", newline="") as opened:
         table = csv.writer(opened)
-        table.writerow(["recipe", "width", "log2 rate", "loss", "standard error"])
-        for recipe, width, rate, loss, error in rows:
-            row = [recipe, width, f"{rate:.2f}", f"{loss:.3f}", f"{error:.3f}"]
-            table.writerow(row)
-            print("  ".join(map(str, row)))
+        table.writerow(["model", "recipe", "width", "log2 rate", "loss", "standard error"])
+        for model in given.models:
+            problem = PROBLEMS[model](given.text, given.steps)
+            for recipe, width, rate, loss, error in compared(
+                problem, given.draws, given.seeds, cells
+            ):
+                row = [model, recipe, width, f"{rate:.2f}", f"{loss:.3f}", f"{error:.3f}"]
+                table.writerow(row)
+                print("  ".join(map(str, row)))
 
 
 if __name__ == "__main__":

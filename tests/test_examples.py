@@ -68,12 +68,15 @@ def test_characters(tmp_path, monkeypatch, capsys):
 
 def test_tuned_base(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
-    words = f"{ROOT / 'README.md'} --output {tmp_path} --steps 3 --draws 4 --seeds 2 --width 64"
-    monkeypatch.setattr(sys, "argv", ["", *words.split()])
+    words = f"gpt vit mlp --text {ROOT / 'README.md'} --output {tmp_path} --steps 3 --draws 4"
+    monkeypatch.setattr(sys, "argv", ["", *f"{words} --seeds 2".split()])
     example("tuned_base").main()
-    assert "4 draws, 7 trainings" in capsys.readouterr().out
-    rows = (tmp_path / "tuned_base.csv").read_text().splitlines()
-    assert [row.partition(":")[0] for row in rows[1:]] == ["mup"] * 4 + ["standard"]
+    assert capsys.readouterr().out.count("4 draws, 7 trainings") == 3
+    rows = (tmp_path / "tuned_base.csv").read_text().splitlines()[1:]
+    recipes = [row.partition(":")[0] for row in rows]
+    assert recipes == [
+        f"{m},{s}" for m in ("gpt", "vit", "mlp") for s in 4 * ["mup"] + ["standard"]
+    ]
 
 
 def test_transfer_demo(tmp_path, monkeypatch, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,17 +87,9 @@ class Tuned(Result):
 
     @property
     def cut(self) -> float:
-        """The smallest loss, with the first seed, among the draws that were left out first."""
-        loss = self.data["loss"].values
-        left = np.isnan(loss[:, 1]) if loss.shape[1] > 1 else self._kept_out()
-        return float(loss[left, 0].min()) if left.any() else float("inf")
-
-    def _kept_out(self) -> np.ndarray:
-        """Which draws are not kept, of a search with one seed."""
-        order = np.argsort(self.data["loss"].values[:, 0], kind="stable")
-        left = np.ones(len(order), bool)
-        left[order[: self.data.attrs["kept"]]] = False
-        return left
+        """The median of the losses, with the first seed, of the draws that were then kept."""
+        first = np.sort(self.data["loss"].values[:, 0])
+        return float(first[ceil(self.data.attrs["kept"] / 2)])
 
     def _sound(self, draw: int) -> bool:
         return bool(self._mean("loss_at_twice", skip=False)[draw] < self.cut)
@@ -136,8 +129,8 @@ class Tuned(Result):
         lines += aligned(cells)
         twice = self._mean("loss_at_twice", skip=False)[chosen]
         found = (
-            f"{'above' if self.at_edge else 'below'} {self.cut:.4g}, the best of the draws that "
-            "were left out first"
+            f"{'above' if self.at_edge else 'below'} {self.cut:.4g}, the median of the draws that "
+            "were kept first"
         )
         lines.append(f"at twice the rate: {twice:.4g}, {found}")
         if self.at_edge:

@@ -54,8 +54,8 @@ def tune(
     the target's or longer.
 
     Of the draws that were trained with all seeds, the best one is chosen whose mean loss at twice
-    its rate is still below that of every draw left out after the first seed. One that twice the
-    rate throws back further is at its edge of stability, at the target as well.
+    its rate is still below the median, with the first seed, of the draws that were kept then. One
+    that twice the rate throws back further is at its edge of stability, at the target as well.
 
     Parameters
     ----------
