@@ -87,9 +87,13 @@ class Tuned(Result):
 
     @property
     def cut(self) -> float:
-        """The median of the losses, with the first seed, of the draws that were then kept."""
-        first = np.sort(self.data["loss"].values[:, 0])
-        return float(first[ceil(self.data.attrs["kept"] / 2)])
+        """The larger of two losses with the first seed: of the best rate alone, and the median of
+        the draws that were then kept.
+        """
+        first = self.data["loss"].values[:, 0]
+        alone = first[: self.data.attrs["plain"]].min(initial=np.inf)
+        median = np.sort(first)[ceil(self.data.attrs["kept"] / 2)]
+        return float(max(median, alone))
 
     def _sound(self, draw: int) -> bool:
         return bool(self._mean("loss_at_twice", skip=False)[draw] < self.cut)
@@ -129,8 +133,8 @@ class Tuned(Result):
         lines += aligned(cells)
         twice = self._mean("loss_at_twice", skip=False)[chosen]
         found = (
-            f"{'above' if self.at_edge else 'below'} {self.cut:.4g}, the median of the draws that "
-            "were kept first"
+            f"{'above' if self.at_edge else 'below'} {self.cut:.4g}, that of a rate alone or the "
+            "median of the draws kept first"
         )
         lines.append(f"at twice the rate: {twice:.4g}, {found}")
         if self.at_edge:

@@ -53,9 +53,10 @@ def tune(
     a rate that is best for few steps need not be so for many: let training be a quarter as long as
     the target's or longer.
 
-    Of the draws that were trained with all seeds, the best one is chosen whose mean loss at twice
-    its rate is still below the median, with the first seed, of the draws that were kept then. One
-    that twice the rate throws back further is at its edge of stability, at the target as well.
+    Of the draws that were trained with all seeds, the best one is chosen that at twice its rate is
+    still better than the best rate alone, or than the median of the draws that were kept after the
+    first seed. One that twice the rate throws back behind both is at its edge of stability, at the
+    target as well.
 
     Parameters
     ----------
