@@ -209,7 +209,7 @@ def test_ranges_follow_the_roles_of_a_plan():
         (lambda: tune(lambda c, r, s: None, RANGES, draws=4), "train: wanted a loss, a number"),
         (lambda: tune(lambda c, r, s: np.nan, RANGES, draws=4), "every draw diverges"),
         (lambda: tune(lambda c, r: 0.0, RANGES), "train: wanted a function of"),
-        (lambda: BaseTraining(make_model=mlp, task=TASK, base=16), "base: wanted a dict such as"),
+        (lambda: BaseTraining(make_model=mlp, task=TASK, base={}), "base: wanted a dict such as"),
     ],
 )
 def test_wrong_arguments_are_refused(call, message):

@@ -250,5 +250,3 @@ def test_a_depth_that_is_passed_as_a_width_is_known_by_the_weights_it_adds(key):
         with pytest.raises(InvalidInput, match=message):
             scale(make, *sizes, scheme="mup", **more)
         assert scale(make, *sizes, **options, **more).depth_ratio == 2
-    with pytest.raises(InvalidInput, match=r"lambda key, width: .*, got dict; parameters of other"):
-        in_jax.scale(init(jax.random.key(0), 8, 2), {"width": 8}, {"width": 16})
