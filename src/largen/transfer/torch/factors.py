@@ -9,6 +9,7 @@ from math import log
 
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization, Power
+from largen.transfer.constants import NO_LOGITS
 from largen.transfer.patterns import patterns
 from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded
@@ -46,6 +47,7 @@ class Factors:
 
     facts: Facts  # the properties of the models' weights
     fold: bool  # whether factors are folded into weights where that is exact
+    logits: float = 1.0  # the factor of all attention logits, the same at every size
     # The factors folded into each weight.
     folds: dict[str, list[Folded]] = field(default_factory=dict)
     # The factors that stay in the forward pass.
@@ -191,37 +193,42 @@ class Factors:
     def on_attention(self, param: Parameterization, named: Mapping[str, float] | None) -> None:
         """Put the attention logits' factor on queries."""
         facts = self.facts
-        if as_built(param) or not facts.widens:
+        if self.logits == 1.0 and (as_built(param) or not facts.widens):
             return
-        if named is None:
-            if facts.reading is not None:
-                for i in range(len(facts.reading.logits)):
-                    self._on_logits(param, facts.reading, i)
-            return
+        if named is None and facts.reading is not None:
+            for i in range(len(facts.reading.logits)):
+                self._on_logits(param, facts.reading, i)
         power = attention_multiplier(param)
-        for pattern, ratio in named.items():
+        for pattern, ratio in (named or {}).items():
             for path in facts.matching("attention", [pattern]):
                 self._on_queries(path, power, float(ratio))
+        placed = [f.kind for folded in self.folds.values() for f in folded]
+        if self.logits != 1.0 and "attention" not in (*placed, *(m.kind for m in self.forward)):
+            raise InvalidInput(NO_LOGITS)
 
     def _on_logits(self, param: Parameterization, reading: Reading, i: int) -> None:
         """Fold the factor of one attention's logits, or keep it in the forward pass."""
-        ratio = heads_ratio(reading, i)
+        ratio = heads_ratio(reading, i, self.facts.sizes)
         power = attention_multiplier(param, built_power(reading, i))
-        if ratio == 1.0 or power == Power():
+        if self._without_factor(power, ratio):
             return
-        place = place_of(reading, i, heads_count_ratio(reading, i, ratio))
+        place = place_of(reading, i, heads_count_ratio(reading, i, self.facts.sizes))
         if place.weights:
             record = reading.base.record
             end = next(iter(walk(record, self._side(reading, i, place)).ends))
             module = module_at(record, end)
             n = self._ratio(place.weights[0])
-            own = _in_terms_of(power, ratio, n)
+            own = _in_terms_of(power, ratio, n) * Power(self.logits)
             if self.fold or module is None:
                 self._fold_all(place.weights, "attention", own)
             else:
                 self._keep_all(module, "attention", "output", own, n)
         elif place.module is not None:
-            self._keep_all(place.module, "attention", place.where, power, ratio)
+            own = power * Power(self.logits)
+            self._keep_all(place.module, "attention", place.where, own, ratio)
+
+    def _without_factor(self, power: Power, ratio: float) -> bool:
+        return self.logits == 1.0 and (ratio == 1.0 or power == Power())
 
     def _side(self, reading: Reading, i: int, place: Attention) -> int:
         """Return the side of the product that the weights multiply."""
@@ -236,8 +243,8 @@ class Factors:
     def _on_queries(self, module: str, power: Power, ratio: float) -> None:
         held = self.facts.weights_of(module)
         n = self.facts.ratio(held[0]) if held else 1.0
-        own = _in_terms_of(power, ratio, n)
-        if ratio == 1.0 or power == Power():
+        own = _in_terms_of(power, ratio, n) * Power(self.logits)
+        if self._without_factor(power, ratio):
             return
         if self.fold and held:
             self.put(module, "attention", own)

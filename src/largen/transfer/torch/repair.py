@@ -26,8 +26,9 @@ from largen.transfer.corrections import Correction
 from largen.transfer.torch.effects import Pass, as_in_training, forward
 from largen.transfer.torch.names import modules, parameters
 from largen.transfer.torch.process import fixed_seed
-from largen.transfer.torch.surveys import Specimens, Survey
+from largen.transfer.torch.surveys import Specimens
 from largen.transfer.verdicts import FADES, SINGLE, START, Layout, fades, grows, largest
+from largen.transfer.verifying import Survey
 
 SETS_SIZE = 0.5  # change of log₂ of a size when weights are doubled, above which they set it
 SHARE = 0.1  # of the sum over weights, above which a single weight's slope counts
