@@ -339,7 +339,7 @@ def _look(model: BlockModel, state: BlockState, constants: BlockConstants) -> De
     weight, maps = constants.precision.weight, model.maps
     x = model.phi[0](jnp.concatenate([ahead.first[None], ahead.h, ahead.last[None]]))
     features = weight * jnp.einsum("dkn,dln->dkl", x, x)
-    everything = jnp.arange(len(ahead.last))
+    everything = slice(None)
 
     def pulled(row):
         z = jnp.broadcast_to(constants.readout[0] * row, ahead.last.shape)

@@ -1,0 +1,1 @@
+"""What the theories of training at infinite width have in common."""
