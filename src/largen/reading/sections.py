@@ -25,7 +25,7 @@ def sections(net: Model) -> Iterator[str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NotGaussian)  # the report says it
                 lines = list(section(net))
-        except (LargenError, jax.errors.JAXTypeError) as error:
+        except (LargenError, jax.errors.JAXTypeError) as error:  # the latter inside a jit
             said = str(error).partition("\n")[0].removeprefix("lg.read: ")
             lines = [f"does not apply: {said}"]
         yield from (f"{name}: {line}" for line in lines)
