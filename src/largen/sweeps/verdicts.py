@@ -46,8 +46,8 @@ def difference(after: np.ndarray, before: np.ndarray) -> Difference:
     error = float(np.hypot(sem(after), sem(before)))
     if not error:
         return Difference(value, 0.0, value != 0)
-    _, probability = ttest_ind(after, before, equal_var=False)
-    return Difference(value, error, bool(probability < LEVEL))
+    test: Any = ttest_ind(after, before, equal_var=False)  # Welch's
+    return Difference(value, error, bool(test.pvalue < LEVEL))
 
 
 def verdicts(
