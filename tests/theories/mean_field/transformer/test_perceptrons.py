@@ -24,7 +24,7 @@ from tests.theories.mean_field.transformer.test_attention import (
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
 from largen.theories import AttentionMeanField
-from largen.theories.mean_field.deep.estimation.averages import ratio
+from largen.theories.mean_field.engine.statistics import ratio
 from largen.theories.mean_field.options import NO_KERNELS
 from largen.theories.mean_field.transformer import random_matrix, replicates
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train

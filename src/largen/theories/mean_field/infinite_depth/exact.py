@@ -21,8 +21,9 @@ from largen.memory import check_fits
 from largen.parameterizations import GradientDescent
 from largen.runs import Run
 from largen.theories.chains.problem import AffineMap, Problem
-from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
+from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels, kernel_variables
+from largen.theories.mean_field.engine.statistics import ratio
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
     analytic,

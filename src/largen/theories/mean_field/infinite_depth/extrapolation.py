@@ -40,7 +40,6 @@ from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
 from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
-from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.smoothness import smooth
 from largen.theories.mean_field.deep.sweep.start import (
@@ -50,6 +49,7 @@ from largen.theories.mean_field.deep.sweep.start import (
     start_from_rows,
 )
 from largen.theories.mean_field.deep.sweep.state import Start, SweepModel
+from largen.theories.mean_field.engine.parallel import Tell, ignore_progress
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, Stack
 from largen.theories.mean_field.record_times import Recorded
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from largen.errors import InvalidInput
 from largen.runs import Run
-from largen.theories.mean_field.deep.estimation.averages import ratio
-from largen.theories.mean_field.deep.estimation.parallel import Team, cores, one_thread_of_blas
+from largen.theories.mean_field.engine.parallel import Team, cores, one_thread_of_blas
+from largen.theories.mean_field.engine.statistics import mean_and_error, ratio
 from largen.theories.mean_field.options import WantedKernels
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
@@ -316,11 +316,8 @@ def _mean_and_error(
     values: list[np.ndarray], fine: np.ndarray, rough: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of replicates, and its error by their spread and by omitted directions."""
+    mean, error = mean_and_error(np.stack(values))
     with np.errstate(invalid="ignore", over="ignore"):
-        each = np.stack(values)
-        error = (
-            each.std(0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else np.full_like(fine, np.nan)
-        )
         if rough is not None:
             error = np.hypot(error, np.abs(fine - rough) / (FINER - 1))
-        return each.mean(0), error
+        return mean, error

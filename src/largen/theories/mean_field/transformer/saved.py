@@ -9,7 +9,7 @@ import numpy as np
 
 from largen.files import as_file
 from largen.runs import Run
-from largen.theories.mean_field.deep.restarts.marked_files import (
+from largen.theories.mean_field.engine.marked_files import (
     load_marked,
     marks_of,
     save_marked,

@@ -14,6 +14,7 @@ from largen.theories.mean_field.deep.estimation.truncation import Changes, add_r
 from largen.theories.mean_field.deep.estimation.width_extrapolation import at_infinite_width
 from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import neuron_variables
+from largen.theories.mean_field.engine.statistics import mean_and_error, ratio
 
 
 class Estimate(NamedTuple):
@@ -113,16 +114,4 @@ def means_and_errors(
                 exact, own = linear.swapaxes(0, 1)
                 shape = *exact.shape[:2], *values[name].shape[2:]
                 values[name] = correct(values[name], exact.reshape(shape), own.reshape(shape))
-    means = {}
-    for name, each in values.items():
-        lone = np.full(each.shape[1:], np.nan)
-        error = each.std(0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else lone
-        means[name] = each.mean(0), error
-    return means
-
-
-def ratio(errors: np.ndarray, values: np.ndarray) -> float:
-    """Return the norm of the errors over that of the values; 0/0 is 0."""
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        above, below = np.sqrt(np.nansum(errors**2)), np.sqrt(np.nansum(values**2))
-        return float(above / below) if above else 0.0
+    return {name: mean_and_error(each) for name, each in values.items()}

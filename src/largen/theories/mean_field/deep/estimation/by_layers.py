@@ -36,17 +36,16 @@ from largen.arrays import precision as in_precision
 from largen.errors import NumericalFailure
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.deep.estimation.averages import ratio
-from largen.theories.mean_field.deep.estimation.parallel import Team, one_thread_of_blas, part
 from largen.theories.mean_field.deep.estimation.truncation import values_of
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.by_neurons import nothing_known
 from largen.theories.mean_field.deep.sweep.advance import COPIES, Swept, advance
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
-from largen.theories.mean_field.deep.sweep.listeners import Tell
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.deep.sweep.start import begin, gaussian_rows, start_from_rows
 from largen.theories.mean_field.deep.sweep.state import Kept, SweepModel
+from largen.theories.mean_field.engine.parallel import Team, Tell, one_thread_of_blas, part
+from largen.theories.mean_field.engine.statistics import Sums, ratio
 from largen.theories.mean_field.record_times import Recorded
 
 FIRST, SECOND, BOTH = "first", "second", "both"  # sets of neurons of a layer: A, B and AB
@@ -85,33 +84,6 @@ class Corrections(NamedTuple):
     # V_l of the outputs of each replicate, summed over steps and samples, (replicate, group).
     summed: np.ndarray
     next_order: float  # Σ Var(Nĉ_l)/N over Σ V_l, summed over steps and samples of the outputs
-
-
-class Sums:
-    """Sums of arrays and of their squares, from which means and standard errors follow."""
-
-    def __init__(self) -> None:
-        self.count, self.sum, self.squares = 0, np.zeros(()), np.zeros(())
-
-    def add(self, x: np.ndarray) -> None:
-        """Add an array."""
-        self.count, self.sum, self.squares = self.count + 1, self.sum + x, self.squares + x**2
-
-    @property
-    def mean(self) -> np.ndarray:
-        """The mean."""
-        return self.sum / self.count
-
-    @property
-    def sample_variance(self) -> np.ndarray:
-        """The variance of one array."""
-        excess = np.maximum(self.squares / self.count - self.mean**2, 0)
-        return excess * self.count / (self.count - 1)
-
-    @property
-    def error(self) -> np.ndarray:
-        """The standard error of the mean."""
-        return np.sqrt(self.sample_variance / self.count)
 
 
 class Replicate(NamedTuple):

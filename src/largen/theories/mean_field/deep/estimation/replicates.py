@@ -18,14 +18,8 @@ from largen.theories.mean_field.deep.estimation.averages import (
     Estimate,
     average,
     extrapolation_error,
-    ratio,
 )
 from largen.theories.mean_field.deep.estimation.memory import replicates_at_once
-from largen.theories.mean_field.deep.estimation.parallel import (
-    Team,
-    one_thread_of_blas,
-    part,
-)
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.estimation.truncation import (
     FINER,
@@ -41,10 +35,17 @@ from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangen
 from largen.theories.mean_field.deep.sweep.kernel_records import kernel_variables
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
 from largen.theories.mean_field.deep.sweep.linear import TOLERANCE, solve_linear
-from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, descent, extrapolate, flow
 from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
 from largen.theories.mean_field.deep.sweep.state import Kept, SweepModel
+from largen.theories.mean_field.engine.parallel import (
+    Team,
+    Tell,
+    ignore_progress,
+    one_thread_of_blas,
+    part,
+)
+from largen.theories.mean_field.engine.statistics import ratio
 from largen.theories.mean_field.record_times import Recorded
 
 FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 12

@@ -15,16 +15,16 @@ import numpy as np
 
 from largen.files import as_file, make_folder
 from largen.runs import Run
-from largen.theories.mean_field.deep.restarts.marked_files import (
+from largen.theories.mean_field.deep.restarts.sweep_state import SavedState
+from largen.theories.mean_field.deep.sweep.advance import Swept
+from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels
+from largen.theories.mean_field.deep.sweep.schedule import Schedule, course
+from largen.theories.mean_field.engine.marked_files import (
     load_marked,
     marks_of,
     other,
     save_marked,
 )
-from largen.theories.mean_field.deep.restarts.sweep_state import SavedState
-from largen.theories.mean_field.deep.sweep.advance import Swept
-from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels
-from largen.theories.mean_field.deep.sweep.schedule import Schedule, course
 from largen.theories.mean_field.record_times import Recorded
 
 FORMAT = 4  # version of the file format
