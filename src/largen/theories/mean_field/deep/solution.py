@@ -41,7 +41,7 @@ from largen.theories.mean_field.deep.method import (
     choose_method,
     wanted_particles,
 )
-from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
+from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.start import fewest
 from largen.theories.mean_field.deep.sweep.state import Kept
@@ -335,7 +335,7 @@ class DeepMeanField(Theory):
                 "choice of record or sample_neurons": settings.kept,
                 "key": seed,
             }
-            saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
+            saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)
             goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
         errors: list[float] = []  # after each round of replicates
 

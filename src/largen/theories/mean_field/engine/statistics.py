@@ -60,16 +60,14 @@ def widening(count: Any) -> Any:
 
 
 def replicates_for(rtol: float, count: int, error: float, most: int) -> int:
-    """Return the number of replicates whose interval is that of an error ``rtol`` that is known.
+    """Return the number of replicates that a relative error of their mean requires.
 
     ``count``, ``error``: the number of replicates that there are, and the relative standard error
     of their mean. At most four times as many are returned, since the error is an estimate.
     """
-    if not np.isfinite(error) or widening(count) * error <= rtol:
+    if not np.isfinite(error) or error <= rtol:
         return count
-    more = np.arange(count + 1, max(min(4 * count, most), count) + 1)
-    enough = widening(more) * error * np.sqrt(1.1 * count / more) <= rtol
-    return int(more[np.argmax(enough)] if enough.any() else max([count, *more[-1:]]))
+    return max(count, min(int(np.ceil(1.1 * count * (error / rtol) ** 2)), most, 4 * count))
 
 
 def ratio(errors: np.ndarray, values: np.ndarray) -> float:

@@ -30,7 +30,7 @@ from largen.theories.mean_field.deep.estimation.replicates import (
 )
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.method import check_particles, choose_method, wanted_particles
-from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
+from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.infinite_depth.exact import (
@@ -297,7 +297,7 @@ class InfiniteDepth(Theory):
                 "rtol": (settings.tolerance, str(settings.dtype)),
                 "key": seed,
             }
-            saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
+            saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)
             goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
         one = partial(replicate, depths, run, wanted.recorded, saved=saved)
         how = Replication(one, depths.recorded_network)
