@@ -269,7 +269,8 @@ def test_an_interrupted_solution_resumes_from_its_replicates(tmp_path):
     np.testing.assert_array_equal(again.attention, whole.attention)
     np.testing.assert_array_equal(again.gradient_kernel, whole.gradient_kernel)
     np.testing.assert_array_equal(again.ntk_error, whole.ntk_error)
-    assert told[-1][1] < 400
+    assert told[0][0] >= 100
+    assert told[-1] == (400, 400)
     # More replicates are added to those of the file; other runs are refused by name.
     more = lg.solve(run, checkpoint=place, **(options | {"replicates": 6}))
     assert "6 replicates" in more.notes[0]

@@ -20,7 +20,7 @@ from largen.theories.mean_field.engine.parallel import Team, Tell
 from largen.theories.mean_field.engine.statistics import replicates_for
 
 Common = TypeVar("Common")  # what replicates have in common: a hashable value
-Shown = TypeVar("Shown")  # what the first replicate has shown beside that
+Shown = TypeVar("Shown", covariant=True)  # what the first replicate has shown beside that
 Result = TypeVar("Result")
 
 

@@ -19,18 +19,19 @@ from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.records import pairs_of, record_names
 from largen.runs.theory import set_fields
 from largen.scalars import integer, integers, random_key, real
+from largen.theories.mean_field.engine.checkpoint import Checkpoint
 from largen.theories.mean_field.options import WantedKernels, optional_count, wanted_kernels
 from largen.theories.mean_field.transformer.answer import trajectory
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem, bytes_at_start
 from largen.theories.mean_field.transformer.problem import posed_by
 from largen.theories.mean_field.transformer.replicates import (
+    KINDS,
     Mean,
     Settings,
     solve_by_replicates,
     solve_exactly,
     wanted_particles,
 )
-from largen.theories.mean_field.transformer.saved import SavedReplicates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,14 +313,17 @@ class AttentionMeanField(Theory):
         saved = None
         goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
         if self.checkpoint is not None:
+            batches = posed.run.batches
+            steps = posed.run.rates, None if batches is None else np.asarray(batches)
             options = {
                 "key": seed,
                 "rtol": self.rtol,
                 "number of particles": self.particles,
                 "choice of record_at": settings.record_at,
                 "choice of record or record_pairs": settings.wanted,
+                "number of steps, or other rates": steps,
             }
-            saved = SavedReplicates(self.checkpoint, posed.run, options)
+            saved = Checkpoint(self.checkpoint, posed.run, options, KINDS)
             goes_on = f"Replicates are in {self.checkpoint}: the same call resumes from them."
         with go_on_with(goes_on):
             return solve_by_replicates(posed.problem, posed.run, settings, seed, report, saved)
