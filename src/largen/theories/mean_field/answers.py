@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from largen.runs import Run
+from largen.theories.mean_field.engine.statistics import LEVEL, NORMAL
 from largen.theories.mean_field.options import WantedKernels
 
 
@@ -48,11 +49,16 @@ def kernel_variables(
     return extra
 
 
-def error_in_words(how: str, error: float, rtol: float) -> str:
-    """Return what was computed, with the estimated relative error of the outputs if it is known."""
+def error_in_words(how: str, error: float, rtol: float, within: float | None = None) -> str:
+    """Return what was computed, with the estimated relative error of the outputs if it is known.
+
+    ``within``: half of the interval, relative to the outputs, if the error is that of replicates.
+    """
     if np.isnan(error):
         return how
     note = f"{how}; estimated error of the outputs {error:.1e} of their size"
-    if error > rtol:
+    if within is not None:
+        note += f", {LEVEL:.0%} interval ± {within:.1e}"
+    if (error if within is None else within / NORMAL) > rtol:
         note += f", more than rtol={rtol:g}: raise max_particles for more"
     return note

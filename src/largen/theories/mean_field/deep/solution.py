@@ -102,7 +102,7 @@ class DeepMeanField(Theory):
         more directions than neurons are expected.
     rtol
         Target relative error of the whole trajectory of outputs, |error|/|f|. Replicates are added
-        until it is reached.
+        until it is reached: until the 95 % interval is ± 1.96 ``rtol``.
     particles
         N, the number of neurons of a layer in each replicate; with ratios of widths, per unit of
         width. By default at least 2048 in the narrowest layer, and 16 for every sample (and
@@ -163,6 +163,8 @@ class DeepMeanField(Theory):
       finite time steps of gradient flow); the effect of omitted directions is measured on one
       replicate and, for smooth activations, added to the mean. For linear networks it is the
       error of the closed equations;
+    * ``f_train_margin``, ``f_test_margin``: half of the 95 % interval, by Student's distribution of
+      the number of replicates (± 3.2 standard errors for four, ± 2.0 for many);
     * ``f_train_std``, ``f_test_std`` with ``sampling="finite_width"``: the standard deviation
       of one network;
     * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,

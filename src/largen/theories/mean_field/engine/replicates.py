@@ -17,7 +17,7 @@ import numpy as np
 
 from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
 from largen.theories.mean_field.engine.parallel import Team, Tell
-from largen.theories.mean_field.engine.statistics import replicates_for
+from largen.theories.mean_field.engine.statistics import replicates_for, widening
 
 Common = TypeVar("Common")  # what replicates have in common: a hashable value
 Shown = TypeVar("Shown", covariant=True)  # what the first replicate has shown beside that
@@ -145,7 +145,7 @@ class Replicates(Generic[Common, Shown, Result]):
         """Return the number of replicates that the target error requires, as far as allowed."""
         error, each = self._plan.error(self.results), self._goal.in_round
         if np.isfinite(error):
-            self._goal.reached(error)
+            self._goal.reached(float(widening(len(self.results) // each)) * error)
         return self._goal.next(len(self.results) // each, error) * each
 
     def _tell(self, done: float) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 LEVEL = 0.95  # probability of an interval
+NORMAL = float(ndtri((1 + LEVEL) / 2))  # z, its half in standard errors that are known
 
 
 def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -56,18 +57,31 @@ class Sums:
 
 def widening(count: Any) -> Any:
     """Return by how much an interval of few replicates is wider than that of many, t/z ≥ 1."""
-    return stdtrit(np.maximum(count - 1, 1), (1 + LEVEL) / 2) / ndtri((1 + LEVEL) / 2)
+    return stdtrit(np.maximum(count - 1, 1), (1 + LEVEL) / 2) / NORMAL
 
 
 def replicates_for(rtol: float, count: int, error: float, most: int) -> int:
-    """Return the number of replicates that a relative error of their mean requires.
+    """Return the number of replicates whose interval is that of an error ``rtol`` that is known.
 
     ``count``, ``error``: the number of replicates that there are, and the relative standard error
     of their mean. At most four times as many are returned, since the error is an estimate.
     """
-    if not np.isfinite(error) or error <= rtol:
+    if not np.isfinite(error) or widening(count) * error <= rtol:
         return count
-    return max(count, min(int(np.ceil(1.1 * count * (error / rtol) ** 2)), most, 4 * count))
+    more = np.arange(count + 1, max(min(4 * count, most), count) + 1)
+    enough = widening(more) * error * np.sqrt(1.1 * count / more) <= rtol
+    return int(more[np.argmax(enough)] if enough.any() else max([count, *more[-1:]]))
+
+
+def margin(error: np.ndarray, random: np.ndarray, count: int) -> np.ndarray:
+    """Return half of the interval of a mean.
+
+    ``error``, ``random``: its error, and the part of it that is the standard error over ``count``
+    replicates.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        wider = (widening(count) ** 2 - 1) * random**2
+        return NORMAL * np.sqrt(error**2 + wider)
 
 
 def ratio(errors: np.ndarray, values: np.ndarray) -> float:

@@ -23,7 +23,7 @@ from largen.runs import Run
 from largen.theories.chains.problem import AffineMap, Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels, kernel_variables
-from largen.theories.mean_field.engine.statistics import ratio
+from largen.theories.mean_field.engine.statistics import margin, ratio, widening
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
     analytic,
@@ -187,7 +187,10 @@ def deterministic(
         f"{sets} sets of {particles} quasi-random neurons on {nodes} nodes of depth, ranks up to "
         f"{found.ranks.max()}"
     )
-    return Solved(Estimate(found.outputs, found.error, None, variables, how, {}), found.tau)
+    random = np.sqrt(np.maximum(found.error**2 - found.depth_error**2, 0))
+    interval = margin(found.error, random, sets) if sets > 1 else None
+    estimate = Estimate(found.outputs, found.error, None, variables, how, {}, interval)
+    return Solved(estimate, found.tau)
 
 
 def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> int:
@@ -196,7 +199,8 @@ def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> i
     The part by depth does not fall with their number. If it is too large, more sets show whether it
     is one of chance, unless it is far beyond the sampling error.
     """
-    left, by_chance = rtol**2 - depth**2, whole**2 - depth**2
+    by_chance = widening(sets) ** 2 * (whole**2 - depth**2)
+    left, whole = rtol**2 - depth**2, np.sqrt(depth**2 + by_chance)
     if whole <= rtol or (left <= 0 and depth**2 > 4 * by_chance):
         return sets
     wanted = 1.2 * sets * by_chance / left if left > 0 else math.inf

@@ -137,7 +137,8 @@ class InfiniteDepth(Theory):
     directions, and half of the change by the last term of the extrapolation. For deterministic
     neurons it combines the standard error over sets of neurons with the change of f with one node
     of depth less; for blocks of several matrices, whose neurons are drawn anew at each node, the
-    sampling error is subtracted from this change.
+    sampling error is subtracted from this change. ``f_train_margin`` and ``f_test_margin`` are half
+    of the 95 % interval, by Student's distribution of the number of replicates or sets.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from largen.parameterizations import GradientFlow, temperature_of
 from largen.progress import Report
 from largen.runs import Run
 from largen.scalars import random_key
-from largen.theories.mean_field.engine.statistics import mean_and_error
+from largen.theories.mean_field.engine.statistics import margin, mean_and_error, widening
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.problem import LINEAR, OneLayerProblem
@@ -57,6 +57,12 @@ class OneLayerEstimate(NamedTuple):
     f_test_error: np.ndarray
     record_errors: Records | None
     how: str
+    margins: tuple[np.ndarray, np.ndarray] | None = None  # half of the intervals, for particles
+
+    @property
+    def within(self) -> float | None:
+        """Half of the interval, relative to all outputs."""
+        return None if self.margins is None else _ratio(self.margins, (self.f_train, self.f_test))
 
     @property
     def finite(self) -> bool:
@@ -189,7 +195,7 @@ def particles(
         report(replicates, replicates)
         how = f"{replicates} replicates of {count} {called} neurons"
         found = _replicate(samples, late, how)
-        error, spent = found.relative_error, replicates * count
+        error, spent = found.relative_error * widening(replicates), replicates * count
         enough = drawn.each is not None or error <= rtol or 2 * spent > budget
         if enough or not found.finite:
             return found
@@ -211,7 +217,8 @@ def _replicate(samples: list, late: tuple[Any, Any], how: str) -> OneLayerEstima
     (f_train, f_test, records), (*sampling, of_records) = averaged(0), averaged(1)
     with np.errstate(invalid="ignore", over="ignore"):
         errors = [np.hypot(s, e) for s, e in zip(sampling, late, strict=True)]
-    return OneLayerEstimate(f_train, f_test, records, errors[0], errors[1], of_records, how)
+    intervals = (*map(margin, errors, sampling, [len(samples)] * 2),)
+    return OneLayerEstimate(f_train, f_test, records, *errors, of_records, how, intervals)
 
 
 def _flow_steps(

@@ -21,7 +21,7 @@ from largen.runs import Run
 from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
 from largen.theories.mean_field.engine.parallel import Tell, cores, one_thread_of_blas, part
 from largen.theories.mean_field.engine.replicates import Goal, Replicates
-from largen.theories.mean_field.engine.statistics import mean_and_error, ratio
+from largen.theories.mean_field.engine.statistics import margin, mean_and_error, ratio
 from largen.theories.mean_field.options import WantedKernels
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
@@ -78,6 +78,7 @@ class Mean(NamedTuple):
     # The name of the option that ended the solution before its time, if one did.
     stopped: str | None
     directions: int  # the largest number of directions of a matrix
+    f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
 
     @property
     def relative_error(self) -> float:
@@ -86,6 +87,11 @@ class Mean(NamedTuple):
             return 0.0
         unknown = np.isnan(self.f_error) & np.isfinite(self.f)
         return np.nan if unknown.any() else ratio(self.f_error, self.f)
+
+    @property
+    def within(self) -> float | None:
+        """Half of the interval of f, relative to f over all time indices and samples."""
+        return None if self.f_margin is None else ratio(self.f_margin, self.f)
 
 
 def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell: Any) -> Mean:
@@ -250,7 +256,12 @@ class AttentionPlan:
             f" up to {directions} directions of a matrix"
         )
         stopped = shown[-1].stopped
-        return Mean(f, patterns, f_error, patterns_error, kernels, how, stopped, directions)
+        count, interval = len(shown), None
+        if count > 1:
+            random = mean_and_error(np.stack([one.f for one in shown]))[1]
+            interval = margin(f_error, random, count)
+        errors = f_error, patterns_error
+        return Mean(f, patterns, *errors, kernels, how, stopped, directions, interval)
 
     def _network(self, number: int) -> InfiniteNetwork:
         """Return the network of a replicate."""

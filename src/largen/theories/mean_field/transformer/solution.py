@@ -156,7 +156,9 @@ class AttentionMeanField(Theory):
       ``attention_test`` on test samples; where heads differ, their mean over heads;
     * in networks that are sampled ``f_train_error``, ``f_test_error``, ``attention_error`` and
       ``attention_test_error``, with the same axes: the standard error of the mean over replicates,
-      combined with the effect of omitted directions;
+      combined with the effect of omitted directions; and ``f_train_margin``, ``f_test_margin``,
+      half of the 95 % interval of the outputs, by Student's distribution of the number of
+      replicates;
     * ``record_step`` and ``attention_layer``, the time indices, and the attention layers from 1 on.
 
     All networks have
