@@ -6,7 +6,6 @@ on L.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,7 @@ from largen.runs import Run
 from largen.theories.chains.problem import AffineMap, Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels, kernel_variables
-from largen.theories.mean_field.engine.statistics import margin, ratio, widening
+from largen.theories.mean_field.engine.statistics import margin, ratio, replicates_for
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
     analytic,
@@ -199,12 +198,10 @@ def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> i
     The part by depth does not fall with their number. If it is too large, more sets show whether it
     is one of chance, unless it is far beyond the sampling error.
     """
-    by_chance = widening(sets) ** 2 * (whole**2 - depth**2)
-    left, whole = rtol**2 - depth**2, np.sqrt(depth**2 + by_chance)
-    if whole <= rtol or (left <= 0 and depth**2 > 4 * by_chance):
-        return sets
-    wanted = 1.2 * sets * by_chance / left if left > 0 else math.inf
-    return int(min(max(wanted, sets + 1), 2 * sets if left <= 0 else 4 * sets, most))
+    left, by_chance = rtol**2 - depth**2, whole**2 - depth**2
+    if left > 0:
+        return replicates_for(left**0.5, sets, by_chance**0.5, most)
+    return sets if depth**2 > 4 * by_chance else min(2 * sets, most)
 
 
 def _rows(net: Problem, wanted: WantedKernels) -> int:
