@@ -83,7 +83,7 @@ class Part(NamedTuple):
 class Whole(NamedTuple):
     """What is written: all that records may have."""
 
-    count: int
+    number: int
     size: float
     name: str
     by_name: dict[str, np.ndarray]
@@ -124,7 +124,7 @@ class Dice:
 def test_replicates_of_a_plan(at_once):
     told = []
 
-    def run(plan, supposed="fine", rounds=None, kept=None):
+    def run(plan, supposed: str | None = "fine", rounds=None, kept=None):
         goal = Goal(0.1, rounds, 4, 1000)
         replicates = Replicates(plan, supposed, goal, at_once, lambda *now: told.append(now))
         return replicates.run(kept).replicates

@@ -262,7 +262,7 @@ def test_an_interrupted_solution_resumes_from_its_replicates(tmp_path):
 
     with pytest.raises(KeyboardInterrupt) as caught:
         lg.solve(run, checkpoint=place, progress=stop, **options)
-    assert "the same call resumes from them" in caught.value.__notes__[0]
+    assert "the same call resumes from it" in caught.value.__notes__[0]
     again = lg.solve(run, checkpoint=place, progress=lambda *now: told.append(now), **options)
     np.testing.assert_array_equal(again.f_train, whole.f_train)
     np.testing.assert_array_equal(again.f_test_error, whole.f_test_error)

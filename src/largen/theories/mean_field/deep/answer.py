@@ -57,7 +57,7 @@ def trajectory(
             layers = np.arange(1, problem.hidden_layers + 1)
         recorded = estimate.kernels | estimate.sample_neurons
         extra |= kernel_variables(run, recorded, wanted, layers, neurons)
-    note = error_in_words(estimate.how, estimate.relative_error, rtol, estimate.within)
+    note = error_in_words(estimate.how, estimate.f, estimate.f_error, estimate.f_margin, rtol)
     return Trajectory.of(
         run,
         shaped(estimate.f[:, :p]),

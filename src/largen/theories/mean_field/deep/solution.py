@@ -12,7 +12,7 @@ import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.files import as_path
-from largen.interrupts import go_on_with, interruptible
+from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.parameterizations import temperature_of
 from largen.progress import Report, reporter
@@ -45,6 +45,7 @@ from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.start import fewest
 from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import (
     Sampling,
     WantedKernels,
@@ -327,7 +328,6 @@ class DeepMeanField(Theory):
         """Return means over replicates, and a message if directions outgrow the memory budget."""
         run, seed = posed.run, np.asarray(jax.random.key_data(random_key(self.key)))
         saved = None
-        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
         if self.checkpoint is not None:
             options = {
                 "method": "dense" if settings.dense else "sweep",
@@ -338,20 +338,11 @@ class DeepMeanField(Theory):
                 "key": seed,
             }
             saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)
-            goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
-        errors: list[float] = []  # after each round of replicates
-
-        def cheaper(seconds: float) -> str:
-            return f"rtol={errors[-1]:.1e} is reached already" if errors else ""
-
-        with reporter(self.progress, "mean field", cheaper) as report:
-            settings = settings._replace(report=report, reached=errors.append)
-            rng = np.random.default_rng(seed)
+        with watched(self.progress, "mean field", self.checkpoint) as (report, reached):
+            settings = settings._replace(report=report, reached=reached)
+            what = posed.problem, run, wanted.recorded, settings, np.random.default_rng(seed)
             try:
-                with go_on_with(goes_on):
-                    return sample_replicates(
-                        posed.problem, run, wanted.recorded, settings, rng, saved
-                    ), None
+                return sample_replicates(*what, saved), None
             except Stopped as failure:
                 return failure.estimate, str(failure)
 

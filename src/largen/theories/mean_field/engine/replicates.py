@@ -8,13 +8,16 @@ target error. Each one is written to a file as it finishes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from largen.interrupts import go_on_with
+from largen.progress import Report, reporter
 from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
 from largen.theories.mean_field.engine.parallel import Team, Tell
 from largen.theories.mean_field.engine.statistics import replicates_for, widening
@@ -39,8 +42,8 @@ class Plan(Protocol[Common, Shown, Result]):
         """Whether a replicate came to its end, with finite outputs."""
         ...
 
-    def error(self, found: Sequence[Result]) -> float:
-        """Return the relative standard error of the mean."""
+    def error(self, found: Any) -> float:
+        """Return the relative standard error of the mean of all that was appended."""
         ...
 
 
@@ -62,6 +65,26 @@ class Goal:
         return rounds if self.rounds else wanted
 
 
+@contextmanager
+def watched(
+    progress: Any, what: str, checkpoint: Any
+) -> Iterator[tuple[Report, Callable[[float], None]]]:
+    """Yield functions to be told of progress, (done, total), and of the error that is reached.
+
+    ``progress``, ``checkpoint``: the theory's options; an interrupt says how the call resumes.
+    """
+    errors: list[float] = []
+
+    def cheaper(seconds: float) -> str:
+        return f"rtol={errors[-1]:.1e} is reached already" if errors else ""
+
+    goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
+    if checkpoint is not None:
+        goes_on = f"The state is in {checkpoint}: the same call resumes from it."
+    with reporter(progress, what, cheaper) as report, go_on_with(goes_on):
+        yield report, errors.append
+
+
 class Seeds:
     """Seeds of replicates by their number, whichever thread asks first."""
 
@@ -81,7 +104,7 @@ class Replicates(Generic[Common, Shown, Result]):
     ``supposed``: what replicates are likely to have in common; None if they have to wait for it.
     ``at_once``: the number of replicates that are computed at the same time. ``report``: called
     with the completed and the total percentages. ``saved``: where finished replicates are written
-    to, and resumed from.
+    to. ``results``: what replicates are appended to, a list or sums over them.
     """
 
     def __init__(
@@ -90,14 +113,15 @@ class Replicates(Generic[Common, Shown, Result]):
         supposed: Common | None,
         goal: Goal,
         at_once: int,
-        report: Callable[[int, int], object],
+        report: Report,
         saved: Checkpoint | None = None,
+        results: Any = None,
     ):
         self._plan, self._supposed, self._goal = plan, supposed, goal
         self._at_once, self._report, self._saved = at_once, report, saved
         self._count = (goal.rounds or goal.fewest) * goal.in_round
         self._loaded = self._said = 0
-        self.results: list[Result] = []
+        self.results: Any = [] if results is None else results
 
     def run(self, kept: Found | None = None) -> Found:
         """Return as many replicates as are wanted, or those up to the first that does not end.
@@ -113,9 +137,10 @@ class Replicates(Generic[Common, Shown, Result]):
             while True:
                 new = range(len(self.results) + len(waiting), self._count)
                 for result in waiting + [self._start(team, common, i) for i in new]:
-                    self.results.append(result())
+                    last = result()
+                    self.results.append(last)
                     found = Found(common, shown, self.results)
-                    if not self._plan.ended(self.results[-1]):
+                    if not self._plan.ended(last):
                         return found
                     if self._saved is not None:
                         self._saved.save(found)

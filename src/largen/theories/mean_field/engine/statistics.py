@@ -84,6 +84,12 @@ def margin(error: np.ndarray, random: np.ndarray, count: int) -> np.ndarray:
         return NORMAL * np.sqrt(error**2 + wider)
 
 
+def relative(errors: np.ndarray, values: np.ndarray) -> float:
+    """Return |error|/|value| over all entries; NaN if the error of a finite value is not known."""
+    unknown = np.isnan(errors) & np.isfinite(values)
+    return np.nan if unknown.any() else ratio(errors, values)
+
+
 def ratio(errors: np.ndarray, values: np.ndarray) -> float:
     """Return the norm of the errors over that of the values; 0/0 is 0."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):

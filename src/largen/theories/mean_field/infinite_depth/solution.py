@@ -14,7 +14,7 @@ import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.files import as_path
-from largen.interrupts import go_on_with, interruptible
+from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
@@ -33,6 +33,7 @@ from largen.theories.mean_field.deep.method import check_particles, choose_metho
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.infinite_depth.exact import (
     Solved,
     closed_bytes,
@@ -288,7 +289,6 @@ class InfiniteDepth(Theory):
             kept=Kept(wanted.test),
         )
         check_memory(method, deepest, particles, settings.dtype, self.memory_budget)
-        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
         saved = None
         if self.checkpoint is not None:
             options = {
@@ -299,11 +299,11 @@ class InfiniteDepth(Theory):
                 "key": seed,
             }
             saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)
-            goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
         one = partial(replicate, depths, run, wanted.recorded, saved=saved)
         how = Replication(one, depths.recorded_network)
-        with reporter(self.progress, "mean field, infinite depth") as report, go_on_with(goes_on):
-            settings = settings._replace(report=report)
+        with watched(self.progress, "mean field, infinite depth", self.checkpoint) as watching:
+            report, reached = watching
+            settings = settings._replace(report=report, reached=reached)
             rng = np.random.default_rng(seed)
             try:
                 found = sample_replicates(deepest, run, wanted.recorded, settings, rng, saved, how)

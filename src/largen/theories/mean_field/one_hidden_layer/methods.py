@@ -60,11 +60,6 @@ class OneLayerEstimate(NamedTuple):
     margins: tuple[np.ndarray, np.ndarray] | None = None  # half of the intervals, for particles
 
     @property
-    def within(self) -> float | None:
-        """Half of the interval, relative to all outputs."""
-        return None if self.margins is None else _ratio(self.margins, (self.f_train, self.f_test))
-
-    @property
     def finite(self) -> bool:
         """Whether no output overflowed."""
         return bool(np.isfinite(self.f_train).all() and np.isfinite(self.f_test).all())
@@ -216,9 +211,10 @@ def _replicate(samples: list, late: tuple[Any, Any], how: str) -> OneLayerEstima
 
     (f_train, f_test, records), (*sampling, of_records) = averaged(0), averaged(1)
     with np.errstate(invalid="ignore", over="ignore"):
-        errors = [np.hypot(s, e) for s, e in zip(sampling, late, strict=True)]
-    intervals = (*map(margin, errors, sampling, [len(samples)] * 2),)
-    return OneLayerEstimate(f_train, f_test, records, *errors, of_records, how, intervals)
+        train, test = (np.hypot(s, e) for s, e in zip(sampling, late, strict=True))
+    count = len(samples)
+    margins = margin(train, sampling[0], count), margin(test, sampling[1], count)
+    return OneLayerEstimate(f_train, f_test, records, train, test, of_records, how, margins)
 
 
 def _flow_steps(

@@ -288,7 +288,12 @@ def _trajectory(
                 paired(varies.covariance),
             ),
         }
-    note = error_in_words(found.how, found.relative_error, rtol, found.within)
+    f, error = (
+        np.concatenate(parts, axis=1)
+        for parts in ((found.f_train, found.f_test), (found.f_train_error, found.f_test_error))
+    )
+    interval = None if found.margins is None else np.concatenate(found.margins, axis=1)
+    note = error_in_words(found.how, f, error, interval, rtol)
     return Trajectory.of(
         run,
         shaped(found.f_train),

@@ -56,7 +56,7 @@ def trajectory(
         extra |= kernel_variables(run, found.kernels, settings.wanted, every, more)
     note = found.how
     if found.f_error is not None:
-        note = error_in_words(note, found.relative_error, settings.rtol, found.within)
+        note = error_in_words(note, found.f, found.f_error, found.f_margin, settings.rtol)
     f = shaped(found.f)
     return Trajectory.of(
         run, f[:, :p], f[:, p:], theory=theory, reason=posed.reason, extra=extra, notes=(note,)

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from largen.errors import InvalidInput
+from largen.progress import Report
 from largen.runs import Run
 from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
 from largen.theories.mean_field.engine.parallel import Tell, cores, one_thread_of_blas, part
 from largen.theories.mean_field.engine.replicates import Goal, Replicates
-from largen.theories.mean_field.engine.statistics import margin, mean_and_error, ratio
+from largen.theories.mean_field.engine.statistics import margin, mean_and_error, ratio, relative
 from largen.theories.mean_field.options import WantedKernels
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
@@ -57,8 +58,6 @@ class Settings:
     record_at: tuple[int, ...]  # time indices at which attention weights are recorded
     wanted: WantedKernels  # kernels that are recorded, and their time indices
     budget: float  # the number of bytes that the matrices of all replicates at work may take
-    # Called with the relative error by sampling after each round of replicates.
-    reached: Callable[[float], object]
 
 
 class Mean(NamedTuple):
@@ -80,19 +79,6 @@ class Mean(NamedTuple):
     directions: int  # the largest number of directions of a matrix
     f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
 
-    @property
-    def relative_error(self) -> float:
-        """|error|/|f| over all time indices and samples; NaN if an error is not known."""
-        if self.f_error is None:
-            return 0.0
-        unknown = np.isnan(self.f_error) & np.isfinite(self.f)
-        return np.nan if unknown.any() else ratio(self.f_error, self.f)
-
-    @property
-    def within(self) -> float | None:
-        """Half of the interval of f, relative to f over all time indices and samples."""
-        return None if self.f_margin is None else ratio(self.f_margin, self.f)
-
 
 def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell: Any) -> Mean:
     """Return the solution of a network without activations."""
@@ -109,8 +95,10 @@ def solve_by_replicates(
     run: Run,
     settings: Settings,  # the target error, and the numbers of neurons and replicates
     seed: np.ndarray,
-    # Called with the completed and the total percentages, summed over replicates.
-    tell: Callable[[int, int], Any],
+    # tell, reached: called with the completed and the total percentages, summed over replicates,
+    # and with the relative error that is reached.
+    tell: Report,
+    reached: Callable[[float], None],
     # The file that finished replicates are written to, and read from.
     saved: Checkpoint | None = None,
 ) -> Mean:
@@ -130,7 +118,7 @@ def solve_by_replicates(
             settings.replicates,
             FEWEST_REPLICATES,
             settings.max_particles // particles,
-            reached=settings.reached,
+            reached=reached,
         )
         replicates = Replicates(plan, plan.supposed, goal, at_once, tell, saved)
         try:
@@ -230,20 +218,19 @@ class AttentionPlan:
 
     def error(self, found: Sequence[Solved]) -> float:
         """Return the relative error of the outputs by sampling."""
-        return self._average(found, None).relative_error
+        f, error = mean_and_error(np.stack([one.f for one in found]))
+        return relative(error, f)
 
-    def average(self, found: Found) -> Mean:
+    def average(self, done: Found) -> Mean:
         """Return the mean, and its errors with that of the tolerance."""
-        return self._average(found.replicates, found.shown)
-
-    def _average(self, found: Sequence[Solved], rough: Solved | None) -> Mean:
-        """Return the mean, its errors with those of a rougher first replicate if it is given."""
+        found, rough = done.replicates, done.shown
         # One that stopped, or diverged, shows how far the others would have come.
         shown = found if self.ended(found[-1]) else found[-1:]
 
         def mean(of: Callable[[Solved], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-            coarse = None if rough is None else of(rough)
-            return _mean_and_error([of(one) for one in shown], of(found[0]), coarse)
+            average, error = mean_and_error(np.stack([of(one) for one in shown]))
+            with np.errstate(invalid="ignore", over="ignore"):
+                return average, np.hypot(error, np.abs(of(found[0]) - of(rough)) / (FINER - 1))
 
         f, f_error = mean(lambda one: one.f)
         patterns, patterns_error = mean(lambda one: one.patterns)
@@ -281,14 +268,3 @@ class AttentionPlan:
             self._budget,
             lambda done, total: tell(done / total),
         )
-
-
-def _mean_and_error(
-    values: list[np.ndarray], fine: np.ndarray, rough: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of replicates, and its error by their spread and by omitted directions."""
-    mean, error = mean_and_error(np.stack(values))
-    with np.errstate(invalid="ignore", over="ignore"):
-        if rough is not None:
-            error = np.hypot(error, np.abs(fine - rough) / (FINER - 1))
-        return mean, error

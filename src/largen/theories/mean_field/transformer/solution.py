@@ -12,7 +12,7 @@ import numpy as np
 
 from largen.errors import NoTheory, NumericalFailure
 from largen.files import as_path
-from largen.interrupts import go_on_with, interruptible
+from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
@@ -20,6 +20,7 @@ from largen.runs.records import pairs_of, record_names
 from largen.runs.theory import set_fields
 from largen.scalars import integer, integers, random_key, real
 from largen.theories.mean_field.engine.checkpoint import Checkpoint
+from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import WantedKernels, optional_count, wanted_kernels
 from largen.theories.mean_field.transformer.answer import trajectory
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem, bytes_at_start
@@ -254,11 +255,6 @@ class AttentionMeanField(Theory):
         """Solve the mean-field limit of a network with attention."""
         run, problem = posed.run, posed.problem
         wanted = self._wanted(run, problem)
-        errors: list[float] = []  # after each round of replicates
-
-        def cheaper(seconds: float) -> str:
-            return f"rtol={errors[-1]:.1e} is reached already" if errors else ""
-
         settings = Settings(
             self.rtol,
             self.particles,
@@ -267,14 +263,13 @@ class AttentionMeanField(Theory):
             run.time_indices("record_at", self.record_at),
             wanted,
             self.memory_budget,
-            errors.append,
         )
         needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
-        with reporter(self.progress, "mean field", cheaper) as report:
-            if problem.network.populations.sampled:
-                found = self._sampled(posed, settings, report)
-            else:
+        if problem.network.populations.sampled:
+            found = self._sampled(posed, settings)
+        else:
+            with reporter(self.progress, "mean field") as report:
                 found = solve_exactly(problem, run, settings, report)
         result = trajectory(posed, self.name, found, settings)
         if found.stopped is not None:
@@ -309,11 +304,10 @@ class AttentionMeanField(Theory):
             )
         return wanted_kernels(run, record, self.record_at, self.record_pairs, others=True)
 
-    def _sampled(self, posed: Posed[AttentionProblem], settings: Settings, report: Any) -> Mean:
+    def _sampled(self, posed: Posed[AttentionProblem], settings: Settings) -> Mean:
         """Return the mean over replicates, with what the checkpoint has of them."""
         seed = np.asarray(jax.random.key_data(random_key(self.key)))
         saved = None
-        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
         if self.checkpoint is not None:
             batches = posed.run.batches
             steps = posed.run.rates, None if batches is None else np.asarray(batches)
@@ -326,9 +320,9 @@ class AttentionMeanField(Theory):
                 "number of steps, or other rates": steps,
             }
             saved = Checkpoint(self.checkpoint, posed.run, options, KINDS)
-            goes_on = f"Replicates are in {self.checkpoint}: the same call resumes from them."
-        with go_on_with(goes_on):
-            return solve_by_replicates(posed.problem, posed.run, settings, seed, report, saved)
+        with watched(self.progress, "mean field", self.checkpoint) as watching:
+            what = posed.problem, posed.run, settings, seed
+            return solve_by_replicates(*what, *watching, saved)
 
     def _why(self, found: Mean) -> str:
         """Return why a solution ended before its time, and what to do."""

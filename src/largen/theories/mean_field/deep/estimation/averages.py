@@ -14,7 +14,7 @@ from largen.theories.mean_field.deep.estimation.truncation import Changes, add_r
 from largen.theories.mean_field.deep.estimation.width_extrapolation import at_infinite_width
 from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import neuron_variables
-from largen.theories.mean_field.engine.statistics import margin, mean_and_error, ratio
+from largen.theories.mean_field.engine.statistics import margin, mean_and_error
 
 
 class Estimate(NamedTuple):
@@ -28,17 +28,6 @@ class Estimate(NamedTuple):
     how: str
     sample_neurons: dict[str, np.ndarray]
     f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
-
-    @property
-    def relative_error(self) -> float:
-        """|error|/|f| over all time indices and samples; NaN if an error is not known."""
-        unknown = np.isnan(self.f_error) & np.isfinite(self.f)
-        return np.nan if unknown.any() else ratio(self.f_error, self.f)
-
-    @property
-    def within(self) -> float | None:
-        """Half of the interval of f, relative to f over all time indices and samples."""
-        return None if self.f_margin is None else ratio(self.f_margin, self.f)
 
 
 def average(

@@ -45,7 +45,7 @@ from largen.theories.mean_field.engine.parallel import (
     part,
 )
 from largen.theories.mean_field.engine.replicates import Goal, Replicates, Seeds
-from largen.theories.mean_field.engine.statistics import ratio
+from largen.theories.mean_field.engine.statistics import ratio, relative
 from largen.theories.mean_field.record_times import Recorded
 
 FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 12
@@ -208,7 +208,8 @@ class SweepPlan:
 
     def error(self, found: Sequence[Swept]) -> float:
         """Return the relative error of the outputs by sampling."""
-        return average(self._how.problem, self._run, list(found), self._settings).relative_error
+        mean = average(self._how.problem, self._run, list(found), self._settings)
+        return relative(mean.f_error, mean.f)
 
     def _schedule(self, common: Common) -> Schedule:
         if self._flows:
