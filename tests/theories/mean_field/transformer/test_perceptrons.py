@@ -221,9 +221,9 @@ def test_only_errors_of_whole_solutions_are_told(monkeypatch):
     monkeypatch.setattr(replicates, "PER_COLUMN", 1)
     run = run_of(transformer(CAUSAL, PLAIN), steps=6)
     problem, reached = AttentionMeanField.pose(run).problem, []
-    settings = replicates.Settings(5e-2, None, None, 2**12, (), NO_KERNELS, 1e9, reached.append)
-    seed = np.zeros(2, int)
-    found = replicates.solve_by_replicates(problem, run, settings, seed, lambda done, total: None)
+    settings = replicates.Settings(5e-2, None, None, 2**12, (), NO_KERNELS, 1e9)
+    told = (lambda done, total: None), reached.append
+    found = replicates.solve_by_replicates(problem, run, settings, np.zeros(2, int), *told)
     assert found.stopped is None
     assert "128 neurons" not in found.how
     assert reached
