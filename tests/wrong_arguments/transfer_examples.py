@@ -168,15 +168,14 @@ def examples() -> dict[str, Example]:
         "jax.scale": Example(
             in_jax.scale,
             {
-                "init": init, **SIZES, **scaled, "layout": "in_out", "apply": forward,
-                "example": X, "verify": False,
+                "init": init, **SIZES, **scaled, "layout": "in_out", "verify": False,
             },
         ),
         "jax.scale.verified": Example(
             in_jax.scale,
             {
                 "init": init, "base": SIZES["base"], "target": many[0], **scaled,
-                "layout": "in_out", "apply": forward, "example": X,
+                "layout": "in_out", "verify": (forward, X),
             },
         ),
         "jax.coordinate_check": Example(

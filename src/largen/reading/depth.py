@@ -37,17 +37,15 @@ class Depth(NamedTuple):
     @property
     def scale(self) -> float:
         """The number of blocks over which gradients' squares fall by e; negative if they grow."""
-        rate = -float(np.log(np.maximum(self.gradients, 1e-300)).mean())
+        rate = -float(np.log(_mean_factor(self.gradients)))
         return 1 / rate if abs(rate) > 1e-9 else np.inf
 
     def __repr__(self) -> str:
-        def mean(each: np.ndarray) -> str:
-            return f"{np.exp(np.log(np.maximum(each, 1e-300)).mean()):.4g}"
-
+        signal, gradients = _mean_factor(self.variance), _mean_factor(self.gradients)
         return (
             f"Depth: {len(self.blocks)} blocks of equal operations, {self.blocks[0]} to "
-            f"{self.blocks[-1]}; in each the variance × {mean(self.variance)}, mean square of "
-            f"gradients × {mean(self.gradients)}: {_scale(self.scale)}"
+            f"{self.blocks[-1]}; in each the variance × {signal:.4g}, mean square of gradients × "
+            f"{gradients:.4g}: {_scale(self.scale)}"
         )
 
     _repr_html_ = in_notebooks
@@ -56,6 +54,13 @@ class Depth(NamedTuple):
     )
     save = save_result
     plot = plot_result
+
+
+def _mean_factor(factors: np.ndarray) -> float:
+    """Return the geometric mean; factors that vanish count as the smallest normal number."""
+    from scipy.stats import gmean  # slow to import
+
+    return float(gmean(np.maximum(factors, np.finfo(float).tiny)))
 
 
 def _scale(scale: float) -> str:

@@ -25,7 +25,7 @@ def sections(net: Model) -> Iterator[str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NotGaussian)  # the report says it
                 lines = list(section(net))
-        except (LargenError, jax.errors.JAXTypeError) as error:
+        except (LargenError, jax.errors.JAXTypeError) as error:  # the latter inside a jit
             said = str(error).partition("\n")[0].removeprefix("lg.read: ")
             lines = [f"does not apply: {said}"]
         yield from (f"{name}: {line}" for line in lines)
@@ -118,7 +118,7 @@ def _rates(net: Model) -> Iterator[str]:
     yield (
         f"gradient descent on the {len(net.family.x)} samples{where} is stable below {rate:.3g} "
         "for the mean of ½(f − y)², one rate for all parameters, as long as the tangent kernel "
-        "stays what it is at initialisation. Adam's rates have no such bound."
+        "stays what it is at initialisation. It is no bound for Adam, which rescales gradients."
     )
 
 

@@ -145,12 +145,12 @@ def rounded(numbers: np.ndarray) -> np.ndarray:
     return np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(numbers)
 
 
-def constants_of(names: Iterable[str], factors: Iterable[float]) -> Constants:
+def constants_named(names: Iterable[str], factors: Iterable[float]) -> Constants:
     """Return the constants among named settings.
 
     Examples
     --------
-    >>> print(constants_of(["rate", "output", "lr of hidden"], [0.1, 2.0, 3.0]))
+    >>> print(constants_named(["rate", "output", "lr of hidden"], [0.1, 2.0, 3.0]))
     output × 2, rate of hidden × 3
     """
     by_name = {name: float(c) for name, c in zip(names, factors, strict=True) if name != RATE}

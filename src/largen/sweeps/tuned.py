@@ -10,7 +10,7 @@ import numpy as np
 
 from largen.errors import InvalidInput, instance_of
 from largen.results import Result, with_labels
-from largen.sweeps.ranges import RATE, at_end, constants_of
+from largen.sweeps.ranges import RATE, at_end, constants_named
 from largen.text import aligned
 from largen.transfer.constants import Constants
 
@@ -83,7 +83,7 @@ class Tuned(Result):
     def constants(self) -> Constants:
         """The constants of the chosen draw, for ``scale(…, constants=…)``."""
         found = self._factors(self.chosen)
-        return constants_of(found, found.values())
+        return constants_named(found, found.values())
 
     @property
     def cut(self) -> float:
@@ -107,9 +107,11 @@ class Tuned(Result):
 
     def _words(self, draw: int) -> str:
         """Return a draw's loss with its standard error over seeds."""
+        from scipy.stats import sem  # slow to import
+
         own = self.data["loss"].values[draw]
         own = own[~np.isnan(own)]
-        error = f" ± {own.std(ddof=1) / len(own) ** 0.5:.2g}" if len(own) > 1 else ""
+        error = f" ± {sem(own):.2g}" if len(own) > 1 else ""
         return f"{own.mean():.4g}{error} ({len(own)} seed{'s' * (len(own) > 1)})"
 
     def __str__(self) -> str:

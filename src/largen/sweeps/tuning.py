@@ -15,7 +15,7 @@ from largen.interrupts import check, go_on_with, interruptible
 from largen.jobs import number_of_jobs, results_of
 from largen.progress import reporter
 from largen.scalars import integer, real
-from largen.sweeps.ranges import Ranges, constants_of
+from largen.sweeps.ranges import Ranges, constants_named
 from largen.sweeps.store import Store
 from largen.sweeps.tuned import Tuned
 from largen.text import shown
@@ -165,7 +165,7 @@ class _Search:
     def _arguments(self, run: Run) -> tuple[Constants, float, int]:
         draw, seed, times = run
         own = self.factors[draw]
-        return constants_of(self.names, own), float(own[0] * times), seed
+        return constants_named(self.names, own), float(own[0] * times), seed
 
     def _settings(self, run: Run) -> dict[str, Any]:
         if self.store.folder is None:

@@ -28,10 +28,7 @@ class Difference(NamedTuple):
 
 
 def difference(after: np.ndarray, before: np.ndarray) -> Difference:
-    """Return the difference of the means of two sets of networks.
-
-    Student's distribution has Welch and Satterthwaite's degrees of freedom, since the sets' scatter
-    need not be equal.
+    """Return the difference of the means of two sets of networks, whose scatter may differ.
 
     Examples
     --------
@@ -39,19 +36,18 @@ def difference(after: np.ndarray, before: np.ndarray) -> Difference:
     >>> round(found.value, 3), round(found.error, 3), found.sure
     (-0.5, 0.071, True)
     """
-    from scipy.special import stdtrit
+    from scipy.stats import sem, ttest_ind  # slow to import
 
     value = float(after.mean() - before.mean())
     if not np.isfinite(value):  # one of them diverged, or was not trained
         return Difference(value, np.nan, bool(np.isinf(value)))
     if min(len(after), len(before)) < 2:
         return Difference(value, np.nan, False)
-    parts = np.array([own.var(ddof=1) / len(own) for own in (after, before)])
-    if not parts.any():
+    error = float(np.hypot(sem(after), sem(before)))
+    if not error:
         return Difference(value, 0.0, value != 0)
-    degrees = parts.sum() ** 2 / (parts**2 / [len(after) - 1, len(before) - 1]).sum()
-    error = float(np.sqrt(parts.sum()))
-    return Difference(value, error, bool(abs(value) > error * stdtrit(degrees, 1 - LEVEL / 2)))
+    test: Any = ttest_ind(after, before, equal_var=False)  # Welch's
+    return Difference(value, error, bool(test.pvalue < LEVEL))
 
 
 def verdicts(
@@ -64,37 +60,48 @@ def verdicts(
     import xarray
 
     other = "depth" if along == "width" else "width"
-    steps = np.diff(np.log2(loss["lr"].values))
-    step = float(np.median(steps)) if len(steps) else 1.0
-    shape = best.sizes["scheme"], best.sizes[other]
-    found = {name: np.full(shape, np.nan) for name in NUMBERS}
+    found = {name: np.full((best.sizes["scheme"], best.sizes[other]), np.nan) for name in NUMBERS}
     for i, scheme in enumerate(best["scheme"].values):
         for j, size in enumerate(best[other].values):
             at = {"scheme": scheme, other: size}
-            ran = loss.sel(at).notnull().any(("seed", "lr"))
-            sizes = best[along].values[ran.values]
-            if len(sizes) < 2 or not np.isfinite(float(lr.sel(scheme=scheme))):
-                continue
-            ends = [best.sel({**at, along: end}) for end in (sizes[0], sizes[-1])]
-            own = [_at(loss.sel({**at, along: end}), lr.sel(scheme=scheme)) for end in sizes]
-            if ends[0]["trains"] and ends[1]["trains"]:
-                low, high = ends
-                widths = [float(end["high"] - end["low"]) / 2 for end in ends]
-                found["shift"][i, j] = float(high["log2_lr"] - low["log2_lr"]) / step
-                found["shift_error"][i, j] = hypot(*widths) / step
-            found["smallest"][i, j], found["largest"][i, j] = sizes[0], sizes[-1]
-            _put(found, "change", (i, j), difference(own[-1], own[0]))
-            edge = best["edge"].sel(at).values[ran.values]
-            found["edge"][i, j] = edge.any()
-            if STANDARD in best["scheme"].values and scheme != STANDARD:
-                there = {"scheme": STANDARD, other: size, along: sizes[-1]}
-                tuned = _at(loss.sel(there), 2.0 ** best["grid"].sel(there))
-                _put(found, "against_standard", (i, j), difference(own[-1], tuned))
+            for name, number in _numbers(best, loss, lr.sel(scheme=scheme), along, at).items():
+                found[name][i, j] = number
     axes = ("scheme", other)
     return xarray.Dataset(
         {name: (axes, values) for name, values in found.items()},
         {axis: best[axis] for axis in axes},
     )
+
+
+def _numbers(
+    best: xarray.Dataset,
+    loss: xarray.DataArray,
+    lr: xarray.DataArray,
+    along: str,
+    at: dict[str, Any],  # the scheme, and the size along the other axis
+) -> dict[str, Any]:
+    """Return the numbers of one scheme, from its smallest to its largest size."""
+    best_here, loss_here = best.sel(at), loss.sel(at)
+    ran = loss_here.notnull().any(("seed", "lr")).values
+    sizes = best[along].values[ran]
+    if len(sizes) < 2 or not np.isfinite(float(lr)):
+        return {}
+    found: dict[str, Any] = {"smallest": sizes[0], "largest": sizes[-1]}
+    low, high = (best_here.sel({along: size}) for size in (sizes[0], sizes[-1]))
+    if low["trains"] and high["trains"]:
+        steps = np.diff(np.log2(loss["lr"].values))
+        step = float(np.median(steps)) if len(steps) else 1.0
+        widths = [float(end["high"] - end["low"]) / 2 for end in (low, high)]
+        found["shift"] = float(high["log2_lr"] - low["log2_lr"]) / step
+        found["shift_error"] = hypot(*widths) / step
+    small, large = (_at(loss_here.sel({along: size}), lr) for size in (sizes[0], sizes[-1]))
+    found |= _named("change", difference(large, small))
+    found["edge"] = best_here["edge"].values[ran].any()
+    if STANDARD in best["scheme"].values and at["scheme"] != STANDARD:
+        there = {**at, "scheme": STANDARD, along: sizes[-1]}
+        tuned = _at(loss.sel(there), 2.0 ** best["grid"].sel(there))
+        found |= _named("against_standard", difference(large, tuned))
+    return found
 
 
 def _at(loss: xarray.DataArray, lr: Any) -> np.ndarray:
@@ -104,9 +111,8 @@ def _at(loss: xarray.DataArray, lr: Any) -> np.ndarray:
     return loss.sel(lr=float(lr), method="nearest").values
 
 
-def _put(found: dict[str, np.ndarray], name: str, at: tuple[int, int], own: Difference) -> None:
-    for ending, value in zip(("", "_error", "_sure"), own, strict=True):
-        found[name + ending][at] = value
+def _named(name: str, difference: Difference) -> dict[str, Any]:
+    return {name + end: n for end, n in zip(("", "_error", "_sure"), difference, strict=True)}
 
 
 def in_words(data: xarray.Dataset, along: str) -> list[str]:

@@ -33,7 +33,7 @@ class NotVerified(Exception):
 
 
 @dataclass(frozen=True)
-class Survey:
+class Slopes:
     """Slopes of one verification, the base's and the largest model's parts, and the numbers."""
 
     fits: Fits
@@ -92,15 +92,15 @@ def not_meant(scheme: Parameterization, along: str) -> str:
     return ""
 
 
-def verdict(along: str, ratios: tuple[float, ...], kind: str, survey: Survey) -> Verification:
+def verdict(along: str, ratios: tuple[float, ...], kind: str, survey: Slopes) -> Verification:
     """Return the verdict of a survey; ``kind``: how the optimizer's step scales."""
     effects = effects_of(survey.fits, survey.layout, along, kind)
     return Verification(along, ratios, len(survey.rows[0]), tuple(effects))
 
 
 def measured_verdict(
-    along: str, ratios: tuple[float, ...], kind: str, measure: Callable[[int], Survey]
-) -> tuple[Verification, Survey]:
+    along: str, ratios: tuple[float, ...], kind: str, measure: Callable[[int], Slopes]
+) -> tuple[Verification, Slopes]:
     """Return the verdict of a few networks of each size, or of more if these leave it open.
 
     ``measure``: number of networks → their survey.

@@ -107,7 +107,7 @@ FAULTS = {
 
 
 def planned(init, apply, example, optimizer="adam", sizes=SIZES, scheme="mup", **options):
-    options = {"layout": "in_out", "apply": apply, "example": example, **options}
+    options = {"layout": "in_out", "verify": (apply, example), **options}
     return scale(init, *sizes, scheme=scheme, optimizer=optimizer, **options)
 
 
@@ -238,7 +238,7 @@ def test_equinox_modules_and_loops():
 
 def test_what_is_not_verified_says_why(monkeypatch):
     options = {"layout": "in_out", "scheme": "mup"}
-    assert "pass apply= and example=" in str(scale(mlp, *SIZES, **options))
+    assert "pass verify=(apply, inputs)" in str(scale(mlp, *SIZES, **options))
     assert scale(mlp, *SIZES, **options, verify=False).verified == ()
     assert scale(mlp, SIZES[0], SIZES[0], **options).verified == ()
 
@@ -250,5 +250,5 @@ def test_what_is_not_verified_says_why(monkeypatch):
     assert "no weight acts on it" in reason(lambda p, x: x)
     monkeypatch.setattr(verifying, "MOST_WEIGHTS", 1000)
     assert "more than 1e+03" in reason()
-    with pytest.raises(InvalidInput, match="apply: wanted a function of"):
+    with pytest.raises(InvalidInput, match=r"verify\[0\]: wanted a function of"):
         reason(lambda p: p)

@@ -93,13 +93,19 @@ class Pass:
         self._note_logits(name, values, output)
         new = tuple(sorted(weights - set(self.tensors)))
         if new and jnp.issubdtype(output.array.dtype, jnp.floating):
-            output.first = new
-            alone = [jax.lax.stop_gradient(v.array) if v.data else v.array for v in values]
-            self.own[new] = evaluate(equation, alone, jaxpr)[0]
-            others = [v.array for v in values if v.data]
-            for weight in new:
-                self.tensors[weight], self.inputs[weight] = output.array, others[0]
+            self._note_first(jaxpr, equation, values, output, new)
         return made
+
+    def _note_first(
+        self, jaxpr: Any, equation: Any, values: list[Value], output: Value, new: tuple[str, ...]
+    ) -> None:
+        """Note the tensor that some weights act on first."""
+        output.first = new
+        alone = [jax.lax.stop_gradient(v.array) if v.data else v.array for v in values]
+        self.own[new] = evaluate(equation, alone, jaxpr)[0]
+        acts_with = next(v.array for v in values if v.data)
+        for weight in new:
+            self.tensors[weight], self.inputs[weight] = output.array, acts_with
 
     def _note_logits(self, name: str, values: Sequence[Value], output: Value) -> None:
         if name == "reduce_max":

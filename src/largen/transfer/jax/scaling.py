@@ -9,7 +9,8 @@ from typing import Any
 from largen.callables import takes
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations import Parameterization, Power
-from largen.scalars import flag, real
+from largen.scalars import real
+from largen.text import shown
 from largen.transfer.constants import NO_LOGITS, Constants, constants_of, with_constants
 from largen.transfer.experts import NOTE
 from largen.transfer.hints import Hints, hints_of
@@ -50,9 +51,7 @@ def scale(
     tied: Collection[str] = (),
     budget: Budget | None = None,
     constants: Constants | None = None,
-    apply: Callable[[Any, Any], Any] | None = None,
-    example: Any = None,
-    verify: bool = True,
+    verify: Any = None,
 ) -> JaxPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
@@ -88,16 +87,15 @@ def scale(
     constants
         Factors of the output, of initial values and of rates that a search at the base chose, a
         :class:`largen.transfer.Constants`; the same at the base and at the target.
-    apply, example
-        ``apply(parameters, example)`` → the outputs, with which the plan is verified: a function
-        that JAX can differentiate, and its inputs, arrays or trees of them, or a function of the
-        shapes' keys that returns them.
     verify
-        Whether to measure, on networks of up to four times the base's width (and depth), how the
-        effect of one update grows with the size (:mod:`largen.transfer.verdicts`): on the output,
-        on attention logits, and on the tensor that each weight acts on first, as far as these are
-        operations of the function itself and not inside a loop such as ``jax.lax.scan``. The
-        result is :attr:`JaxPlan.verified`; without ``apply`` and ``example`` it says so.
+        ``(apply, inputs)``: ``apply(parameters, inputs)`` → the outputs, a function that JAX can
+        differentiate, and its inputs, arrays or trees of them, or a function of the shapes' keys
+        that returns them. With these it is measured, on networks of up to four times the base's
+        width (and depth), how the effect of one update grows with the size
+        (:mod:`largen.transfer.verdicts`): on the output, on attention logits, and on the tensor
+        that each weight acts on first, as far as these are operations of the function itself and
+        not inside a loop such as ``jax.lax.scan``. The result is :attr:`JaxPlan.verified`, which
+        says so if nothing was measured; False leaves it out.
 
     Returns
     -------
@@ -135,7 +133,7 @@ def scale(
     ...         x = jax.nn.relu(x @ w)
     ...     return x @ p[-1]
     >>> plan = scale(init, {"width": 16}, {"width": 64}, scheme="mup", layout="in_out",
-    ...              apply=apply, example=jax.random.normal(jax.random.key(1), (8, 8)))
+    ...              verify=(apply, jax.random.normal(jax.random.key(1), (8, 8))))
     >>> plan.verified[0].passed
     True
 
@@ -155,9 +153,8 @@ def scale(
     """
     param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
     length, factors = horizon_of(budget, moved), constants_of(constants)
-    flag("verify", verify)
-    if apply is not None:
-        takes("apply", apply, ("parameters", "inputs"))
+    if verify is not None and verify is not False:
+        _check_forward(verify)
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
     survey = Survey(init, shapes(base, target, told.depth, told.delta, told.experts), layout)
@@ -199,7 +196,7 @@ def scale(
         make_parameters=init,
     )
     plan = with_constants(plan, factors, [(name, "use") for name in sorted(shared)])
-    if not verify:
+    if verify is False:
         return plan
 
     def plan_at(at: Mapping[str, int]) -> JaxPlan:
@@ -209,7 +206,17 @@ def scale(
             constants=constants, verify=False,
         )  # fmt: skip
 
-    return verified(plan, survey, param, told, apply, example, plan_at)
+    return verified(plan, survey, param, told, verify, plan_at)
+
+
+def _check_forward(verify: Any) -> None:
+    """Refuse what is no pair of a forward pass and its inputs."""
+    if not isinstance(verify, tuple) or len(verify) != 2:
+        raise InvalidInput(
+            "verify: wanted (apply, inputs), the forward pass apply(parameters, inputs) and its "
+            f"inputs, or False, got {shown(verify)}."
+        )
+    takes("verify[0]", verify[0], ("parameters", "inputs"))
 
 
 def _weight(

@@ -16,13 +16,13 @@ from largen.parameterizations import Parameterization
 from largen.transfer.hints import Hints
 from largen.transfer.jax.effects import Measurement
 from largen.transfer.jax.plan import JaxPlan
-from largen.transfer.jax.survey import Survey as Shapes
+from largen.transfer.jax.survey import Survey
 from largen.transfer.shapes import shapes
 from largen.transfer.verdicts import fitted, with_sums
 from largen.transfer.verified import Verification
 from largen.transfer.verifying import (
     NotVerified,
-    Survey,
+    Slopes,
     check_number_of_weights,
     measured_verdict,
     not_meant,
@@ -35,22 +35,19 @@ from largen.transfer.verifying import (
 
 def verified(
     plan: JaxPlan,
-    survey: Shapes,  # the parameters of the plan's shapes
+    survey: Survey,  # the parameters of the plan's shapes
     scheme: Parameterization,
     hints: Hints,
-    apply: Callable[[Any, Any], Any] | None,
-    example: Any,
+    forward: tuple[Callable[[Any, Any], Any], Any] | None,  # the forward pass, and its inputs
     plan_at: Callable[[Mapping[str, int]], JaxPlan],  # target → its plan
 ) -> JaxPlan:
     """Return the plan with the records of its verification; warn if a slope is wrong."""
 
     def record_of(along: str) -> Verification:
         why = not_meant(scheme, along)
-        if not why and (apply is None or example is None):
-            why = "pass apply= and example=, the forward pass and its inputs"
-        if why or apply is None:
-            raise NotVerified(why)
-        networks = _Networks(survey, hints, along, apply, example, plan_at)
+        if why or forward is None:
+            raise NotVerified(why or "pass verify=(apply, inputs), the forward pass and its inputs")
+        networks = _Networks(survey, hints, along, forward, plan_at)
         return measured_verdict(along, networks.ratios, plan.update.kind, networks.measure)[0]
 
     return with_records(plan, hints, record_of)
@@ -61,14 +58,13 @@ class _Networks:
 
     def __init__(
         self,
-        survey: Shapes,
+        survey: Survey,
         hints: Hints,
         along: str,
-        apply: Callable[[Any, Any], Any],
-        example: Any,
+        forward: tuple[Callable[[Any, Any], Any], Any],
         plan_at: Callable[[Mapping[str, int]], JaxPlan],
     ):
-        self.along, self.apply, self.example = along, apply, example
+        self.along, (self.apply, self.example) = along, forward
         sizes, init = survey.sizes, survey.init
         by_size = sizes_along(sizes, along)
         try:
@@ -81,14 +77,14 @@ class _Networks:
         if len(set(self.ratios)) < 2:
             raise NotVerified("no weight of the model grows")
         told = (hints.depth, hints.delta, hints.experts)
-        surveys = [Shapes(init, shapes(sizes.base, at, *told), survey.layout) for at in by_size]
+        surveys = [Survey(init, shapes(sizes.base, at, *told), survey.layout) for at in by_size]
         self.names = [
             {name: own.names[name] if along == "width" else own.copies_of(name) for name in plan}
             for own, plan in zip(surveys, map(_names, self.plans), strict=True)
         ]
         self.measurements: list[Measurement] = []
 
-    def measure(self, seeds: int) -> Survey:
+    def measure(self, seeds: int) -> Slopes:
         """Measure the effects in so many networks of each size."""
         rows = []
         for i, plan in enumerate(self.plans):
@@ -101,7 +97,7 @@ class _Networks:
                 row.append(with_sums(numbers, self.measurements[i].layout, self.names[i]))
             rows.append(row)
         layouts = [own.layout for own in self.measurements]
-        return Survey(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
+        return Slopes(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
 
     def _measurement(self, plan: JaxPlan, parameters: Any) -> Measurement:
         inputs = self.example(**plan.target) if callable(self.example) else self.example

@@ -28,7 +28,7 @@ from largen.transfer.torch.names import modules, parameters
 from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.surveys import Specimens
 from largen.transfer.verdicts import FADES, SINGLE, START, Layout, fades, grows, largest
-from largen.transfer.verifying import Survey
+from largen.transfer.verifying import Slopes
 
 SETS_SIZE = 0.5  # change of log₂ of a size when weights are doubled, above which they set it
 SHARE = 0.1  # of the sum over weights, above which a single weight's slope counts
@@ -37,7 +37,7 @@ SIDES = ("input", "output")
 
 
 def next_corrections(
-    networks: Specimens, survey: Survey, corrections: Sequence[Correction], tried: list[str]
+    networks: Specimens, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Return the corrections of the first kind that applies.
 
@@ -63,7 +63,7 @@ def _half(fit: tuple[float, float] | None) -> float:
 
 
 def _starts(
-    networks: Specimens, survey: Survey, corrections: Sequence[Correction], tried: list[str]
+    networks: Specimens, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Correct the initial values behind the first tensor that starts too large."""
     layout, letter = survey.layout, "l" if networks.along == "depth" else "n"
@@ -94,7 +94,7 @@ def _behind(layout: Layout, i: int, path: str, side: str) -> Iterator[list[str]]
         yield from (some for some in (matrices, vectors) if some)
 
 
-def _widens(survey: Survey, path: str) -> bool:
+def _widens(survey: Slopes, path: str) -> bool:
     """Whether the input of a module grows with the size."""
     return survey.largest.inputs.get(path, 0) > survey.layout.inputs.get(path, 0)
 
@@ -139,7 +139,7 @@ def _sets(
     return log2(max(size(names), 1e-30) / max(size(()), 1e-30)) > SETS_SIZE
 
 
-def _rates(networks: Specimens, survey: Survey) -> list[Correction]:
+def _rates(networks: Specimens, survey: Slopes) -> list[Correction]:
     """Correct rates by the effects on the output."""
     letter, scale = ("l" if networks.along == "depth" else "n"), 2.0
     return [
@@ -151,7 +151,7 @@ def _rates(networks: Specimens, survey: Survey) -> list[Correction]:
     ]
 
 
-def _on_tensors(survey: Survey) -> list[Correction]:
+def _on_tensors(survey: Slopes) -> list[Correction]:
     """Correct the rates of weights by their effects on the tensors that they act on first."""
     found = []
     for name in survey.layout.inner:
@@ -164,7 +164,7 @@ def _on_tensors(survey: Survey) -> list[Correction]:
     return found
 
 
-def _on_inputs(survey: Survey) -> list[Correction]:
+def _on_inputs(survey: Slopes) -> list[Correction]:
     """Correct the rate of the weight that moves the input of a later module most."""
     last = survey.rows[-1][0]
     for path in survey.layout.modules:
@@ -179,7 +179,7 @@ def _on_inputs(survey: Survey) -> list[Correction]:
 
 
 def _on_logits(
-    networks: Specimens, survey: Survey, corrections: Sequence[Correction]
+    networks: Specimens, survey: Slopes, corrections: Sequence[Correction]
 ) -> list[Correction]:
     """Correct the factor of logits: on the key of PyTorch's attention, else in queries or keys."""
     found = []
@@ -205,7 +205,7 @@ def _on_logits(
     return found
 
 
-def _on_output(survey: Survey) -> list[Correction]:
+def _on_output(survey: Slopes) -> list[Correction]:
     """Correct the factor of the output, or the rates of weights that act on it first."""
     fits, layout, last = survey.fits, survey.layout, survey.rows[-1]
     sums = {n: sum(row.get(("output", "", n), 0.0) for row in last) for n in layout.inner}

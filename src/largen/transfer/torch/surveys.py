@@ -23,7 +23,7 @@ from largen.transfer.verdicts import Layout, fitted, with_sums
 from largen.transfer.verifying import (
     SEEDS,
     NotVerified,
-    Survey,
+    Slopes,
     check_number_of_weights,
     hints_at,
     ratios_of,
@@ -94,7 +94,7 @@ class Specimens:
 
     def survey(
         self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
-    ) -> Survey:
+    ) -> Slopes:
         """Measure the effects in all networks.
 
         ``corrections``: corrections of the plans; ``inputs``: whether to measure effects on
@@ -123,7 +123,7 @@ class Specimens:
             rows.append(row)
         if not corrections:
             self.layouts = layouts
-        return Survey(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
+        return Slopes(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
 
 
 def with_corrections(

@@ -12,8 +12,8 @@ import numpy as np
 from largen.arrays import precision
 from largen.interrupts import Pace, check
 from largen.runs import Run
-from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
 from largen.theories.mean_field.engine.descent import Step
+from largen.theories.mean_field.engine.parallel import one_thread_of_blas
 from largen.theories.mean_field.options import NO_KERNELS, WantedKernels
 from largen.theories.mean_field.transformer.kernel_records import KernelRecords
 from largen.theories.mean_field.transformer.network import PopulatedNetwork
