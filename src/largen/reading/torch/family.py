@@ -111,15 +111,19 @@ def _kind(parameter: Parameter) -> str | None:
 
 
 def as_input(name: str, x: Any, module: nn.Module) -> Tensor:
-    """Return an input as a tensor in the precision of a module's parameters."""
+    """Return an input as a tensor in the precision of a module's parameters.
+
+    Whole numbers stay what they are for a module that holds an embedding, whose rows they number.
+    """
     array = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(as_array(name, x)))
     if array.ndim < 2 or not array.numel():
         raise InvalidInput(
             f"{name}: wanted samples, (sample, features) or (sample, channels, *space), got shape "
             f"{tuple(array.shape)}."
         )
-    if not array.is_floating_point():
-        return array if array.dtype == torch.int64 else array.long()
+    looks_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
+    if looks_up and not array.is_floating_point():
+        return array.long()
     kinds = {p.dtype for p in module.parameters() if p.is_floating_point()}
     return array.to(kinds.pop() if len(kinds) == 1 else torch.get_default_dtype())
 
