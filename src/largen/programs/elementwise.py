@@ -78,10 +78,10 @@ class _Joiner:
         """Append an operation, joined with the elementwise ones that it reads."""
         match operation:
             case Function(reads, phi):
-                slope = phi.slope if self._multiples and reads[0] > 0 else None
+                slope = phi.slope if self._multiples else None
                 if slope is None:
                     return self._function(phi, reads[0], source)
-                return self._sum(Sum(reads, (slope,)), signal, source)
+                return self.found.add(Sum(reads, (slope,)), signal, source)
             case Sum():
                 return self._sum(operation, signal, source)
             case Product(reads):
