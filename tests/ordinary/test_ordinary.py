@@ -35,5 +35,5 @@ def test_fixed_draws(options):
 
 @pytest.mark.slow
 def test_draws():
-    status, output = trials_of("--draws", "120")
+    status, output = trials_of("--draws", "800", "--seed", "1000")
     assert status == 0, output
