@@ -344,8 +344,6 @@ class Model(Questions, Sequence):
 
     def input(self, name: str, x: Any) -> np.ndarray:
         """Return samples, given as a tensor or an array, as an array of floats after a check."""
-        if type(x).__module__.partition(".")[0] == "torch":
-            x = x.detach().cpu().numpy()
         if is_traced(x):
             raise InvalidInput(f"{name}: wanted numbers, got a traced array; call it outside jit.")
         array = np.asarray(samples(name, x))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from largen.arrays import as_array
+from largen.arrays import as_array, floating
 from largen.errors import InvalidInput, LargenError
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Nodes
@@ -37,12 +37,12 @@ class Family:
         self.one = make if isinstance(make, nn.Module) else None
         self.make: Callable[[int], nn.Module] = make
         self._known: dict[tuple[int | None, bool], tuple[nn.Module, dict[str, Parameter]]] = {}
-        self.x = x
+        self.x: np.ndarray = np.asarray(as_array("x", x))
 
     @property
     def sample(self) -> tuple[int, ...]:
         """The shape of a sample."""
-        return tuple(self.x.shape[1:]) if isinstance(self.x, Tensor) else np.shape(self.x)[1:]
+        return self.x.shape[1:]
 
     @property
     def name(self) -> str:
@@ -115,17 +115,19 @@ def as_input(name: str, x: Any, module: nn.Module) -> Tensor:
 
     Whole numbers stay what they are for a module that holds an embedding, whose rows they number.
     """
-    array = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(as_array(name, x)))
-    if array.ndim < 2 or not array.numel():
+    looks_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
+    array = np.asarray(as_array(name, x))
+    ids = looks_up and array.dtype.kind in "iu"
+    array = array.astype(np.int64) if ids else floating(name, x)
+    if array.ndim < 2 or not array.size:
         raise InvalidInput(
             f"{name}: wanted samples, (sample, features) or (sample, channels, *space), got shape "
-            f"{tuple(array.shape)}."
+            f"{array.shape}."
         )
-    looks_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
-    if looks_up and not array.is_floating_point():
-        return array.long()
-    kinds = {p.dtype for p in module.parameters() if p.is_floating_point()}
-    return array.to(kinds.pop() if len(kinds) == 1 else torch.get_default_dtype())
+    weights = [p for p in module.parameters() if p.is_floating_point()]
+    kinds, devices = {p.dtype for p in weights}, {p.device for p in weights}
+    dtype = torch.int64 if ids else kinds.pop() if len(kinds) == 1 else torch.get_default_dtype()
+    return torch.tensor(array, dtype=dtype, device=devices.pop() if len(devices) == 1 else None)
 
 
 def read_family(family: Family, widths: tuple[int, int]) -> tuple[Nodes, Nodes]:
