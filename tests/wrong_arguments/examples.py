@@ -291,6 +291,7 @@ def examples() -> dict[str, Example]:
                 "times": [0.5, 1.0],
             },
         ),
+        "ScalePositions": Example(lg.layers.ScalePositions, {"factors": [0.5, 0.3, 0.2]}),
         "SelfAttention": Example(lg.layers.SelfAttention),
         "SumPool": Example(lg.layers.SumPool, {"window": (2, 2)}),
         "Upsample": Example(lg.layers.Upsample, {"factor": (2, 2)}),

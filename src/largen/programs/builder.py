@@ -80,7 +80,8 @@ class Builder:
         Raises
         ------
         InvalidInput
-            If the weight at this place is applied to values of another size.
+            If the weight at this place is applied to values of another size, or inside and outside
+            of a repetition.
         """
         signal = self._signals[value]
         weight = Weight(
@@ -99,6 +100,12 @@ class Builder:
         """Return the index of a weight, known by its path."""
         for index, other in enumerate(self._weights):
             if other.path == weight.path:
+                if other != weight and replace(other, copies=weight.copies) == weight:
+                    raise InvalidInput(
+                        f"net: the weights of {self._source} are used inside of a repetition, "
+                        "whose copies have weights of their own, and outside of it. Write the "
+                        "copies out, or give one of both places another layer."
+                    )
                 if other != weight:
                     raise InvalidInput(
                         f"net: the weights of {self._source} are used again on values of another "
