@@ -79,7 +79,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "prior": (2 * GRAM,), "q1": (2.0,), "q12": (0.2,), "q2": (2.0,), "q_sigma": ("-3/4",),
     "quadratic": (False,), "queries": (lg.Dense(weight_std=2.0),), "rank": (2,),
     "rate": (0.3, (0, 1)), "rate_a": ("1/2",), "rate_v": ("1/2",), "rate_w": ("1/2",),
-    "rates": ({"hidden": 0.2}, [0.05, 0.3], {"w": 2.0, "v": 1.0}), "read_in": (False,),
+    "rates": (2.0, {"hidden": 0.2}, [0.05, 0.3], {"w": 2.0, "v": 1.0}), "read_in": (False,),
     "read_out": (False,), "reason": ("other",), "record": ("feature_kernel", "ntk"),
     "record_at": ([1],), "record_pairs": (((0, 1),),), "reference": (lg.ntk(),),
     "repeats": (4,), "replicates": (3,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -13,17 +13,21 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from largen.architectures import Graph, Layer, Sequence
-from largen.arrays import samples
+from largen.arrays import is_traced, samples
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule, NotGaussian, NoTheory
 from largen.kernels import Kernels, kernel
 from largen.kernels.rules import natures
+from largen.parameterizations import ntk
 from largen.programs import join_elementwise, program_of
 from largen.programs.builder import Builder
 from largen.programs.signals import Signal
 from largen.reading.check import Check, compared
-from largen.reading.laws import Constant, Law
+from largen.reading.laws import Constant, Law, Parameter
+from largen.reading.moments import first_difference
 from largen.reading.nodes import Map, Nodes
+from largen.reading.questions import Questions
+from largen.reading.rates import at_rates
 from largen.reading.read_in import ReadIn, kernels_behind
 from largen.reading.refusals import refused
 from largen.reading.report import report
@@ -72,7 +76,7 @@ class Weight(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model(Sequence):
+class Model(Questions, Sequence):
     """A PyTorch model as a network of :mod:`largen`, made by :func:`largen.read`.
 
     It is a layer, which other functions take as they take networks. ``print`` shows what was read.
@@ -162,13 +166,19 @@ class Model(Sequence):
                 "width: the model was read from one module, whose constants are those of "
                 "net.kernel(x); lg.read(make, x) with a function of the width has others."
             )
+        nodes, parameters = self.nodes_at(width)
+        return nodes.graph({name: m.variances(parameters) for name, m in nodes.maps.items()})
+
+    def nodes_at(self, width: int | None) -> tuple[Nodes, Mapping[str, Parameter]]:
+        """Return the nodes and parameters at a width; those of a single module for None."""
+        if width is None:
+            return self.nodes, self.family.at(None)
         from largen.reading.torch.family import read_one
 
-        parameters, nodes = self.family.at(width), read_one(self.family, width)
+        nodes = read_one(self.family, width)
         if found := self.nodes.difference(nodes):
             raise refused(found, f"operations or constants at width {width} differ from those read")
-        found = {name: each.variances(parameters) for name, each in nodes.maps.items()}
-        return nodes.graph(found)
+        return nodes, self.family.at(width)
 
     @cites("jacot2018neural", "lee2018deep", "bahri2022les")
     def kernel(
@@ -177,6 +187,7 @@ class Model(Sequence):
         x2: Any = None,
         *,
         width: int | None = None,
+        rates: Any = None,
         rtol: float | None = None,
         throw: bool = True,
     ) -> Kernels:
@@ -184,7 +195,7 @@ class Model(Sequence):
 
         They are those of :func:`largen.kernel` in :func:`largen.ntk`: the NTK is
         Θ = Σ_k Var(θ_k) ⟨∂f/∂θ_k, ∂f'/∂θ_k⟩ over the parameters θ_k of the module, with the
-        variances that they have at initialisation.
+        variances that they have at initialisation, or Σ_k ρ_k ⟨∂f/∂θ_k, ∂f'/∂θ_k⟩ with rates ρ_k.
 
         Parameters
         ----------
@@ -193,13 +204,19 @@ class Model(Sequence):
         width
             None for the limit of infinite width. A number for the leading order with the
             constants that the model has at this width.
+        rates
+            ρ_k: a number for all parameters, such as 1 for a module that is trained as it is, or
+            numbers by the name of the parameter, 1 for those that are missing. Not those of
+            normalisations, which add a part of relative order 1/width. With a width, because
+            this kernel grows with it.
         rtol, throw
             As in :func:`largen.kernel`.
 
         Raises
         ------
         InvalidInput
-            For samples of another shape than the one that was read.
+            For samples of another shape than the one that was read; for rates that are negative, of
+            no parameter of an affine map, or without a width.
         NoTheory
             If there is no limit, or no rule for what an operation reads; the message names the
             module.
@@ -221,18 +238,26 @@ class Model(Sequence):
         >>> float(net.kernel(np.eye(3), width=64).nngp[0, 0].round(4))  # with the bias 1/(3n)
         0.1163
         """
-        net = self.layer if width is None else self.at(width)
+        net, param = self.layer if width is None else self.at(width), ntk()
+        if rates is not None:
+            if width is None and self.widths:
+                raise InvalidInput(
+                    "rates: the kernel of given rates grows with the width; wanted a width as "
+                    "well, such as net.kernel(x, width=64, rates=1.0)."
+                )
+            net, param = at_rates(*self.nodes_at(width), rates)
         one, two = self.input("x1", x1), None if x2 is None else self.input("x2", x2)
         with self.named():
             read_ins = self.not_gaussian
             if len(read_ins) == 1 and len(self.sample) == 1:
                 law = ReadIn(read_ins[0].law, read_ins[0].bias_law)
-                found = kernels_behind(net, law, one, two, rtol, throw) if law.known else None
-                if found is not None:
-                    return found
+                if law.known:
+                    found = kernels_behind(net, law, one, two, param, rtol, throw)
+                    if found is not None:
+                        return found
             for weight in read_ins:
                 self._warn(weight)
-            return kernel(net, one, two, rtol=rtol, throw=throw)
+            return kernel(net, one, two, param=param, rtol=rtol, throw=throw)
 
     @property
     def not_gaussian(self) -> tuple[Weight, ...]:
@@ -311,12 +336,18 @@ class Model(Sequence):
         ]
         theory = [self.kernel(samples, width=n) for n in chosen]
         limit = None if self.why_not else self.kernel(samples)
-        return compared(chosen, drawn, theory, limit)
+        found = compared(chosen, drawn, theory, limit)
+        if found.agrees:
+            return found
+        first = first_difference(self, samples, chosen, [moments for _, _, moments in drawn])
+        return found._replace(first=first)
 
     def input(self, name: str, x: Any) -> np.ndarray:
         """Return samples, given as a tensor or an array, as an array of floats after a check."""
         if type(x).__module__.partition(".")[0] == "torch":
             x = x.detach().cpu().numpy()
+        if is_traced(x):
+            raise InvalidInput(f"{name}: wanted numbers, got a traced array; call it outside jit.")
         array = np.asarray(samples(name, x))
         if array.shape[1:] != self.sample:
             raise InvalidInput(
@@ -336,6 +367,8 @@ class Model(Sequence):
 
     def _refused_node(self) -> str:
         """Return the first node without a kernel, as the beginning of a message."""
+        if self.why_not:
+            return ""
         program = join_elementwise(program_of(self.layer, self.inputs))
         names = self.nodes.paths()
         for end in range(1, len(program.operations)):

@@ -11,6 +11,7 @@ from largen.errors import LargenError
 from largen.kernels.nngp_ntk import prepare
 from largen.parameterizations import ntk
 from largen.reading.laws import Constant
+from largen.reading.sections import sections
 from largen.text import aligned
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def _notes(net: Model) -> Iterator[str]:
         )
     yield from _of_matrices(net)
     yield f"no limit: {net.why_not}." if net.why_not else _of_kernels(net)
+    yield from sections(net)
 
 
 def _of_matrices(net: Model) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,19 +23,22 @@ OUTPUTS = 256  # of a read-out that is drawn wider, so that K is an average over
 
 def kernels_of(
     family: Family, last: Map, x: Any, width: int | None, seeds: range
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return K and Θ of modules at initialisation, (seed, n, n) each.
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Return K and Θ of modules at initialisation, and mean squares of the outputs of their parts.
 
-    K is f(x) f(x')/outputs, and Θ = Σ_k Var(θ_k) ∂f(x)/∂θ_k ∂f(x')/∂θ_k.
+    K is f(x) f(x')/outputs, and Θ = Σ_k Var(θ_k) ∂f(x)/∂θ_k ∂f(x')/∂θ_k, (seed, n, n) each; mean
+    squares of parts without parts are by path in the order of the forward pass, (seed, n).
     """
     parameters = family.at(width)
     rates = {name: p.law.variance for name, p in parameters.items() if p.law is not None}
     nngp, ntk = [], []
+    squares: dict[str, list[np.ndarray]] = {}
     for seed in seeds:
         check()
         module = family.module(width, seed).double().eval().requires_grad_(True)
         inputs = as_input("x", x, module)
-        nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))
+        with _squares(module, len(inputs), squares):
+            nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))
         trained = {name: rates.get(name, 0.0) for name, _ in module.named_parameters()}
         try:
             found = np.asarray(ntk_of_module(module, inputs, rates=trained))
@@ -43,7 +48,29 @@ def kernels_of(
             said = str(error).partition("\n")[0][:200]
             raise InvalidInput(f"net: the model has no gradients of its outputs: {said}") from None
         ntk.append(found if found.ndim == 2 else np.einsum("abkk->ab", found) / found.shape[-1])
-    return np.stack(nngp), np.stack(ntk)
+    complete = {path: np.stack(s) for path, s in squares.items() if len(s) == len(seeds)}
+    return np.stack(nngp), np.stack(ntk), complete
+
+
+@contextmanager
+def _squares(module: nn.Module, samples: int, found: dict[str, list[np.ndarray]]) -> Iterator[None]:
+    """Append the mean squares of the outputs of all parts without parts."""
+
+    def note(path: str, out: Any) -> None:
+        if isinstance(out, Tensor) and out.ndim > 1 and len(out) == samples:
+            mean = out.detach().double().reshape(samples, -1).pow(2).mean(1)
+            found.setdefault(path, []).append(mean.numpy())
+
+    leaves = [(path, part) for path, part in module.named_modules() if not any(part.children())]
+    handles = [
+        part.register_forward_hook(lambda m, a, out, path=path: note(path, out))
+        for path, part in leaves
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _outputs(

@@ -22,8 +22,7 @@ from largen.transfer.plan import Plan
 from largen.transfer.torch.names import parameters, plain
 from largen.transfer.torch.process import ALONE
 from largen.transfer.torch.recording import forget, output_of
-from largen.transfer.updates import UPDATES
-from largen.transfer.verdicts import Key, Layout
+from largen.transfer.verdicts import Key, Layout, change_by_update
 
 SOFTMAXES = frozenset({F.softmax, torch.softmax, Tensor.softmax})
 FUSED = F.scaled_dot_product_attention
@@ -171,7 +170,12 @@ def measured(
         s = (z * torch.randn(z.shape, generator=torch.Generator().manual_seed(seed)).to(z)).mean()
         slopes = torch.autograd.grad(s, wanted, retain_graph=True, allow_unused=True)
         return {
-            name: _effect(gradient, plan, name)
+            name: change_by_update(
+                plan,
+                name,
+                float(gradient.detach().double().abs().sum()),
+                float(gradient.detach().double().square().sum()),
+            )
             for name, gradient in zip(names, slopes, strict=True)
             if gradient is not None and bool(gradient.any())
         }
@@ -221,21 +225,6 @@ def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
             if weights[name].ndim > 1
         ),
     )
-
-
-def _effect(gradient: Tensor, plan: Plan, name: str) -> float:
-    """Return the change of a scalar by one update of a weight along the scalar's gradient."""
-    weight = plan[name]
-    kind = UPDATES[weight.moved_by or plan.optimizer].kind
-    rate, gradient = weight.lr, gradient.detach().double()
-    if kind == "proportional":
-        return rate * float(gradient.square().sum())
-    if kind == "normalised":
-        return rate * float(gradient.abs().sum())
-    if weight.moved_by == "muon":  # its steps are √max(1, fan-out/fan-in)·O
-        into, out = weight.shape[weight.fan_in], weight.shape[1 - weight.fan_in]
-        rate *= max(1.0, out / into) ** 0.5
-    return rate * float(gradient.square().sum().sqrt())
 
 
 def _rms(z: Tensor) -> float:

@@ -15,7 +15,7 @@ Under gradient descent, and in depth, rates alone are changed, by the effects on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import log2
 from typing import Any
 
@@ -26,12 +26,14 @@ from largen.transfer.corrections import Correction
 from largen.transfer.torch.effects import Pass, as_in_training, forward
 from largen.transfer.torch.names import modules, parameters
 from largen.transfer.torch.process import fixed_seed
-from largen.transfer.torch.surveys import Specimens, Survey
-from largen.transfer.verdicts import FADES, SINGLE, START, fades, grows, largest
+from largen.transfer.torch.surveys import Specimens
+from largen.transfer.verdicts import FADES, SINGLE, START, Layout, fades, grows, largest
+from largen.transfer.verifying import Survey
 
 SETS_SIZE = 0.5  # change of log₂ of a size when weights are doubled, above which they set it
 SHARE = 0.1  # of the sum over weights, above which a single weight's slope counts
 EXACT = 1e-3
+SIDES = ("input", "output")
 
 
 def next_corrections(
@@ -65,24 +67,31 @@ def _starts(
 ) -> list[Correction]:
     """Correct the initial values behind the first tensor that starts too large."""
     layout, letter = survey.layout, "l" if networks.along == "depth" else "n"
-    for i, path in enumerate(layout.modules):
-        for side in ("input", "output"):
-            place = f"{side} of {path}"
-            fit = survey.fits.get(("start", place, ""))
-            skip = not path or path in layout.final or tried.count(place) > 1
-            if skip or not grows(fit) or not _half(fit):
-                continue
-            if side == "input" and not _widens(survey, path):
-                continue
-            tried.append(place)
-            for other in reversed(layout.modules[: i + (side == "output")]):
-                inside = side == "input" and f"{other}.".startswith(f"{path}.")
-                names = [] if inside else [n for n, h in layout.holders.items() if h == other]
-                matrices = [n for n in names if n not in layout.vectors]
-                for some in (matrices, [n for n in names if n in layout.vectors]):
-                    if some and _sets(networks, corrections, path, side, some):
-                        return [Correction("init", n, -_half(fit), letter) for n in some]
+    places = [(i, path, side) for i, path in enumerate(layout.modules) for side in SIDES if path]
+    for i, path, side in places:
+        place = f"{side} of {path}"
+        fit = survey.fits.get(("start", place, ""))
+        skip = path in layout.final or tried.count(place) > 1
+        if skip or not grows(fit) or not _half(fit):
+            continue
+        if side == "input" and not _widens(survey, path):
+            continue
+        tried.append(place)
+        for names in _behind(layout, i, path, side):
+            if _sets(networks, corrections, path, side, names):
+                return [Correction("init", n, -_half(fit), letter) for n in names]
     return []
+
+
+def _behind(layout: Layout, i: int, path: str, side: str) -> Iterator[list[str]]:
+    """Yield the weights of the modules in front of a tensor, the last first; matrices first."""
+    for other in reversed(layout.modules[: i + (side == "output")]):
+        if side == "input" and f"{other}.".startswith(f"{path}."):
+            continue
+        names = [name for name, holder in layout.holders.items() if holder == other]
+        vectors = [name for name in names if name in layout.vectors]
+        matrices = [name for name in names if name not in layout.vectors]
+        yield from (some for some in (matrices, vectors) if some)
 
 
 def _widens(survey: Survey, path: str) -> bool:
