@@ -75,6 +75,10 @@ class Family:
         module = self._built(width, False)[0]
         return record(module, as_input("x", self.x, module))
 
+    def shapes(self, width: int) -> nn.Module:
+        """Return the module of a width, whose tensors have shapes and no entries."""
+        return self._built(width, True)[0]
+
     def module(self, width: int | None, seed: int) -> nn.Module:
         """Return a module of a width by its own construction, with another seed."""
         with fixed_seed(seed):

@@ -134,7 +134,7 @@ class Recorder(TorchFunctionMode):
         self.known: dict[int, int] = {}
         self._parameters = {id(p): name for name, p in module.named_parameters()}
         self._overwritten: dict[int, str] = {}
-        self._alive: list[Any] = [x]
+        self._alive: list[Tensor] = []  # the result of each call
         self._add("input", (), {}, x, True)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -170,6 +170,10 @@ class Recorder(TorchFunctionMode):
         place of tensors.
         """
         return func(*args, **kwargs)
+
+    def result(self, ref: Ref) -> Tensor:
+        """Return the tensor that an argument refers to."""
+        return self._alive[ref.place]
 
     def _made(self, out: Any, changed: list[Tensor], name: str) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors that a call changed or returns, with its name or that of a part."""

@@ -24,6 +24,7 @@ from largen.reading.laws import Law
 
 F64 = torch.float64
 RANK = 1e-14  # eigenvalues below this fraction of the largest are rounding
+SMALL = 1e-10  # the same where a covariance is inverted
 
 
 class Use(NamedTuple):
@@ -33,8 +34,12 @@ class Use(NamedTuple):
     derivative: Tensor | None  # the same of derivatives; None for data
     # Returns the features of the outputs, (*rows behind, taps · rank), of features (*rows, rank).
     move: Callable[[Tensor], Tensor]
-    weight_variance: float  # σ_w², for the mean over channels and taps
+    # σ_w² and σ_b², for the mean over channels and taps; the same times the rates of their
+    # parameters, relative to their variances.
+    weight_variance: float
     bias_variance: float
+    weight_rate: float
+    bias_rate: float
 
 
 class Drawn(NamedTuple):
@@ -66,8 +71,9 @@ class Fields:
         matrix.uses.append(use)
         features = _features(matrix.uses, [each.value for each in matrix.uses])
         F = torch.cat([f.flatten(0, -2) for f in features])
-        K = use.weight_variance * F @ F.T + use.bias_variance
-        T = K
+        moments = F @ F.T
+        K = use.weight_variance * moments + use.bias_variance
+        T = use.weight_rate * moments + use.bias_rate
         if any(each.derivative is not None for each in matrix.uses):
             zeros = (torch.zeros_like(u.value) for u in matrix.uses)
             values = [
@@ -75,14 +81,15 @@ class Fields:
                 for zero, u in zip(zeros, matrix.uses, strict=True)
             ]
             G = torch.cat([f.flatten(0, -2) for f in _features(matrix.uses, values)])
-            T = K + use.weight_variance * G @ G.T
+            T = T + use.weight_variance * G @ G.T
         before = len(K) - features[-1].flatten(0, -2).shape[0]
         past = matrix.drawn
         own, mean = _given(K, before, [each.value for each in past])
         own_t, mean_t = _given(T, before, [each.derivative for each in past])
         roots = _root(own), _root(own_t)
         known = [t for each in past for t in (each.value, each.derivative)]
-        g = self.normal(neurons, sum(r.shape[1] for r in roots), torch.cat(known, 1) if known else None)
+        against = torch.cat(known, 1) if known else None
+        g = self.normal(neurons, sum(r.shape[1] for r in roots), against)
         rank = roots[0].shape[1]
         found = Drawn(
             g[:, :rank] @ roots[0].T + mean,
@@ -104,8 +111,7 @@ class Fields:
         if not count or neurons <= 2 * (count + others) + 8:
             return g
         if against is not None:
-            basis = _root(against.T @ against, inverse=True)
-            basis = against @ basis
+            basis = against @ _root(against.T @ against, inverse=True)
             g = g - basis @ (basis.T @ g)
         q, _ = torch.linalg.qr(g - g.mean(0))
         return q * torch.sign((q * g).sum(0)) * math.sqrt(neurons)
@@ -147,9 +153,9 @@ def _features(uses: list[Use], values: list[Tensor]) -> list[Tensor]:
 
 
 def _root(covariance: Tensor, inverse: bool = False) -> Tensor:
-    """Return R with R Rᵀ equal to a covariance, or to its pseudoinverse, with its rank as columns."""
+    """Return R with R Rᵀ equal to a covariance or its pseudoinverse, with its rank as columns."""
     values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)
-    kept = values > RANK * values[-1:].clamp_min(1e-300) if not inverse else values > 1e-10 * values[-1:]
+    kept = values > (SMALL if inverse else RANK) * values[-1:].clamp_min(1e-300)
     return vectors[:, kept] * values[kept] ** (-0.5 if inverse else 0.5)
 
 
