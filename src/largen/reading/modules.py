@@ -7,11 +7,12 @@ from math import prod
 from typing import Any
 
 from largen.bibliography import cites
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NoRule
 from largen.reading.laws import Constant, Parameter, constant_of
-from largen.reading.model import Model, Weight
+from largen.reading.model import Model
 from largen.reading.nodes import Map, Nodes, law_of
 from largen.reading.refusals import refused
+from largen.reading.weight import Weight
 from largen.scalars import integer, sequence
 from largen.text import shown
 
@@ -79,8 +80,27 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
         nodes = read_one(family, None)
         return _model(family, nodes, _weights(nodes, family.at(None)), ())
     pair = _widths(widths)
-    small, large = read_family(family, pair)
-    return _model(family, small, _weights_of(small, large, family, pair), pair)
+    try:
+        small, large = read_family(family, pair)
+        return _model(family, small, _weights_of(small, large, family, pair), pair)
+    except NoRule as error:
+        return _population(family, pair, error)
+
+
+def _population(family: Any, widths: tuple[int, int], error: NoRule) -> Model:
+    """Return a model of which no network was read, and that runs at populations of neurons."""
+    from largen.reading.torch.population import Sampler
+
+    try:
+        maps = Sampler(family, widths).maps()
+    except NoRule as other:
+        raise other from error
+    parameters = family.at(widths[0])
+    weights = tuple(
+        _weight(node, each, parameters, *constants) for node, (each, *constants) in maps.items()
+    )
+    why = "; ".join(filter(None, map(_no_limit, weights)))
+    return Model((), family.name, weights, why, Nodes(), widths, family.sample, family, str(error))
 
 
 def _widths(widths: Any) -> tuple[int, int]:

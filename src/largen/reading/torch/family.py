@@ -45,6 +45,12 @@ class Family:
         return tuple(self.x.shape[1:]) if isinstance(self.x, Tensor) else np.shape(self.x)[1:]
 
     @property
+    def takes_integers(self) -> bool:
+        """Whether samples are integers, such as tokens."""
+        x = self.x.detach().cpu().numpy() if isinstance(self.x, Tensor) else np.asarray(self.x)
+        return bool(np.issubdtype(x.dtype, np.integer))
+
+    @property
     def name(self) -> str:
         """The name of the module's class."""
         module = self.one or next(iter(self._known.values()))[0]

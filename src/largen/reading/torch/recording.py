@@ -161,9 +161,7 @@ class Recorder(TorchFunctionMode):
                 self._add(op, given, named, tensor, of_input)
         return out
 
-    def run(
-        self, func: Any, args: Any, kwargs: Any, name: str, given: Any, named: Any
-    ) -> Any:
+    def run(self, func: Any, args: Any, kwargs: Any, name: str, given: Any, named: Any) -> Any:
         """Run a call on tensors that depend on the input or on parameters.
 
         ``name``: the function's name; ``given``, ``named``: the arguments with references in the

@@ -92,14 +92,14 @@ class Widths:
 
     def _factor(self, index: int) -> tuple[float, float] | None:
         """Return the number at both widths by which a call multiplies a value, if it does."""
-        found = [_number(call) for call in self.calls(index)]
-        if None in found or self.records[0].calls[index].op not in FACTORS:
+        if self.records[0].calls[index].op not in FACTORS:
             return None
-        one, two = found
-        assert one is not None and two is not None
-        return one, two
+        one, two = (_number(call) for call in self.calls(index))
+        return None if one is None or two is None else (one, two)
 
-    def constant(self, name: str, fan_in: tuple[int, ...], factors: tuple[float, float]) -> Constant:
+    def constant(
+        self, name: str, fan_in: tuple[int, ...], factors: tuple[float, float]
+    ) -> Constant:
         """Return Var·fan_in of a parameter, with factors of the forward pass."""
         pair = tuple(
             _sum(p, name, fan_in) * f**2 for p, f in zip(self.parameters, factors, strict=True)

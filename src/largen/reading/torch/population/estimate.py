@@ -21,6 +21,7 @@ from largen.reading.torch.family import Family, as_input
 from largen.reading.torch.population.constants import Constants, Widths
 from largen.reading.torch.population.fields import F64
 from largen.reading.torch.population.maps import RULES
+from largen.reading.torch.population.outputs import Outputs
 from largen.reading.torch.population.run import Population
 from largen.reading.torch.recording import forget, run_under
 from largen.runs import KernelEstimate
@@ -40,7 +41,7 @@ class Sampler:
     def maps(self) -> dict[str, tuple[Map, Constant, Constant]]:
         """Return the affine maps by name, with σ_w² and σ_b², after a run that has to succeed."""
         (width, _), family = self._widths.widths, self._widths.family
-        run = self._run(self._neurons(FEW), width, family.x, 0, None)
+        run, _ = self._run(self._neurons(FEW), width, family.x, 0, None)
         found = {}
         for node, (its, (of_weight, of_bias)) in run.maps.items():
             constant = self._widths.constant(its.weight, its.fan_in, of_weight)
@@ -78,13 +79,15 @@ class Sampler:
         found = []
         for number in range(replicates):
             check()
-            run = self._run(neurons, width, x, key * 10_000 + number, rates)
-            found.append([each.numpy() for each in run.kernels()])
+            _, kernels = self._run(neurons, width, x, key * 10_000 + number, rates)
+            found.append([each.numpy() for each in kernels])
         nngp, ntk = (np.stack(each) for each in zip(*found, strict=True))
         return nngp, ntk
 
-    def _run(self, neurons: int, width: int | None, x: Any, seed: int, rates: Any) -> Population:
-        """Return a population behind a forward pass."""
+    def _run(
+        self, neurons: int, width: int | None, x: Any, seed: int, rates: Any
+    ) -> tuple[Population, tuple[Tensor, Tensor]]:
+        """Return a population behind a forward pass, and K and Θ."""
         module = self._module(neurons)
         inputs = as_input("x", x, module)
         constants = Constants(self._widths, neurons, width)
@@ -92,10 +95,7 @@ class Sampler:
         with ALONE, fixed_seed(0), _double(), torch.no_grad(), forward_ad.dual_level():
             run = Population(module, inputs, constants, RULES, seed, rates)
             run_under(run, module, inputs)
-            found = run.kernels()
-            run.check_linear()
-            run.kernels = lambda: found
-        return run
+            return run, Outputs(run).kernels()
 
     def _neurons(self, count: int) -> int:
         """Return a width of about a number of neurons for which the family has a module."""

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from largen.reading.refusals import refused
+from largen.reading.torch.population.calls import Affine, Computed, Pending, Rule
 from largen.reading.torch.population.fields import F64
-from largen.reading.torch.population.run import Affine, Computed, Pending, Population, Rule
-from largen.reading.torch.recording import Param, Ref
+from largen.reading.torch.population.run import Population
+from largen.reading.torch.recording import Param
 
 RULES: dict[str, Rule] = {}
 
@@ -59,19 +60,18 @@ def dense(
     """Return a linear map of the last axis; None for a matrix that is no parameter."""
     if not isinstance(weight, Param):
         return None
-    axis = len(population.widths.shapes(input)[0]) - 1 if isinstance(input, Ref) else 0
-    return _product(
-        population, call, input, weight, bias, fan_in, fan_out, axis, lambda r: r, native
-    )
+    rank = input.ndim if isinstance(input, Tensor) else len(population.widths.shapes(input)[0])
+    return _product(population, call, input, weight, bias, fan_in, fan_out, rank - 1, _same, native)
 
 
-def _product(
+def _product(  # noqa: PLR0913
     population: Population, call: Pending, input: Any, weight: Param, bias: Any,
     fan_in: tuple[int, ...], fan_out: int, axis: int, move: Any, native: Any, part: str = "",
     share: int = 1,
 ) -> Tensor:  # fmt: skip
-    factors = population.widths.factors(call.index), population.widths.factors(
-        call.index, before=False
+    factors = (
+        population.widths.factors(call.index),
+        population.widths.factors(call.index, before=False),
     )
     its = Affine(
         weight.name, _bias(population, call, bias), fan_in, fan_out, axis, move, factors,
@@ -172,7 +172,7 @@ def _(
         population.check_scale(call, "the logit of attention heads of a growing size", one, two)
     if last - 1 in population.widths.wide(query) or last - 1 in population.widths.wide(key):
         raise population.refused(call, "softmax over an axis that grows has no limit")
-    q, k, v, mask = population.tensors((query, key, value, attn_mask), call)
+    q, k, v, mask = (population.tensors(each, call) for each in (query, key, value, attn_mask))
     if enable_gqa:
         k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
     return attention(q, k, v, mask, is_causal, scale)[0]
@@ -223,24 +223,31 @@ def _(  # noqa: PLR0913  (the arguments of PyTorch)
             raise refused(weight.name, "its entries have no fluctuations")
         projected.append(
             _product(
-                population, call, read, weight, in_proj_bias, (1,), 0, 2, lambda r: r,
-                _fails, f".{part}", share,
-            )  # fmt: skip
-        )
+                population, call, read, weight, in_proj_bias, (1,), 0, 2, _same, _fails,
+                f".{part}", share,
+            )
+        )  # fmt: skip
     length, batch, channels = projected[0].shape
 
     def heads(value: Tensor) -> Tensor:
         return value.reshape(value.shape[0], batch, num_heads, -1).permute(1, 2, 0, 3)
 
-    masks = population.tensors((attn_mask, key_padding_mask), call)
-    mask = _joined(*masks, batch, num_heads)
-    out, found = attention(*map(heads, projected), mask, is_causal and mask is None, None)
+    masks = [population.tensors(each, call) for each in (attn_mask, key_padding_mask)]
+    mask = _joined(masks[0], masks[1], batch, num_heads)
+    out, found = attention(
+        heads(projected[0]), heads(projected[1]), heads(projected[2]), mask,
+        is_causal and mask is None, None,
+    )  # fmt: skip
     out = out.permute(2, 0, 1, 3).reshape(length, batch, channels)
     out = _product(population, call, Computed(out), out_proj_weight, out_proj_bias, (1,), 0, 2,
-                   lambda r: r, _fails, ".out")  # fmt: skip
+                   _same, _fails, ".out")  # fmt: skip
     if not need_weights:
         return out, None
     return out, found.mean(1) if average_attn_weights else found
+
+
+def _same(features: Tensor) -> Tensor:
+    return features
 
 
 def _fails(*args: Any) -> Tensor:
@@ -261,4 +268,3 @@ def _joined(mask: Any, padding: Any, batch: int, heads: int) -> Tensor | None:
             each = each.reshape(batch, heads, *each.shape[1:])
         found = each if found is None else found + each
     return found
-

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 from largen.reading.torch.recording import Param, Ref
 
 if TYPE_CHECKING:
-    from largen.reading.torch.population.run import Pending, Population
+    from largen.reading.torch.population.calls import Pending
+    from largen.reading.torch.population.run import Population
 
 # Attributes and functions that say what a tensor is, without its entries.
 ATTRIBUTES = frozenset({
     "shape", "size", "dim", "ndim", "ndimension", "device", "dtype", "numel", "nelement", "stride",
     "requires_grad", "is_floating_point", "is_cuda", "is_contiguous", "is_meta", "is_nested",
-    "is_sparse", "is_quantized", "layout", "element_size", "len", "hash", "get_device", "is_complex",
-    "is_mps", "is_xpu", "is_cpu", "is_leaf", "grad_fn", "is_inference", "is_mkldnn",
+    "is_sparse", "is_quantized", "layout", "element_size", "len", "hash", "get_device",
+    "is_complex", "is_mps", "is_xpu", "is_cpu", "is_leaf", "grad_fn", "is_inference", "is_mkldnn",
 })  # fmt: skip
 
 ELEMENTWISE = frozenset({

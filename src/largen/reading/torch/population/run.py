@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -23,57 +22,11 @@ from largen.errors import LargenError, NoRule
 from largen.reading.laws import Law, normal
 from largen.reading.nodes import Map
 from largen.reading.refusals import refused
+from largen.reading.torch.population.calls import Affine, Computed, Pending, ReadOut, Rule
 from largen.reading.torch.population.constants import Constants
 from largen.reading.torch.population.fields import F64, Drawn, Fields, Matrix, Use
 from largen.reading.torch.population.native import ATTRIBUTES, check, leaves
 from largen.reading.torch.recording import Param, Recorder, Ref
-
-Rule = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A call that is about to run."""
-
-    index: int
-    op: str
-    args: Any
-    kwargs: Any
-    module: str
-
-    @property
-    def place(self) -> str:
-        """The module and the function, for messages."""
-        return f"{self.module or 'forward'} ({self.op})"
-
-
-class Affine(NamedTuple):
-    """What a product with a parameter does, besides its numbers."""
-
-    weight: str  # the parameter, with the part of it where a matrix is several ones
-    bias: str | None
-    fan_in: tuple[int, ...]  # the axes of the parameter that are summed over
-    fan_out: int
-    axis: int  # the axis of channels of what is multiplied, and of the outputs
-    move: Callable[[Tensor], Tensor]  # of features, (*rows, rank)
-    factors: tuple[tuple[float, float], tuple[float, float]]  # of the weights, and of the bias
-    outputs: int  # the number of output channels
-    part: str = ""  # which of the matrices in one parameter
-
-
-class Computed(NamedTuple):
-    """A value that a rule computed and that is no result of a call."""
-
-    tensor: Tensor
-
-
-class ReadOut(NamedTuple):
-    """The last product: its place among the calls, its field and the channels of its output."""
-
-    index: int
-    drawn: Drawn
-    axis: int
-    outputs: int
 
 
 class Population(Recorder):
@@ -98,14 +51,12 @@ class Population(Recorder):
         self._shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
         self.maps: dict[str, tuple[Map, tuple[tuple[float, float], tuple[float, float]]]] = {}
         self.read_out: ReadOut | None = None
-        self._products: list[int] = []
+        self.products: list[int] = []
         self.functions: dict[int, tuple[Any, Any, Any, int | None]] = {}
 
     # Calls
 
-    def run(
-        self, func: Any, args: Any, kwargs: Any, name: str, given: Any, named: Any
-    ) -> Any:
+    def run(self, func: Any, args: Any, kwargs: Any, name: str, given: Any, named: Any) -> Any:
         """Run a call on the population."""
         if name in ATTRIBUTES:
             return func(*args, **kwargs)
@@ -264,6 +215,10 @@ class Population(Recorder):
             table.update(zip(new, drawn, strict=True))
         return torch.stack([table[i] for i in ids.flatten().tolist()]).reshape(*ids.shape, -1)
 
+    def drawn_entries(self, name: str) -> Tensor:
+        """Return entries that were drawn."""
+        return self._entries[name]
+
     def shape(self, parameter: Param) -> tuple[int, ...]:
         """Return the shape of a parameter in the population."""
         return self._shapes[parameter.name]
@@ -293,12 +248,7 @@ class Population(Recorder):
             return self._few(call, input, its, native, its.fan_out in wide)
         if law.kind == "constant" or law.mean:
             raise refused(name, "its entries have no fluctuations, or a mean that is not 0")
-        if isinstance(input, Computed):
-            value = input.tensor
-        elif isinstance(input, Ref) and self.record.calls[input.place].of_input:
-            value = self.result(input)
-        else:
-            raise self.refused(call, "it multiplies a tensor that does not depend on the input")
+        value = input.tensor if isinstance(input, Computed) else self.tensors(input, call)
         self._note(call, its, its.fan_out in wide)
         use = self._use(value, its)
         if its.fan_out not in wide:
@@ -353,15 +303,17 @@ class Population(Recorder):
             )
         self._note(call, its, out)
         weight = self.entries(its.weight, its.fan_in, its.factors[0], call)
-        bias = None if its.bias is None else self.entries(
-            its.bias, (), its.factors[1], call, trained=True
+        bias = (
+            None
+            if its.bias is None
+            else self.entries(its.bias, (), its.factors[1], call, trained=True)
         )
         return native(self.tensors(input, call), weight, bias)
 
     def _note(self, call: Pending, its: Affine, hidden: bool) -> None:
-        read = self._before([leaf.place for leaf in leaves(call.args) if isinstance(leaf, Ref)])
-        reads_data = not any(product in read for product in self._products)
-        self._products.append(call.index)
+        read = self.before([leaf.place for leaf in leaves(call.args) if isinstance(leaf, Ref)])
+        reads_data = not any(product in read for product in self.products)
+        self.products.append(call.index)
         node = (its.weight.rpartition(".")[0] or its.weight) + its.part
         found = Map(
             its.weight, its.bias, its.fan_in, its.fan_out, reads_data, None, call.place,
@@ -382,29 +334,7 @@ class Population(Recorder):
         self.read_out = ReadOut(call.index, drawn, its.axis, its.outputs)
         return self._placed(drawn, its, 0.0)
 
-    # Outputs
-
-    def kernels(self) -> tuple[Tensor, Tensor]:
-        """Return K and Θ of the outputs, (sample, sample)."""
-        if self.read_out is None:
-            raise refused("the output", "it is not a linear map of neurons; read the logits")
-        behind = self._behind(self.read_out.index)
-        if any(product in behind for product in self._products):
-            raise refused(
-                self.record.calls[self.read_out.index].module or "forward",
-                f"its {self.read_out.outputs} outputs do not grow with the width; there is a rule "
-                "where all hidden layers grow",
-            )
-        output = self.record.output
-        if output != self.read_out.index and output not in behind:
-            raise refused("the output", "it does not depend on the last weights")
-        found = [
-            self._of_output(covariance, behind)
-            for covariance in (self.read_out.drawn.covariance, self.read_out.drawn.tangent)
-        ]
-        return found[0], found[1]
-
-    def _behind(self, index: int) -> set[int]:
+    def behind(self, index: int) -> set[int]:
         """Return the calls that depend on one."""
         found = {index}
         for call in self.record.calls[index + 1 :]:
@@ -412,7 +342,7 @@ class Population(Recorder):
                 found.add(call.index)
         return found - {index}
 
-    def _before(self, stack: list[int]) -> set[int]:
+    def before(self, stack: list[int]) -> set[int]:
         """Return calls and those that they depend on."""
         found = set(stack)
         while stack:
@@ -420,70 +350,3 @@ class Population(Recorder):
             found |= new
             stack += new
         return found
-
-    def _of_output(self, covariance: Tensor, behind: set[int]) -> Tensor:
-        """Return the covariance of the module's outputs, given that of the read-out's rows."""
-        last = self.read_out
-        assert last is not None
-        shape = self.record.calls[self.record.output].shape
-        if len(shape) > 2:
-            raise refused("the output", f"wanted (sample,) or (sample, output), got {shape}")
-        if self.record.output == last.index and len(shape) == 2:
-            return covariance
-        values, vectors = torch.linalg.eigh(covariance)
-        columns = vectors * values.clamp_min(0).sqrt()
-        total = torch.zeros(shape[0], shape[0], dtype=F64)
-        for column in columns.T[values > 1e-14 * values[-1:]]:
-            for channel in range(last.outputs):
-                out = self._replayed(column, channel, behind).reshape(shape[0], -1)
-                total += out @ out.T / out.shape[1]
-        return total
-
-    def check_linear(self) -> None:
-        """Refuse outputs that are not linear in what the last weights make."""
-        last = self.read_out
-        if last is None or self.record.output == last.index:
-            return
-        behind, count = self._behind(last.index), len(last.drawn.covariance)
-        one, two = torch.randn(2, count, dtype=F64, generator=torch.Generator().manual_seed(0))
-        outs = [self._replayed(v, 0, behind) for v in (one, two, one + two, 0 * one)]
-        scale = max(float(out.abs().max()) for out in outs)
-        off = max(float((outs[0] + outs[1] - outs[2]).abs().max()), float(outs[3].abs().max()))
-        if off > 1e-9 * scale or not scale:
-            raise refused(
-                self.record.calls[self.record.output].module or "the output",
-                "the output is not linear in the last weights, or has an offset; read a module "
-                "that returns the logits",
-            )
-
-    def _replayed(self, column: Tensor, channel: int, behind: set[int]) -> Tensor:
-        """Return the output if one channel of the read-out has the given rows, the others 0."""
-        last = self.read_out
-        assert last is not None
-        start = torch.zeros(*last.drawn.rows, last.outputs, dtype=F64)
-        start[..., channel] = column.reshape(last.drawn.rows)
-        known = {last.index: start.movedim(-1, last.axis)}
-
-        def tensors(value: Any) -> Any:
-            if isinstance(value, Ref) and value.place in known:
-                return known[value.place]
-            if isinstance(value, (Ref, Param)):
-                made = self.result(value) if isinstance(value, Ref) else self._entries[value.name]
-                return forward_ad.unpack_dual(made).primal
-            if isinstance(value, dict):
-                return {key: tensors(item) for key, item in value.items()}
-            if isinstance(value, tuple) and not isinstance(value, torch.Size):
-                return tuple(map(tensors, value))
-            return value
-
-        for index in sorted(behind):
-            if index in self.functions:
-                func, args, kwargs, part = self.functions[index]
-                made = func(*(_copied(tensors(a)) for a in args), **tensors(kwargs))
-                known[index] = made if part is None else made[part]
-        return known[self.record.output]
-
-
-def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
-
