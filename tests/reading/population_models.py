@@ -15,8 +15,8 @@ PAIRS = RNG.normal(size=(3, 2, 5))
 
 def max_pooling(n):
     net = nn.Sequential(
-        nn.Conv2d(3, n, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(n, 2 * n, 3, padding=1),
-        nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(2 * n, 3),
+        nn.Conv2d(3, n, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(n, 2 * n, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(2 * n, 3),
     )  # fmt: skip
     normal(net, 2.0)
     return net
@@ -106,9 +106,7 @@ class ByHandAttention(nn.Module):
         normal(self, 2.0)
 
     def forward(self, x):
-        q, k, v = (
-            p(x).unflatten(-1, (-1, 2)).transpose(1, 2) for p in (self.q, self.k, self.v)
-        )
+        q, k, v = (p(x).unflatten(-1, (-1, 2)).transpose(1, 2) for p in (self.q, self.k, self.v))
         w = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(2), dim=-1)
         h = (w @ v).transpose(1, 2).flatten(2)
         return self.head(torch.tanh(h).mean(dim=1)).squeeze(-1)
@@ -146,7 +144,11 @@ class GatedUnit(nn.Module):
 
     def __init__(self, n):
         super().__init__()
-        self.read_in, self.both, self.head = nn.Linear(5, n), nn.Linear(n, 4 * n), nn.Linear(2 * n, 2)
+        self.read_in, self.both, self.head = (
+            nn.Linear(5, n),
+            nn.Linear(n, 4 * n),
+            nn.Linear(2 * n, 2),
+        )
         normal(self, 1.5, 0.2)
 
     def forward(self, x):

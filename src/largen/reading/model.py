@@ -359,7 +359,11 @@ class Model(Questions, Sequence):
                 f"{name}: wanted samples of shape {self.sample}, with which the model was read, "
                 f"got shape {array.shape}."
             )
-        return array.astype(np.int64) if self.family.takes_integers else array
+        if not self.family.takes_integers:
+            return array
+        if np.any(array != np.round(array)):
+            raise InvalidInput(f"{name}: wanted integers, with which the model was read.")
+        return array.astype(np.int64)
 
     @contextmanager
     def named(self) -> Iterator[None]:

@@ -26,6 +26,7 @@ class Widths:
     def __init__(self, family: Family, widths: tuple[int, int]):
         self.family, self.widths = family, widths
         self.parameters = tuple(family.at(width) for width in widths)
+        self._taken: set[int] = set()  # calls whose numbers are with the constants of weights
 
     @cached_property
     def records(self) -> tuple[Record, Record]:
@@ -68,12 +69,14 @@ class Widths:
     def _numbers(self, index: int, before: bool) -> Iterator[tuple[float, float]]:
         place = index
         while (behind := self._reader(place)) is not None and (n := self._factor(behind)):
+            self._taken.add(behind)
             yield n
             place = behind
         if not before:
             return
         for place in self.records[0].calls[index].refs()[:2]:
             while self._reader(place) is not None and (n := self._factor(place)):
+                self._taken.add(place)
                 yield n
                 (place,) = self.records[0].calls[place].refs()
 
@@ -96,6 +99,27 @@ class Widths:
             return None
         one, two = (_number(call) for call in self.calls(index))
         return None if one is None or two is None else (one, two)
+
+    def check_numbers(self, elementwise: frozenset[str]) -> None:
+        """Refuse elementwise functions with numbers of the width, away from weights and means."""
+        small, large = self.records
+        for one, two in zip(small.calls, large.calls, strict=True):
+            if one.op not in elementwise or one.index in self._taken:
+                continue
+            values = [
+                [
+                    arg
+                    for arg in (*call.args, *call.kwargs.values())
+                    if isinstance(arg, (int, float))
+                ]
+                for call in (one, two)
+            ]
+            if values[0] != values[1]:
+                raise refused(
+                    one.place,
+                    f"it has the number {values[0]} at width {self.widths[0]} and {values[1]} at "
+                    f"{self.widths[1]}; such factors have a rule before and behind affine maps",
+                )
 
     def constant(
         self, name: str, fan_in: tuple[int, ...], factors: tuple[float, float]

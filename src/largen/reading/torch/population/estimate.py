@@ -21,6 +21,7 @@ from largen.reading.torch.family import Family, as_input
 from largen.reading.torch.population.constants import Constants, Widths
 from largen.reading.torch.population.fields import F64
 from largen.reading.torch.population.maps import RULES
+from largen.reading.torch.population.native import ELEMENTWISE
 from largen.reading.torch.population.outputs import Outputs
 from largen.reading.torch.population.run import Population
 from largen.reading.torch.recording import forget, run_under
@@ -42,6 +43,7 @@ class Sampler:
         """Return the affine maps by name, with σ_w² and σ_b², after a run that has to succeed."""
         (width, _), family = self._widths.widths, self._widths.family
         run, _ = self._run(self._neurons(FEW), width, family.x, 0, None)
+        self._widths.check_numbers(ELEMENTWISE)
         found = {}
         for node, (its, (of_weight, of_bias)) in run.maps.items():
             constant = self._widths.constant(its.weight, its.fan_in, of_weight)

@@ -20,10 +20,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from largen.errors import OutOfMemory
 from largen.reading.laws import Law
 
 F64 = torch.float64
 RANK = 1e-14  # eigenvalues below this fraction of the largest are rounding
+MOST_ROWS = 8192  # samples and positions of which there is a covariance
 SMALL = 1e-10  # the same where a covariance is inverted
 
 
@@ -69,6 +71,13 @@ class Fields:
     def use(self, matrix: Matrix, use: Use, neurons: int) -> Drawn:
         """Return the field of one more use of a matrix, given those of its earlier uses."""
         matrix.uses.append(use)
+        rows = sum(math.prod(each.value.shape[:-1]) for each in matrix.uses)
+        if rows > MOST_ROWS:
+            raise OutOfMemory(
+                f"net.kernel: {rows} samples and positions that one matrix multiplies have a "
+                f"covariance of {rows**2 * 8 / 1e9:.2g} GB; populations take {MOST_ROWS}. Pass "
+                "fewer samples at once."
+            )
         features = _features(matrix.uses, [each.value for each in matrix.uses])
         F = torch.cat([f.flatten(0, -2) for f in features])
         moments = F @ F.T

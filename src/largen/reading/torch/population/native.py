@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from largen.reading.torch.recording import Param, Ref
 
 if TYPE_CHECKING:
@@ -67,11 +69,28 @@ DEFAULT_AXIS = {"glu": -1, "normalize": 1, "topk": -1, "sort": -1, "argsort": -1
 
 def check(population: Population, call: Pending) -> None:
     """Refuse a call that cannot run as it is."""
+    small, large = (_numbers(each.args) for each in population.widths.calls(call.index))
+    for one, two in zip(small, large, strict=False):
+        if one.shape != two.shape and bool((two != two.flatten()[0]).any()):
+            raise population.refused(
+                call,
+                "it reads numbers that differ from channel to channel, of which there are more at "
+                "larger widths; wanted one number, or a parameter",
+            )
     for names, rule in _TABLE:
         if call.op in names:
             rule(population, call)
             return
     raise population.refused(call, "there is no rule for this function on populations of neurons")
+
+
+def _numbers(value: Any) -> list[Tensor]:
+    """Return the tensors among arguments that depend on nothing."""
+    if isinstance(value, Tensor):
+        return [value] if value.numel() else []
+    if isinstance(value, tuple):
+        return [found for item in value for found in _numbers(item)]
+    return []
 
 
 def leaves(value: Any) -> Iterator[Ref | Param]:

@@ -33,8 +33,13 @@ class Outputs:
                 "where all hidden layers grow",
             )
         self._shape = calls[self._index].shape
-        if len(self._shape) > 2:
-            raise refused("the output", f"wanted (sample,) or (sample, output), got {self._shape}")
+        samples = calls[0].shape[0]
+        if len(self._shape) > 2 or self._shape[0] != samples:
+            raise refused(
+                "the output",
+                f"wanted ({samples},) or ({samples}, output) for {samples} samples, got "
+                f"{self._shape}",
+            )
         self._direct = self._index == self._last.index
         if not self._direct:
             self._check_linear(calls[self._index].place)
@@ -70,6 +75,9 @@ class Outputs:
                 "the output is not linear in the last weights, or has an offset; read a module "
                 "that returns the logits, what it makes of the last weights by an affine map",
             )
+        rows = self._replayed(one, 0).reshape(self._shape[0], -1).abs().amax(1)
+        if bool((rows == 0).any()) and bool(rows.any()):
+            raise refused("the output", "its first axis is not that of the samples")
 
     def _replayed(self, column: Tensor, channel: int | slice) -> Tensor:
         """Return the output if one channel of the read-out has the given rows, the others 0."""

@@ -18,7 +18,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
-from largen.errors import LargenError, NoRule
+from largen.errors import InvalidInput, LargenError, NoRule
 from largen.reading.laws import Law, normal
 from largen.reading.nodes import Map
 from largen.reading.refusals import refused
@@ -204,7 +204,9 @@ class Population(Recorder):
         wide = self.widths.wide(Param(name))
         if wide != (1,):
             raise refused(name, "only a table whose rows grow with the width has a rule")
-        table = self._tables.setdefault(name, {})
+        table, count = self._tables.setdefault(name, {}), self._shapes[name][0]
+        if bool(((ids < 0) | (ids >= count)).any()):
+            raise InvalidInput(f"x: {name} has rows for 0 to {count - 1}, got {int(ids.max())}.")
         if new := sorted(set(ids.flatten().tolist()) - set(table)):
             shape = (len(new), self._shapes[name][1])
             law = self.constants.law(name, (), self.widths.factors(call.index, before=False))
