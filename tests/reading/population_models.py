@@ -16,7 +16,8 @@ PAIRS = RNG.normal(size=(3, 2, 5))
 def max_pooling(n):
     net = nn.Sequential(
         nn.Conv2d(3, n, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(n, 2 * n, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(2 * n, 3),
+        nn.Conv2d(n, 2 * n, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(), nn.Linear(2 * n, 3),
     )  # fmt: skip
     normal(net, 2.0)
     return net
