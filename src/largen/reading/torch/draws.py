@@ -41,7 +41,10 @@ def kernels_of(
             nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))
         trained = {name: rates.get(name, 0.0) for name, _ in module.named_parameters()}
         try:
-            found = np.asarray(ntk_of_module(module, inputs, rates=trained))
+            if _couples(module, inputs):
+                found = _tangents_of_batch(module, inputs, trained)
+            else:
+                found = np.asarray(ntk_of_module(module, inputs, rates=trained))
         except RuntimeError as error:
             if isinstance(error, LargenError):
                 raise
@@ -50,6 +53,29 @@ def kernels_of(
         ntk.append(found if found.ndim == 2 else np.einsum("abkk->ab", found) / found.shape[-1])
     complete = {path: np.stack(s) for path, s in squares.items() if len(s) == len(seeds)}
     return np.stack(nngp), np.stack(ntk), complete
+
+
+def _couples(module: nn.Module, x: Tensor) -> bool:
+    """Whether outputs depend on the other samples, as by statistics of the batch."""
+    with torch.no_grad():
+        try:
+            alone = module(x[:1])
+        except ValueError:  # PyTorch refuses a variance of one sample
+            return True
+        return not torch.allclose(alone[0], module(x)[0], rtol=1e-6, atol=1e-9)
+
+
+def _tangents_of_batch(module: nn.Module, x: Tensor, rates: dict[str, float]) -> np.ndarray:
+    """Return Θ of outputs that depend on all samples, a mean over outputs."""
+    trained = [(p, rates[name] ** 0.5) for name, p in module.named_parameters() if rates[name]]
+    out, rows = module(x).reshape(len(x), -1), []
+    for value in out.flatten():
+        found = torch.autograd.grad(
+            value, [p for p, _ in trained], retain_graph=True, materialize_grads=True
+        )
+        rows.append(torch.cat([c * g.flatten() for g, (_, c) in zip(found, trained, strict=True)]))
+    jacobian = torch.stack(rows).reshape(*out.shape, -1)
+    return torch.einsum("aki,bki->ab", jacobian, jacobian).numpy() / out.shape[1]
 
 
 @contextmanager

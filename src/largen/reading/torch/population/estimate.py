@@ -122,8 +122,10 @@ class Sampler:
 
 def _fill(module: nn.Module, small: nn.Module, neurons: int) -> None:
     """Give a module parameters without memory, and the buffers of a small one."""
+    parts = dict(small.named_modules())
     for path, part in module.named_modules():
-        like = small.get_submodule(path)
+        if (like := parts.get(path)) is None:
+            raise refused(path, "the module has other operations at other widths")
         for name, p in part._parameters.items():
             if p is not None:
                 empty = torch.zeros((), dtype=F64).expand(p.shape)

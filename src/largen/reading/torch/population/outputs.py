@@ -33,7 +33,7 @@ class Outputs:
                 "where all hidden layers grow",
             )
         self._shape = calls[self._index].shape
-        samples = calls[0].shape[0]
+        samples = len(population.result(Ref(0)))
         if len(self._shape) > 2 or self._shape[0] != samples:
             raise refused(
                 "the output",
