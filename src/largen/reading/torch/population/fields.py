@@ -24,6 +24,7 @@ from largen.errors import OutOfMemory
 from largen.reading.laws import Law
 
 F64 = torch.float64
+UNIFORM_EXCESS = -1.2
 RANK = 1e-14  # eigenvalues below this fraction of the largest are rounding
 MOST_ROWS = 8192  # samples and positions of which there is a covariance
 SMALL = 1e-10  # the same where a covariance is inverted
@@ -129,18 +130,18 @@ class Fields:
         """Return entries of a law, and a random direction of the same variance, of a shape.
 
         ``neurons``: the axis that counts neurons. Uniform numbers are in equal parts of their
-        interval for each neuron.
+        interval, one for each neuron; other laws have their first four moments.
         """
         size = shape[neurons]
         count = math.prod(shape) // max(size, 1)
         std = math.sqrt(law.variance)
-        if law.kind == "uniform":
+        z, direction = self.normal(size, 2 * count).split(count, 1)
+        # Of a uniform and a normal number, whose sum has the law's fourth moment.
+        if part := math.sqrt(min(max(law.excess / UNIFORM_EXCESS, 0.0), 1.0)):
             rank = torch.rand(size, count, generator=self._generator, dtype=F64).argsort(0)
             inside = torch.rand(size, count, generator=self._generator, dtype=F64)
-            z = math.sqrt(3) * (2 * (rank + inside) / size - 1)
-            direction = self.normal(size, count)
-        else:
-            z, direction = self.normal(size, 2 * count).split(count, 1)
+            uniform = math.sqrt(3) * (2 * (rank + inside) / size - 1)
+            z = math.sqrt(part) * uniform + math.sqrt(1 - part) * z
         others = [n for axis, n in enumerate(shape) if axis != neurons]
 
         def placed(numbers: Tensor) -> Tensor:

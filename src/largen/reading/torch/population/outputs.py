@@ -34,7 +34,7 @@ class Outputs:
             )
         self._shape = calls[self._index].shape
         samples = len(population.result(Ref(0)))
-        if len(self._shape) > 2 or self._shape[0] != samples:
+        if len(self._shape) > 2 or self._shape[:1] != (samples,):
             raise refused(
                 "the output",
                 f"wanted ({samples},) or ({samples}, output) for {samples} samples, got "
