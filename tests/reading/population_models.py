@@ -237,6 +237,59 @@ class Hourglass(nn.Module):
         return self.head(torch.relu(self.c(torch.cat([a, b], 1))).flatten(1))
 
 
+class Llama(nn.Module):
+    """RMS norms by hand, rotated heads in groups, a mask, and gates."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.n, self.words, self.head = n, nn.Embedding(7, n), nn.Linear(n, 3, bias=False)
+        self.q, self.out = nn.Linear(n, n, bias=False), nn.Linear(n, n, bias=False)
+        self.k, self.v = nn.Linear(n, n // 2, bias=False), nn.Linear(n, n // 2, bias=False)
+        self.gate, self.up = nn.Linear(n, 2 * n, bias=False), nn.Linear(n, 2 * n, bias=False)
+        self.down = nn.Linear(2 * n, n, bias=False)
+        self.gains = nn.ParameterList(torch.ones(n) for _ in range(3))
+        angles = torch.arange(4.0)[:, None] / 10 ** torch.tensor([0.0, 1.0, 0.0, 1.0])
+        self.register_buffer("angles", angles)
+
+    def norm(self, place, x):
+        return self.gains[place] * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    def rotated(self, z):
+        one, two = z.chunk(2, dim=-1)
+        return z * self.angles.cos() + torch.cat((-two, one), dim=-1) * self.angles.sin()
+
+    def forward(self, ids):
+        batch, length = ids.shape
+        h = self.words(ids)
+        u = self.norm(0, h)
+        parts = (p(u).view(batch, length, -1, 4) for p in (self.q, self.k, self.v))
+        q, k, v = (part.transpose(1, 2) for part in parts)
+        k, v = (
+            z[:, :, None].expand(-1, -1, 2, -1, -1).reshape(q.shape) for z in (self.rotated(k), v)
+        )
+        mask = torch.full((length, length), float("-inf")).triu(1)
+        w = torch.softmax(self.rotated(q) @ k.transpose(2, 3) / 2 + mask, -1)
+        h = h + self.out((w @ v).transpose(1, 2).reshape(batch, length, self.n))
+        u = self.norm(1, h)
+        h = h + self.down(F.silu(self.gate(u)) * self.up(u))
+        return self.head(self.norm(2, h))[:, -1]
+
+
+class Layers(nn.Module):
+    """Two of PyTorch's recurrent layers, and a cell on the last of them."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.layers, self.cell = nn.LSTM(3, n, 2, batch_first=True), nn.GRUCell(n, n)
+        self.head = nn.Linear(n, 2)
+        for name, p in self.named_parameters():
+            nn.init.normal_(p, 0, 0.2 if "bias" in name else (2 / p.shape[1]) ** 0.5)
+
+    def forward(self, x):
+        out, (h, _) = self.layers(x)
+        return self.head(self.cell(out[:, 1], h[-1]))
+
+
 MODELS = {
     "max pooling": (max_pooling, IMAGES),
     "ResNet": (res_net, IMAGES),
@@ -251,4 +304,6 @@ MODELS = {
     "excited": (lambda n: Excited(n), ROWS),
     "points": (lambda n: Points(n), TOKENS),
     "hourglass": (lambda n: Hourglass(n), ROWS),
+    "Llama": (lambda n: Llama(n), WORDS),
+    "recurrent layers": (lambda n: Layers(n), TOKENS),
 }

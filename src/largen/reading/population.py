@@ -104,7 +104,7 @@ def sampled(
         x, width=width, neurons=how.neurons, replicates=how.replicates, key=how.key, rates=of
     )
     worst = max(
-        float(error.max() / np.abs(kernel).max())
+        float(error.max() / max(np.abs(kernel).max(), 1e-300))
         for kernel, error in ((found.nngp, found.nngp_error), (found.ntk, found.ntk_error))
     )
     if x2 is not None:

@@ -16,6 +16,7 @@ from largen.interrupts import check
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, law_of
 from largen.reading.torch.family import Family, as_input
+from largen.reading.torch.precision import doubles
 from largen.transfer.torch.tangents import ntk_of_module
 
 OUTPUTS = 256  # of a read-out that is drawn wider, so that K is an average over many outputs
@@ -37,14 +38,15 @@ def kernels_of(
         check()
         module = family.module(width, seed).double().eval().requires_grad_(True)
         inputs = as_input("x", x, module)
-        with _squares(module, len(inputs), squares):
+        with doubles(), _squares(module, len(inputs), squares):
             nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))
         trained = {name: rates.get(name, 0.0) for name, _ in module.named_parameters()}
         try:
-            if _couples(module, inputs):
-                found = _tangents_of_batch(module, inputs, trained)
-            else:
-                found = np.asarray(ntk_of_module(module, inputs, rates=trained))
+            with doubles():
+                if _couples(module, inputs):
+                    found = _tangents_of_batch(module, inputs, trained)
+                else:
+                    found = np.asarray(ntk_of_module(module, inputs, rates=trained))
         except RuntimeError as error:
             if isinstance(error, LargenError):
                 raise

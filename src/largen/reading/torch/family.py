@@ -122,7 +122,10 @@ def _kind(parameter: Parameter) -> str | None:
 
 def as_input(name: str, x: Any, module: nn.Module) -> Tensor:
     """Return an input as a tensor in the precision of a module's parameters."""
-    array = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(as_array(name, x)))
+    if isinstance(x, Tensor):
+        array = x
+    else:  # PyTorch takes no arrays that are written backwards
+        array = torch.as_tensor(np.ascontiguousarray(as_array(name, x)))
     if array.ndim < 2 or not array.numel():
         raise InvalidInput(
             f"{name}: wanted samples, (sample, features) or (sample, channels, *space), got shape "

@@ -26,13 +26,9 @@ class Widths:
     def __init__(self, family: Family, widths: tuple[int, int]):
         self.family, self.widths = family, widths
         self.parameters = tuple(family.at(width) for width in widths)
+        small, large = (family.recorded(width) for width in widths)
+        self.records: tuple[Record, Record] = small, large
         self._taken: set[int] = set()  # calls whose numbers are with the constants of weights
-
-    @cached_property
-    def records(self) -> tuple[Record, Record]:
-        """The forward passes at both widths."""
-        small, large = (self.family.recorded(width) for width in self.widths)
-        return small, large
 
     def calls(self, index: int) -> tuple[Call, Call]:
         """Return a call at both widths."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -20,10 +19,11 @@ from largen.reading.refusals import refused
 from largen.reading.torch.family import Family, as_input
 from largen.reading.torch.population.constants import Constants, Widths
 from largen.reading.torch.population.fields import F64
-from largen.reading.torch.population.maps import RULES
 from largen.reading.torch.population.native import ELEMENTWISE
 from largen.reading.torch.population.outputs import Outputs
+from largen.reading.torch.population.rules import RULES
 from largen.reading.torch.population.run import Population
+from largen.reading.torch.precision import doubles
 from largen.reading.torch.recording import forget, run_under
 from largen.runs import KernelEstimate
 from largen.transfer.torch.process import ALONE, fixed_seed
@@ -71,7 +71,7 @@ class Sampler:
             bias = (two.mean(0) - one.mean(0)) / (FEWER - 1)
             means.append(one.mean(0))
             errors.append(np.hypot(spread, bias))
-        if not np.all(np.diagonal(means[0]) > 0) and np.abs(means[0]).max() == 0:
+        if not means[0].any() and np.any(np.asarray(x)):
             raise refused("the output", "its variance is 0 at initialisation")
         return KernelEstimate(*means, *errors)
 
@@ -94,7 +94,7 @@ class Sampler:
         inputs = as_input("x", x, module)
         constants = Constants(self._widths, neurons, width)
         forget(module)
-        with ALONE, fixed_seed(0), _double(), torch.no_grad(), forward_ad.dual_level():
+        with ALONE, fixed_seed(0), doubles(), torch.no_grad(), forward_ad.dual_level():
             run = Population(module, inputs, constants, RULES, seed, rates)
             run_under(run, module, inputs)
             return run, Outputs(run).kernels()
@@ -150,14 +150,3 @@ def _entries(name: str, entries: Tensor, small: Any, neurons: int) -> Tensor:
     else:
         raise refused(name, f"its entries at a width of {neurons} are not known")
     return found.to(F64) if found.is_floating_point() else found
-
-
-@contextmanager
-def _double() -> Iterator[None]:
-    """Make tensors in double precision, as those that a forward pass makes."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(F64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

@@ -17,6 +17,7 @@ from largen.reading.torch.population.run import Population
 from largen.reading.torch.recording import Param
 
 RULES: dict[str, Rule] = {}
+ONE = (1.0, 1.0)
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -61,18 +62,19 @@ def dense(
     if not isinstance(weight, Param):
         return None
     rank = input.ndim if isinstance(input, Tensor) else len(population.widths.shapes(input)[0])
-    return _product(population, call, input, weight, bias, fan_in, fan_out, rank - 1, _same, native)
+    return product(population, call, input, weight, bias, fan_in, fan_out, rank - 1, _same, native)
 
 
-def _product(  # noqa: PLR0913
+def product(  # noqa: PLR0913
     population: Population, call: Pending, input: Any, weight: Param, bias: Any,
     fan_in: tuple[int, ...], fan_out: int, axis: int, move: Any, native: Any, part: str = "",
-    share: int = 1,
+    share: int = 1, whole: bool = True,
 ) -> Tensor:  # fmt: skip
-    factors = (
-        population.widths.factors(call.index),
-        population.widths.factors(call.index, before=False),
-    )
+    """Return the product of a value and a parameter; ``whole``: whether the call does no more."""
+    factors = ONE, ONE
+    if whole:
+        of = population.widths.factors
+        factors = of(call.index), of(call.index, before=False)
     its = Affine(
         weight.name, _bias(population, call, bias), fan_in, fan_out, axis, move, factors,
         population.shape(weight)[fan_out] // share, part,
@@ -138,7 +140,7 @@ def _convolution(
             f"its {groups} groups have to be of channels whose number does not grow with the width",
         )
     fan_in = (axes[0], *range(2, len(window) + 2))
-    return _product(
+    return product(
         population, call, input, weight, bias, fan_in, axes[1], 1, move,
         lambda x, w, b: func(x, w, b, groups),
     )  # fmt: skip
@@ -222,9 +224,9 @@ def _(  # noqa: PLR0913  (the arguments of PyTorch)
         if population.widths.law(weight.name).kind == "constant":
             raise refused(weight.name, "its entries have no fluctuations")
         projected.append(
-            _product(
+            product(
                 population, call, read, weight, in_proj_bias, (1,), 0, 2, _same, _fails,
-                f".{part}", share,
+                f".{part}", share, whole=False,
             )
         )  # fmt: skip
     length, batch, channels = projected[0].shape
@@ -239,8 +241,8 @@ def _(  # noqa: PLR0913  (the arguments of PyTorch)
         is_causal and mask is None, None,
     )  # fmt: skip
     out = out.permute(2, 0, 1, 3).reshape(length, batch, channels)
-    out = _product(population, call, Computed(out), out_proj_weight, out_proj_bias, (1,), 0, 2,
-                   _same, _fails, ".out")  # fmt: skip
+    out = product(population, call, Computed(out), out_proj_weight, out_proj_bias, (1,), 0, 2,
+                   _same, _fails, ".out", whole=False)  # fmt: skip
     if not need_weights:
         return out, None
     return out, found.mean(1) if average_attn_weights else found

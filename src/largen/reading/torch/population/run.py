@@ -106,6 +106,8 @@ class Population(Recorder):
 
     def tensors(self, value: Any, call: Pending) -> Any:
         """Return arguments with tensors in the place of references."""
+        if isinstance(value, Computed):
+            return value.tensor
         if isinstance(value, Ref):
             return self.result(value)
         if isinstance(value, Param):
@@ -250,7 +252,7 @@ class Population(Recorder):
             return self._few(call, input, its, native, its.fan_out in wide)
         if law.kind == "constant" or law.mean:
             raise refused(name, "its entries have no fluctuations, or a mean that is not 0")
-        value = input.tensor if isinstance(input, Computed) else self.tensors(input, call)
+        value = self.tensors(input, call)
         self._note(call, its, its.fan_out in wide)
         use = self._use(value, its)
         if its.fan_out not in wide:
@@ -316,7 +318,7 @@ class Population(Recorder):
         read = self.before([leaf.place for leaf in leaves(call.args) if isinstance(leaf, Ref)])
         reads_data = not any(product in read for product in self.products)
         self.products.append(call.index)
-        node = (its.weight.rpartition(".")[0] or its.weight) + its.part
+        node = (its.weight.removesuffix(".weight") or its.weight) + its.part
         found = Map(
             its.weight, its.bias, its.fan_in, its.fan_out, reads_data, None, call.place,
             last=not hidden,
