@@ -31,6 +31,10 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
     as for every network here (Yang 2019, *Wide feedforward or recurrent neural networks of any
     architecture are Gaussian processes*). Two widths give the power of the width in each constant.
 
+    Where an operation has no exact rule, such as max pooling or softmax attention, the forward pass
+    itself is run at representative neurons instead (:class:`largen.reading.Population`): kernels
+    then have standard errors, ``net.unread`` says why, and other functions refuse the model.
+
     Parameters
     ----------
     make
@@ -54,7 +58,7 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
         If the module fails on the input, ``make`` does not use its argument, or an argument is
         none of the above.
     NoRule
-        For a function without a rule, a parameter whose law cannot be read, or weights that are
+        For a function that neither reading has a rule for, or that has no limit, a parameter whose law cannot be read, or weights that are
         used in ways that have no rule; the message names the module, the function and what to do.
 
     Examples

@@ -32,7 +32,7 @@ ELEMENTWISE = frozenset({
     "mish", "hardswish", "hardsigmoid", "hardtanh", "relu6", "logsigmoid", "softsign", "erf", "sin",
     "cos", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "square", "pow", "neg", "tan",
     "reciprocal", "sign", "atan", "sinh", "cosh", "prelu", "threshold", "hardshrink", "softshrink",
-    "tanhshrink", "add", "sub", "rsub", "mul", "div", "rdiv", "maximum", "minimum", "clamp",
+    "tanhshrink", "glu", "add", "sub", "rsub", "mul", "div", "rdiv", "maximum", "minimum", "clamp",
     "where", "masked_fill", "lerp", "addcmul", "addcdiv", "float", "double", "to", "type_as",
     "type", "contiguous", "clone", "detach", "requires_grad_", "gt", "lt", "ge", "le", "eq", "ne",
     "logical_not", "logical_and", "logical_or", "invert", "and", "or", "bool", "long", "int",
@@ -50,7 +50,7 @@ VIEWS = frozenset({
 ALONG = frozenset({
     "softmax", "log_softmax", "logsumexp", "max", "min", "amax", "amin", "argmax", "argmin",
     "median", "cumsum", "cumprod", "prod", "sort", "argsort", "topk", "norm", "normalize", "flip",
-    "roll", "all", "any", "tril", "triu", "glu", "softmin", "index_select", "repeat_interleave",
+    "roll", "all", "any", "tril", "triu", "softmin", "index_select", "repeat_interleave",
     "gather", "std", "var", "var_mean",
 })  # fmt: skip
 MEANS = frozenset({"mean", "var", "std", "var_mean"})  # those that converge
@@ -64,7 +64,7 @@ POSITIONS = frozenset({
 })  # fmt: skip
 CONTRACTIONS = frozenset({"matmul", "bmm", "mm", "einsum", "linear", "baddbmm"})
 JOINS = frozenset({"cat", "stack", "hstack", "concat"})
-DEFAULT_AXIS = {"glu": -1, "normalize": 1, "topk": -1, "sort": -1, "argsort": -1, "median": None}
+DEFAULT_AXIS = {"normalize": 1, "topk": -1, "sort": -1, "argsort": -1, "median": None}
 
 
 def check(population: Population, call: Pending) -> None:
