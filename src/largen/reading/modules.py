@@ -58,8 +58,8 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
         If the module fails on the input, ``make`` does not use its argument, or an argument is
         none of the above.
     NoRule
-        For a function that neither reading has a rule for, or that has no limit, a parameter whose law cannot be read, or weights that are
-        used in ways that have no rule; the message names the module, the function and what to do.
+        For a function that neither reading has a rule for, or that has no limit, a parameter whose
+        law cannot be read, or weights that are used in ways that have no rule; the message names the module, the function and what to do.
 
     Examples
     --------
