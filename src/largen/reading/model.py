@@ -349,8 +349,6 @@ class Model(Questions, Sequence):
 
     def input(self, name: str, x: Any) -> np.ndarray:
         """Return samples, given as a tensor or an array, as an array of floats after a check."""
-        if type(x).__module__.partition(".")[0] == "torch":
-            x = x.detach().cpu().numpy()
         if is_traced(x):
             raise InvalidInput(f"{name}: wanted numbers, got a traced array; call it outside jit.")
         array = np.asarray(samples(name, x))
@@ -376,7 +374,7 @@ class Model(Questions, Sequence):
 
     def _refused_node(self) -> str:
         """Return the first node without a kernel, as the beginning of a message."""
-        if self.why_not:
+        if self.why_not or self.unread:
             return ""
         program = join_elementwise(program_of(self.layer, self.inputs))
         names = self.nodes.paths()

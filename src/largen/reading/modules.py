@@ -59,7 +59,8 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
         none of the above.
     NoRule
         For a function that neither reading has a rule for, or that has no limit, a parameter whose
-        law cannot be read, or weights that are used in ways that have no rule; the message names the module, the function and what to do.
+        law cannot be read, or weights that are used in ways that have no
+        rule; the message names the module, the function and what to do.
 
     Examples
     --------

@@ -118,7 +118,7 @@ def _rates(net: Model) -> Iterator[str]:
     yield (
         f"gradient descent on the {len(net.family.x)} samples{where} is stable below {rate:.3g} "
         "for the mean of ½(f − y)², one rate for all parameters, as long as the tangent kernel "
-        "stays what it is at initialisation. Adam's rates have no such bound."
+        "stays what it is at initialisation. It is no bound for Adam, which rescales gradients."
     )
 
 

@@ -145,6 +145,8 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     if len(maps) != 2 or adaptive or any(layer.bias for layer in maps):
         return report
     into, out = (layer.weight for layer in maps)
+    if into.initial is None or out.initial is None:
+        return report
     plane = classify_scaling(
         into.initial + out.initial,
         rate_a=out.rate - 2 * out.initial,

@@ -33,8 +33,8 @@ from largen.programs import (
 class Entry:
     """Exponents of the entries of one weight or bias."""
 
-    # The exponent of m·s, the effective value at initialisation.
-    initial: Fraction
+    # The exponent of m·s, the effective value at initialisation; None where this is 0.
+    initial: Order
     rate: Fraction  # the exponent of m²·η, or of m·η for an adaptive optimizer
     # multiplier, eps: the exponents of m and of the optimizer's ε.
     multiplier: Fraction
