@@ -53,6 +53,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "f": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"], np.array([0.3, 0.4])), "f_test": (1.0,),
     "extra": ({"mine": (("step",), np.zeros(3))},), "f_train": (1.0,),
     "factors": (3,), "factor": ((3, 3),), "features_per_sample": (2.0,), "fit_noise": (False,),
+    "neurons": (128,),
     "nodes": ({"h": (lg.Dense(), "x"), "f": (lg.Activation("tanh"), "h")},),
     "fluctuations": (True,), "fourth_moment": (1.8,), "function": ("erf",), "gamma": (2.0,),
     "gammas": ([0.5, 2.0],), "groups": (2,), "growth": (1.0,), "heads": (2,),

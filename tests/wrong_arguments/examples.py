@@ -415,6 +415,7 @@ def examples() -> dict[str, Example]:
         "kernel": Example(lg.kernel, kernels),
         "read": Example(lg.read, {"make": module, "x": X}),
         "Model.kernel": Example(read().kernel, {"x1": X, "x2": XT, "width": 8}),
+        "Population": Example(lg.reading.Population, {"neurons": 64, "replicates": 2}),
         "Model.check": Example(read().check, {"x": X, "widths": (8, 16), "seeds": 8}),
         "Model.at": Example(read().at, {"width": 8}),
         "Model.propagation": Example(read().propagation, {"x": X, "width": 8}),

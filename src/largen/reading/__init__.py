@@ -4,5 +4,6 @@ from largen.reading.check import Check
 from largen.reading.depth import Depth
 from largen.reading.model import Model
 from largen.reading.modules import read
+from largen.reading.population import Population
 
-__all__ = ["Check", "Depth", "Model", "read"]
+__all__ = ["Check", "Depth", "Model", "Population", "read"]

@@ -30,7 +30,8 @@ class Check(NamedTuple):
     nngp_limit_distance, ntk_limit_distance
         The same from the limit of infinite width, (width,); NaN without a limit.
     nngp_error, ntk_error
-        The standard error of K̂(n) in the same norm, (width,).
+        The standard error of K̂(n) in the same norm, with that of a reading by populations of
+        neurons, (width,).
     nngp_z, ntk_z
         a over its standard error, for all pairs of samples, (n, n).
     first
@@ -119,7 +120,8 @@ def compared(widths: tuple[int, ...], drawn: list[Any], theory: list[Any], limit
     found: dict[str, Any] = {"widths": np.asarray(widths)}
     for place, name in enumerate(("nngp", "ntk")):
         means = [kernels[place].mean(0) for kernels in drawn]
-        errors = [sem(kernels[place]) for kernels in drawn]
+        own = [np.asarray(getattr(each, f"{name}_error", 0.0)) for each in theory]
+        errors = [np.hypot(sem(each[place]), e) for each, e in zip(drawn, own, strict=True)]
         expected = [np.asarray(kernels[place]) for kernels in theory]
         sizes = [np.linalg.norm(kernel) for kernel in expected]
         differences = np.stack([m - k for m, k in zip(means, expected, strict=True)])

@@ -27,7 +27,7 @@ def first_difference(
     net: Model, x: np.ndarray, widths: tuple[int, ...], drawn: list[Moments]
 ) -> str:
     """Return the first module whose second moments differ from the reading; "" if none does."""
-    if any(abs(weight.excess) > FEW for weight in net.not_gaussian):
+    if net.unread or any(abs(weight.excess) > FEW for weight in net.not_gaussian):
         return ""
     read = [net.nodes_at(width) for width in widths]
     for path in drawn[0]:

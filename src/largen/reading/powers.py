@@ -18,7 +18,8 @@ from largen.reading.laws import constant_of
 from largen.reading.refusals import refused
 
 if TYPE_CHECKING:
-    from largen.reading.model import Model, Weight
+    from largen.reading.model import Model
+    from largen.reading.weight import Weight
 
 ZERO, ONE = Fraction(0), Fraction(1)
 

@@ -10,7 +10,6 @@ import numpy as np
 from largen.criticality import Propagation, propagate
 from largen.errors import InvalidInput, NoTheory, one_of
 from largen.finite_width import WidthCorrections, width_corrections
-from largen.kernels import Kernels
 from largen.parameterizations.classification.report import Classification
 from largen.reading.depth import Depth, depth_of
 from largen.reading.powers import classified
@@ -246,8 +245,8 @@ class Questions:
         y = training_targets(y, len(train))
         if not isinstance(noise, str):
             noise_variance(noise, len(train))
-        both: Kernels = net.kernel(np.concatenate([train, test]), width=width)
-        nngp, tangent = (np.asarray(each) for each in both)
+        both = net.kernel(np.concatenate([train, test]), width=width)
+        nngp, tangent = np.asarray(both.nngp), np.asarray(both.ntk)
         n = len(train)
         own, cross, variance = nngp[:n, :n], nngp[n:, :n], np.diagonal(nngp)[n:]
         if kind == "nngp":

@@ -27,7 +27,7 @@ def at_rates(
     parameterization moves with the rate ρ itself.
     """
     names = {name for each in nodes.maps.values() for name in (each.weight, each.bias)}
-    of = _checked(rates, names - {None})
+    of = checked(rates, names - {None})
     variances, found = {}, {}
     for path, node in nodes.paths().items():
         if (each := nodes.maps.get(node)) is None:
@@ -43,7 +43,7 @@ def at_rates(
     return nodes.graph(variances), ntk().with_rates(found)
 
 
-def _checked(rates: Any, names: set[Any]) -> Any:
+def checked(rates: Any, names: set[Any]) -> Any:
     """Return the function from names to rates."""
     if not isinstance(rates, Mapping):
         rate = real("rates", rates, at_least=0)
