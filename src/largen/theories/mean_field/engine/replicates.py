@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,7 @@ Shown = TypeVar("Shown", covariant=True)  # what the first replicate has shown b
 Result = TypeVar("Result")
 
 
+@runtime_checkable
 class Plan(Protocol[Common, Shown, Result]):
     """What a theory says of its replicates. Threads call the first two methods concurrently."""
 
