@@ -193,6 +193,7 @@ def examples() -> dict[str, Example]:
         "jax.JaxPlan.clip_by_global_norm": Example(
             jax_plan().clip_by_global_norm, {"max_norm": 1.0}
         ),
+        "jax.JaxPlan.repaired": Example(jax_plan().repaired),
         "jax.JaxPlan.check": Example(jax_plan().check, {"parameters": jax_plan().init(0)}),
         "jax.JaxPlan.factor": Example(
             in_jax.scale(init, **SIZES, **scaled, layout="in_out", tied=["inp"]).factor,

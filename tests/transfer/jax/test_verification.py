@@ -1,16 +1,18 @@
 """Plans in JAX are verified by the same statistic as those of PyTorch."""
 
+import copy
 import warnings
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from largen.errors import InvalidInput, WrongPlan
 from largen.transfer import Constants, Hints, plan_from_json, verifying
-from largen.transfer.jax import effects, scale
+from largen.transfer.jax import JaxPlan, effects, scale
 
 SIZES = {"width": 32}, {"width": 256}
 X = np.random.default_rng(0).normal(size=(16, 8)).astype("float32")
@@ -135,11 +137,57 @@ def test_faults_are_seen_and_named(name):
     assert plan_from_json(plan.to_json()).verified == plan.verified
 
 
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_repaired(name):
+    init, apply, example, options, _, _ = FAULTS[name]
+    with pytest.warns(WrongPlan, match=r"plan.repaired\(\) corrects what it can\.$"):
+        plan = planned(init, apply, example, **options)
+    repaired = plan.repaired()
+    assert repaired.verified[0].passed
+    assert any(note.startswith("measured in width: ") for note in repaired.notes)
+    assert repaired.repaired() is repaired
+    assert copy.deepcopy(repaired).factor() == repaired.factor()
+    with pytest.raises(InvalidInput, match="read from text"):
+        JaxPlan.from_json(plan.to_json(), init).repaired()
+
+
+def change_by_training(name, width, repaired):
+    """Return how much three steps of Adam change the output at a width, by the plan for it."""
+    init, apply, example, options, _, _ = FAULTS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WrongPlan)
+        plan = planned(init, apply, example, sizes=({"width": 32}, {"width": width}), **options)
+    plan = plan.repaired() if repaired else plan
+    optimizer = plan.optax(lr=1e-3)
+
+    def outputs(p):
+        return plan.factor() * apply(p, example)
+
+    def loss(p):
+        return jnp.square(outputs(p) - 1).mean()
+
+    def change(seed):
+        p = before = plan.init(seed)
+        state = optimizer.init(p)
+        for _ in range(3):
+            updates, state = optimizer.update(jax.grad(loss)(p), state, p)
+            p = optax.apply_updates(p, updates)
+        return float(jnp.abs(outputs(p) - outputs(before)).mean())
+
+    return np.mean([change(seed) for seed in range(4)])
+
+
+def test_repaired_plans_train_alike_beyond_the_sizes_measured():
+    for repaired, slope in ((False, 1.0), (True, 0.0)):
+        some, more = (change_by_training("towers", width, repaired) for width in (64, 512))
+        assert abs(np.log2(more / some) / 3 - slope) < 0.2
+
+
 def network(init, apply, example, optimizer="adam", **options):
     plan = planned(init, apply, example, optimizer, verify=False, **options)
     parameters = plan.init(0)
-    measure = effects.Measurement(apply, parameters, example, plan, "width")
-    return plan, parameters, measure(parameters), measure.layout
+    measure = effects.Measurement(apply, parameters, example, optimizer != "sgd")
+    return plan, parameters, measure(parameters, plan), measure.layout
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "muon"])

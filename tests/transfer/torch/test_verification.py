@@ -24,10 +24,10 @@ from tests.transfer.verified_models import (
 from torch import nn
 
 from largen.errors import InvalidInput, WrongPlan
-from largen.transfer import Hints, verifying
+from largen.transfer import Hints, repair, verifying
 from largen.transfer.coordinates import slope_with_margin
 from largen.transfer.plan import plan_from_json
-from largen.transfer.torch import TorchPlan, scale, surveys, verification
+from largen.transfer.torch import TorchPlan, scale, surveys
 from largen.transfer.torch.effects import as_in_training, forward, measured
 from largen.transfer.torch.facts import Facts
 from largen.transfer.verdicts import effects_of
@@ -336,7 +336,7 @@ def test_records_are_kept_in_text_and_warnings_may_be_errors():
 
 def test_what_cannot_be_repaired_is_refused(monkeypatch):
     plan = plan_of(Towers, PAIR)
-    monkeypatch.setattr(verification, "next_corrections", lambda *a: [])
+    monkeypatch.setattr(repair, "next_corrections", lambda *a: [])
     with pytest.raises(InvalidInput, match="measured powers do not make every slope 0"):
         plan.repaired()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import jax
@@ -166,8 +167,7 @@ def output_of(outputs: Any) -> Any:
 class Measurement:
     """The effects of single updates in networks of one shape, compiled once.
 
-    ``plan``: the plan of the shape; ``along``: ``"width"`` or ``"depth"``, in which weights have no
-    effects on single tensors.
+    ``single``: whether effects of weights on the tensors that they act on first are measured.
     """
 
     def __init__(
@@ -175,14 +175,13 @@ class Measurement:
         apply: Callable[[Any, Any], Any],
         parameters: Any,
         inputs: Any,
-        plan: Plan,
-        along: str,
+        single: bool,
     ):
-        self.plan, self.inputs = plan, inputs
-        self.single = along == "width" and plan.update.kind != "proportional"
+        self.inputs, self.single = inputs, single
         self.forward = passed(apply, parameters, inputs)
         self.order: list[str] = []
         self.last: frozenset[str] = frozenset()
+        self.input_sizes: dict[str, int] = {}
         self.vectors = frozenset(n for n, w in weights_of(parameters).items() if w.ndim < 2)
         self.compiled = jax.jit(self._effects)
 
@@ -196,17 +195,24 @@ class Measurement:
             final=self.last,
             last=self.last,
             vectors=self.vectors,
+            inputs=self.input_sizes,
         )
 
-    def __call__(self, parameters: Any) -> dict[Key, float]:
-        """Return the effects in one network."""
+    def __call__(self, parameters: Any, plan: Plan) -> dict[Key, float]:
+        """Return the effects in one network; ``plan``: with its rates and factor of the output."""
         sizes, gradients = self.compiled(dict(weights_of(parameters)), self.inputs)
-        found = {("start", place, ""): float(size) for place, size in sizes.items()}
+        of_output = prod(m.factor for m in plan.multipliers if not m.module)
+        found = {
+            ("start", place, ""): float(size) * (of_output if place == "output" else 1.0)
+            for place, size in sizes.items()
+        }
         for (kind, place), sums in gradients.items():
+            factor = of_output if kind == "output" else 1.0
             for name, (absolute, square) in sums.items():
                 if float(absolute) > 0:
-                    change = change_by_update(self.plan, name, float(absolute), float(square))
-                    found[kind, place, name] = change
+                    found[kind, place, name] = change_by_update(
+                        plan, name, factor * float(absolute), factor**2 * float(square)
+                    )
         return found
 
     def _effects(self, weights: Mapping[str, Any], x: Any) -> tuple[dict, dict]:
@@ -214,6 +220,7 @@ class Measurement:
             found = self.forward(weights, x)
             self.order = [*found.tensors, *(n for n in weights if n not in found.tensors)]
             self.last = found.last
+            self.input_sizes = {name: z.size for name, z in found.inputs.items()}
             several = {("output", ""): _mean(found.output, ON_OUTPUT)}
             # Each is a function of its own weights alone, so that one backward pass is enough.
             own = [

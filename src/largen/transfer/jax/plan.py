@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -29,9 +30,55 @@ class JaxPlan(Plan):
     ----------
     make_parameters
         The user's function that returns the parameters; not part of the JSON.
+    request
+        What the plan was made from, by which it is repaired; not part of the JSON, nor of copies.
     """
 
     make_parameters: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+    request: Any = field(default=None, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the request, which has functions of the user's."""
+        return {**self.__dict__, "request": None}
+
+    def repaired(self) -> JaxPlan:
+        """Return the plan with measured powers in place of those that failed its verification.
+
+        As :meth:`largen.transfer.torch.TorchPlan.repaired`: initial values, rates and attention
+        logits are corrected in the settings of weights. A factor of the output is one that the
+        forward pass has to multiply its output by, :meth:`factor`.
+
+        Raises
+        ------
+        InvalidInput
+            If wrong slopes remain, or the plan was read from text or copied.
+
+        Examples
+        --------
+        Two towers, whose product is a sum over the width:
+
+        >>> import jax, warnings
+        >>> from largen.transfer.jax import scale
+        >>> def init(key, width):
+        ...     shapes = {"a": (6, width), "b": (width, width), "c": (6, width)}
+        ...     keys = jax.random.split(key, 3)
+        ...     return {name: jax.random.normal(k, s) / s[0]**0.5
+        ...             for k, (name, s) in zip(keys, shapes.items())}
+        >>> def apply(p, x):
+        ...     return ((jax.nn.relu(x @ p["a"]) @ p["b"]) * (x[::-1] @ p["c"])).sum(-1)
+        >>> x = jax.random.normal(jax.random.key(1), (16, 6))
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     plan = scale(init, {"width": 32}, {"width": 256}, scheme="mup", layout="in_out",
+        ...                  verify=(apply, x))
+        >>> plan.verified[0].passed
+        False
+        >>> plan.repaired().factor()
+        0.125
+        """
+        from largen.transfer.jax.verification import repaired
+
+        return repaired(self)
 
     def init(self, key: Any) -> Any:
         """Return the target's parameters: the user's own initial values, rescaled.
@@ -56,8 +103,14 @@ class JaxPlan(Plan):
             parameters,
         )
 
-    def factor(self, name: str) -> float:
-        """Return the factor of the logits, in the forward pass, of a tied weight used as read-out.
+    def factor(self, name: str = "") -> float:
+        """Return a factor that the forward pass has to multiply by.
+
+        Parameters
+        ----------
+        name
+            A tied weight that is used as a read-out, for the factor of its logits; empty for that
+            of the output, which is 1 unless a repaired plan measured another one.
 
         Raises
         ------
@@ -66,9 +119,9 @@ class JaxPlan(Plan):
         """
         instance_of("name", name, str, "the name of a weight")
         found = [m.factor for m in self.multipliers if m.module == name]
-        if name not in self._by_name or (not found and not self[name].tied):
+        if name and (name not in self._by_name or (not found and not self[name].tied)):
             raise InvalidInput(f"name: {name!r} was not named in tied=….")
-        return found[0] if found else 1.0
+        return prod(found)
 
     def optax(
         self,

@@ -19,7 +19,7 @@ from largen.transfer.initial import InitialDistribution
 from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import Survey
-from largen.transfer.jax.verification import verified
+from largen.transfer.jax.verification import Request, verified
 from largen.transfer.patterns import by_pattern, patterns
 from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded, FoundWeight, resolve
@@ -206,7 +206,7 @@ def scale(
             constants=constants, verify=False,
         )  # fmt: skip
 
-    return verified(plan, survey, param, told, verify, plan_at)
+    return verified(plan, Request(survey, param, told, verify, plan_at))
 
 
 def _check_forward(verify: Any) -> None:

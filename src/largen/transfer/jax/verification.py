@@ -5,22 +5,28 @@ See :mod:`largen.transfer.verdicts` for what is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import jax
+import numpy as np
 
-from largen.errors import LargenError
+from largen.errors import InvalidInput, LargenError
 from largen.parameterizations import Parameterization
+from largen.transfer import repair
+from largen.transfer.corrections import Correction
 from largen.transfer.hints import Hints
-from largen.transfer.jax.effects import Measurement
+from largen.transfer.jax.effects import Measurement, Pass
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import Survey
+from largen.transfer.jax.trees import weights_of
 from largen.transfer.shapes import shapes
 from largen.transfer.verdicts import fitted, with_sums
 from largen.transfer.verified import Verification
 from largen.transfer.verifying import (
+    SEEDS,
     NotVerified,
     Slopes,
     check_number_of_weights,
@@ -32,45 +38,67 @@ from largen.transfer.verifying import (
     words_of,
 )
 
+EXACT = 1e-3  # relative distance below which logits are twice what they were
 
-def verified(
-    plan: JaxPlan,
-    survey: Survey,  # the parameters of the plan's shapes
-    scheme: Parameterization,
-    hints: Hints,
-    forward: tuple[Callable[[Any, Any], Any], Any] | None,  # the forward pass, and its inputs
-    plan_at: Callable[[Mapping[str, int]], JaxPlan],  # target → its plan
-) -> JaxPlan:
+
+@dataclass(frozen=True)
+class Request:
+    """What a plan was made from."""
+
+    survey: Survey  # the parameters of the plan's shapes
+    scheme: Parameterization
+    hints: Hints
+    forward: tuple[Callable[[Any, Any], Any], Any] | None  # the forward pass, and its inputs
+    plan_at: Callable[[Mapping[str, int]], JaxPlan]  # target → its plan
+
+
+def verified(plan: JaxPlan, request: Request) -> JaxPlan:
     """Return the plan with the records of its verification; warn if a slope is wrong."""
 
     def record_of(along: str) -> Verification:
-        why = not_meant(scheme, along)
-        if why or forward is None:
+        why = not_meant(request.scheme, along)
+        if why or request.forward is None:
             raise NotVerified(why or "pass verify=(apply, inputs), the forward pass and its inputs")
-        networks = _Networks(survey, hints, along, forward, plan_at)
-        return measured_verdict(along, networks.ratios, plan.update.kind, networks.measure)[0]
+        networks = Networks(request, along)
+        found, survey = measured_verdict(
+            along, networks.ratios, networks.kind, lambda seeds: networks.survey(seeds=seeds)
+        )
+        if found.passed:
+            return found
+        return replace(found, corrections=tuple(repair.next_corrections(networks, survey, (), [])))
 
-    return with_records(plan, hints, record_of)
+    advice = "\n  plan.repaired() corrects what it can."
+    return replace(with_records(plan, request.hints, record_of, advice), request=request)
 
 
-class _Networks:
+def repaired(plan: JaxPlan) -> JaxPlan:
+    """Return a plan with measured powers; see :meth:`JaxPlan.repaired`."""
+    if not any(record.flags for record in plan.verified):
+        return plan
+    if plan.request is None:
+        raise InvalidInput(repair.NOT_KNOWN)
+    found = repair.repaired(plan, plan.request.hints, lambda along: Networks(plan.request, along))
+    if any(not m.module for m in found.multipliers):
+        note = "the forward pass has to multiply its output by plan.factor()"
+        found = replace(found, notes=(*found.notes, note))
+    return found
+
+
+class Networks:
     """Networks of several sizes, by plans of these sizes."""
 
-    def __init__(
-        self,
-        survey: Survey,
-        hints: Hints,
-        along: str,
-        forward: tuple[Callable[[Any, Any], Any], Any],
-        plan_at: Callable[[Mapping[str, int]], JaxPlan],
-    ):
-        self.along, (self.apply, self.example) = along, forward
+    def __init__(self, request: Request, along: str):
+        self.along, self._hints = along, request.hints
+        assert request.forward is not None
+        self.apply, self.example = request.forward
+        hints, survey = request.hints, request.survey
         sizes, init = survey.sizes, survey.init
         by_size = sizes_along(sizes, along)
         try:
-            self.plans = [plan_at(at) for at in by_size]
+            self.plans = [request.plan_at(at) for at in by_size]
         except LargenError as error:
             raise NotVerified(f"no plan for four times the base: {words_of(error)}") from None
+        self.kind = self.plans[0].update.kind
         count = sum(prod(w.shape) for w in self.plans[-1].weights)
         check_number_of_weights(count, by_size[-1])
         self.ratios = tuple(ratios_of(hints, plan)[along] for plan in self.plans)
@@ -78,32 +106,68 @@ class _Networks:
             raise NotVerified("no weight of the model grows")
         told = (hints.depth, hints.delta, hints.experts)
         surveys = [Survey(init, shapes(sizes.base, at, *told), survey.layout) for at in by_size]
-        self.names = [
-            {name: own.names[name] if along == "width" else own.copies_of(name) for name in plan}
-            for own, plan in zip(surveys, map(_names, self.plans), strict=True)
-        ]
+        self._names_of = [self._base_names(own) for own in surveys]
+        self.names = self._base_names(survey)
         self.measurements: list[Measurement] = []
 
-    def measure(self, seeds: int) -> Slopes:
-        """Measure the effects in so many networks of each size."""
+    def _base_names(self, survey: Survey) -> dict[str, str]:
+        """Return weights → their names in the base, in depth without the numbers of blocks."""
+        if self.along == "width":
+            return {name: survey.names[name] for name in survey.weights}
+        return {name: survey.copies_of(name) for name in survey.weights}
+
+    def _plan(self, size: int, corrections: Sequence[Correction]) -> JaxPlan:
+        return repair.with_corrections(
+            self.plans[size], self._hints, corrections, self._names_of[size]
+        )
+
+    def survey(
+        self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
+    ) -> Slopes:
+        """Measure the effects in networks of each size; those on inputs are not measured."""
         rows = []
-        for i, plan in enumerate(self.plans):
-            row = []
+        for i in range(len(self.plans)):
+            plan, row = self._plan(i, corrections), []
             for seed in range(seeds):
                 parameters = plan.init(seed)
                 if len(self.measurements) == i:
                     self.measurements.append(self._measurement(plan, parameters))
-                numbers = self.measurements[i](parameters)
-                row.append(with_sums(numbers, self.measurements[i].layout, self.names[i]))
+                numbers = self.measurements[i](parameters, plan)
+                row.append(with_sums(numbers, self.measurements[i].layout, self._names_of[i]))
             rows.append(row)
         layouts = [own.layout for own in self.measurements]
         return Slopes(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
 
+    def size(
+        self, place: str, corrections: Sequence[Correction], doubled: Collection[str] = ()
+    ) -> float:
+        """Return a tensor's root mean square in the largest network, some weights doubled."""
+        side, _, name = place.partition(" of ")
+        passed = self._pass(corrections, doubled)
+        z = (passed.inputs if side == "input" else passed.tensors)[name]
+        return float(np.sqrt(np.mean(np.square(np.asarray(z, np.float64)))))
+
+    def logit_settings(
+        self, survey: Slopes, place: str, corrections: Sequence[Correction]
+    ) -> list[tuple[str, str]]:
+        """Return the initial values and the rate of a weight that multiplies attention logits."""
+        logits = self._pass(corrections).logits[place]
+        for name in reversed(survey.layout.modules):
+            if ("logits", place, name) not in survey.fits:
+                continue
+            again = self._pass(corrections, (name,)).logits[place]
+            if np.nanmax(abs(again - 2 * logits)) < EXACT * np.nanmax(abs(logits)):
+                return [("init", name), ("lr", name)]
+        return []
+
+    def _pass(self, corrections: Sequence[Correction], doubled: Collection[str] = ()) -> Pass:
+        """Call the largest network with some weights doubled."""
+        parameters = self._plan(-1, corrections).init(0)
+        weights = {k: (1 + (k in doubled)) * w for k, w in weights_of(parameters).items()}
+        return self.measurements[-1].forward(weights, self.measurements[-1].inputs)
+
     def _measurement(self, plan: JaxPlan, parameters: Any) -> Measurement:
         inputs = self.example(**plan.target) if callable(self.example) else self.example
         inputs = jax.tree.map(jax.numpy.asarray, inputs)
-        return Measurement(self.apply, parameters, inputs, plan, self.along)
-
-
-def _names(plan: JaxPlan) -> list[str]:
-    return [weight.name for weight in plan.weights]
+        single = self.along == "width" and self.kind != "proportional"
+        return Measurement(self.apply, parameters, inputs, single)

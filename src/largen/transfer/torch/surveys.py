@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from largen.errors import LargenError
-from largen.transfer.corrections import Correction, corrected
+from largen.transfer.corrections import Correction
+from largen.transfer.repair import with_corrections
 from largen.transfer.shapes import shapes
-from largen.transfer.torch.effects import measured
+from largen.transfer.torch.effects import Pass, as_in_training, forward, measured
 from largen.transfer.torch.examples import BATCH, Inputs, given
 from largen.transfer.torch.facts import Facts
+from largen.transfer.torch.names import modules, parameters
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
 from largen.transfer.torch.process import fixed_seed
@@ -31,6 +33,7 @@ from largen.transfer.verifying import (
     words_of,
 )
 
+EXACT = 1e-3  # relative distance below which logits are twice what they were
 SAMPLES = 8  # of generated inputs
 MOST_OPERATIONS = 1e9  # multiplications of the base's forward pass: then some ten seconds in all
 
@@ -49,6 +52,8 @@ class Specimens:
     # By size, the parts of the networks without corrections.
     layouts: list[Layout] = field(default_factory=list)
     first: int = 0  # the first network's seed
+    # Parts and weights of the plan's target → the names by which corrections call them.
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: Request, facts: Facts, along: str) -> Specimens:
@@ -67,7 +72,7 @@ class Specimens:
             by_size.append(other)
         count = sum(p.numel() for p in by_size[-1].models["target"].parameters())
         check_number_of_weights(count, by_size[-1].sizes.target)
-        specimens = cls(request.folded(), along, by_size)
+        specimens = cls(request.folded(), along, by_size, names=names_of(facts, along))
         try:
             folded = specimens.request
             specimens.plans = [
@@ -83,14 +88,14 @@ class Specimens:
         return specimens
 
     @property
-    def squares(self) -> bool:
-        """Whether the effects are squares."""
-        return self.request.moved.kind == "proportional"
+    def kind(self) -> str:
+        """How the optimizer's step scales."""
+        return self.request.moved.kind
 
     def plan(self, size: int, corrections: Sequence[Correction]) -> TorchPlan:
         """Return the corrected plan of one size."""
         names = names_of(self.facts[size], self.along)
-        return with_corrections(self.request, self.plans[size], corrections, names)
+        return with_corrections(self.plans[size], self.request.hints, corrections, names)
 
     def survey(
         self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
@@ -125,23 +130,54 @@ class Specimens:
             self.layouts = layouts
         return Slopes(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
 
+    def size(
+        self, place: str, corrections: Sequence[Correction], doubled: Collection[str] = ()
+    ) -> float:
+        """Return a tensor's root mean square in the largest network, some weights doubled."""
+        side, path = place.split(" of ")
+        passed = self._pass(corrections, doubled)
+        z = (passed.inputs if side == "input" else passed.outputs)[path]
+        return float(z.detach().double().square().mean().sqrt())
 
-def with_corrections(
-    request: Request,
-    plan: TorchPlan,
-    corrections: Sequence[Correction],
-    names: Mapping[str, str],
-) -> TorchPlan:
-    """Return a plan with corrections, which name weights as the base does."""
-    if not corrections:
-        return plan
-    ratios = ratios_of(request.hints, plan)
-    proportional = plan.update.kind == "proportional"
-    weights, multipliers = corrected(
-        plan.weights, plan.multipliers, corrections, ratios["width"], ratios["depth"],
-        plan.decay != "coupled" or proportional, names,
-    )  # fmt: skip
-    return replace(plan, weights=weights, multipliers=multipliers)
+    def logit_settings(
+        self, survey: Slopes, place: str, corrections: Sequence[Correction]
+    ) -> list[tuple[str, str]]:
+        """Return what multiplies attention logits: PyTorch's key factor, or queries or keys."""
+        path, _, number = place.rpartition("#")
+        model = self.plan(-1, ()).build(seed=0, device="cpu")
+        if isinstance(modules(model).get(path), nn.MultiheadAttention):
+            return [("attention", path)]
+        logits = self._pass(corrections).logits[int(number)][1].detach()
+        for module in reversed(survey.layout.modules):
+            names = [w for w, holder in survey.layout.holders.items() if holder == module]
+            if not any(("logits", place, w) in survey.fits for w in names):
+                continue
+            again = self._pass(corrections, module=module).logits[int(number)][1].detach()
+            if (again - 2 * logits).abs().max() < EXACT * logits.abs().max():
+                return [(what, w) for w in names for what in ("init", "lr")]
+        return []
+
+    def _pass(
+        self,
+        corrections: Sequence[Correction],
+        doubled: Collection[str] = (),
+        module: str | None = None,
+    ) -> Pass:
+        """Call the largest network with some weights, or the output of a module, doubled."""
+        args, kwargs = self.inputs[-1]
+        model = self.plan(-1, corrections).build(seed=0, device="cpu")
+        with torch.no_grad():
+            for name, weight in parameters(model).items():
+                if name in doubled:
+                    weight.mul_(2.0)
+        if module is not None:
+            modules(model)[module].register_forward_hook(_double, prepend=True)
+        with as_in_training(model), fixed_seed(0):
+            return forward(model, args, kwargs)
+
+
+def _double(module: nn.Module, args: tuple, output: Any) -> Any:
+    return 2 * output if isinstance(output, Tensor) else output
 
 
 def names_of(facts: Facts, along: str) -> Mapping[str, str]:

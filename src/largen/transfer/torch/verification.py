@@ -11,23 +11,19 @@ import torch
 from torch import Tensor
 
 from largen.errors import InvalidInput
-from largen.transfer.corrections import Correction
+from largen.transfer import repair
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.names import parameters, plain
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
-from largen.transfer.torch.repair import next_corrections
-from largen.transfer.torch.surveys import Specimens, names_of, with_corrections
+from largen.transfer.torch.surveys import Specimens, names_of
 from largen.transfer.verified import Verification
 from largen.transfer.verifying import (
     NotVerified,
     measured_verdict,
     not_meant,
-    verdict,
     with_records,
 )
-
-MOST_REPAIRS = 16
 
 
 def verified(plan: TorchPlan, facts: Facts, request: Request) -> TorchPlan:
@@ -50,40 +46,21 @@ def repaired(plan: TorchPlan) -> TorchPlan:
     if not any(record.flags for record in plan.verified):
         return plan
     if request is None:
-        raise InvalidInput(
-            "plan: a plan read from text does not know the model's inputs; repair the plan that "
-            "scale(…) returns, and save that."
-        )
+        raise InvalidInput(repair.NOT_KNOWN)
     facts = Facts(request.make_model, request.sizes)
     request.plan(facts)  # reads the models
-    records = []
-    for record in plan.verified:
-        if record.flags:
-            corrections, after = _repair(Specimens.of(request, facts, record.along), record.seeds)
-            if after.flags:
-                after = replace(after, cause=record.cause)
-                raise InvalidInput(
-                    f"plan: measured powers do not make every slope 0. With "
-                    f"{', '.join(map(str, corrections)) or 'no correction'}:\n{after}"
-                )
-            names = names_of(facts, record.along)
-            plan = with_corrections(request, plan, corrections, names)
-            words = ", ".join(map(str, corrections))
-            plan = replace(plan, notes=(*plan.notes, f"measured in {record.along}: {words}"))
-            record = after
-        records.append(record)
-    return replace(plan, verified=tuple(records))
+    return repair.repaired(plan, request.hints, lambda along: Specimens.of(request, facts, along))
 
 
 def _record(specimens: Specimens) -> Verification:
     """Return the verdict on a plan as it is, with what to correct first."""
     found, survey = measured_verdict(
-        specimens.along, specimens.ratios, specimens.request.moved.kind,
+        specimens.along, specimens.ratios, specimens.kind,
         lambda seeds: specimens.survey(seeds=seeds),
     )  # fmt: skip
     if found.passed:
         return found
-    more = tuple(next_corrections(specimens, survey, (), []))
+    more = tuple(repair.next_corrections(specimens, survey, (), []))
     return replace(found, corrections=more, cause=_cause(specimens))
 
 
@@ -109,18 +86,3 @@ def _cause(specimens: Specimens) -> str:
                 "the values of every block anew in make_model, or take scheme='complete_p'"
             )
     return ""
-
-
-def _repair(specimens: Specimens, seeds: int) -> tuple[list[Correction], Verification]:
-    """Correct a plan until no slope is wrong; return the corrections and the last verdict."""
-    corrections: list[Correction] = []
-    tried: list[str] = []
-    survey = specimens.survey(seeds=seeds)
-    for _ in range(MOST_REPAIRS):
-        survey = specimens.survey(corrections, inputs=True, seeds=seeds)
-        more = next_corrections(specimens, survey, corrections, tried)
-        if not more:
-            break
-        corrections += more
-    kind = specimens.request.moved.kind
-    return corrections, verdict(specimens.along, specimens.ratios, kind, survey)

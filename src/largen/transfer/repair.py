@@ -15,29 +15,130 @@ Under gradient descent, and in depth, rates alone are changed, by the effects on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import log2
-from typing import Any
+from typing import Protocol, TypeVar, runtime_checkable
 
-import torch
-from torch import Tensor, nn
-
-from largen.transfer.corrections import Correction
-from largen.transfer.torch.effects import Pass, as_in_training, forward
-from largen.transfer.torch.names import modules, parameters
-from largen.transfer.torch.process import fixed_seed
-from largen.transfer.torch.surveys import Specimens
+from largen.errors import InvalidInput
+from largen.transfer.corrections import Correction, corrected
+from largen.transfer.hints import Hints
+from largen.transfer.plan import Plan
 from largen.transfer.verdicts import FADES, SINGLE, START, Layout, fades, grows, largest
-from largen.transfer.verifying import Slopes
+from largen.transfer.verified import Verification
+from largen.transfer.verifying import MORE_SEEDS, SEEDS, Slopes, ratios_of, verdict
 
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+NOT_KNOWN = (
+    "plan: a plan read from text does not know the model's inputs; repair the plan that scale(…) "
+    "returns, and save that."
+)
+MOST_REPAIRS = 16
 SETS_SIZE = 0.5  # change of log₂ of a size when weights are doubled, above which they set it
 SHARE = 0.1  # of the sum over weights, above which a single weight's slope counts
-EXACT = 1e-3
 SIDES = ("input", "output")
 
 
+@runtime_checkable
+class Networks(Protocol):
+    """Networks of several sizes, by plans of these sizes with corrections."""
+
+    along: str  # "width" or "depth"
+    ratios: tuple[float, ...]  # the sizes relative to the base
+
+    @property
+    def kind(self) -> str:
+        """How the optimizer's step scales."""
+        ...
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Weights of the plan that is repaired → the names by which corrections call them."""
+        ...
+
+    def survey(
+        self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
+    ) -> Slopes:
+        """Measure the effects; with ``inputs`` those on modules' inputs, too."""
+        ...
+
+    def size(
+        self, place: str, corrections: Sequence[Correction], doubled: Collection[str] = ()
+    ) -> float:
+        """Return a tensor's root mean square in the largest network, some weights doubled."""
+        ...
+
+    def logit_settings(
+        self, survey: Slopes, place: str, corrections: Sequence[Correction]
+    ) -> list[tuple[str, str]]:
+        """Return what multiplies attention logits: corrections' kinds and places."""
+        ...
+
+
+def repaired(plan: AnyPlan, hints: Hints, networks_of: Callable[[str], Networks]) -> AnyPlan:
+    """Return a plan with measured powers.
+
+    ``hints``: those of the plan; ``networks_of``: along → networks by the plan.
+    """
+    records = []
+    for record in plan.verified:
+        if record.flags:
+            networks = networks_of(record.along)
+            corrections, after = _corrections(networks, record)
+            if after.flags:
+                after = replace(after, cause=record.cause)
+                raise InvalidInput(
+                    f"plan: measured powers do not make every slope 0. With "
+                    f"{', '.join(map(str, corrections)) or 'no correction'}:\n{after}"
+                )
+            plan = with_corrections(plan, hints, corrections, networks.names)
+            words = ", ".join(map(str, corrections))
+            plan = replace(plan, notes=(*plan.notes, f"measured in {record.along}: {words}"))
+            record = after
+        records.append(record)
+    return replace(plan, verified=tuple(records))
+
+
+def _corrections(networks: Networks, record: Verification) -> tuple[list[Correction], Verification]:
+    """Correct a plan until no slope is wrong; return the corrections and the last verdict.
+
+    More networks decide an open verdict, unless there is a cause that no power corrects.
+    """
+    seeds = record.seeds
+    corrections: list[Correction] = []
+    tried: list[str] = []
+    survey = networks.survey(seeds=seeds)
+    for _ in range(MOST_REPAIRS):
+        survey = networks.survey(corrections, inputs=True, seeds=seeds)
+        more = next_corrections(networks, survey, corrections, tried)
+        if not more:
+            break
+        corrections += more
+    after = verdict(networks.along, networks.ratios, networks.kind, survey)
+    if after.open and not record.cause and seeds < MORE_SEEDS:
+        survey = networks.survey(corrections, inputs=True, seeds=MORE_SEEDS)
+        after = verdict(networks.along, networks.ratios, networks.kind, survey)
+    return corrections, after
+
+
+def with_corrections(
+    plan: AnyPlan, hints: Hints, corrections: Sequence[Correction], names: Mapping[str, str]
+) -> AnyPlan:
+    """Return a plan with corrections, which name weights as the base does."""
+    if not corrections:
+        return plan
+    ratios = ratios_of(hints, plan)
+    proportional = plan.update.kind == "proportional"
+    weights, multipliers = corrected(
+        plan.weights, plan.multipliers, corrections, ratios["width"], ratios["depth"],
+        plan.decay != "coupled" or proportional, names,
+    )  # fmt: skip
+    return replace(plan, weights=weights, multipliers=multipliers)
+
+
 def next_corrections(
-    networks: Specimens, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
+    networks: Networks, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Return the corrections of the first kind that applies.
 
@@ -48,7 +149,7 @@ def next_corrections(
     found = _starts(networks, survey, corrections, tried)
     if found:
         return found
-    if networks.along == "depth" or networks.squares:
+    if networks.along == "depth" or networks.kind == "proportional":
         return _rates(networks, survey)
     for kind in (_on_tensors, _on_inputs):
         found = kind(survey)
@@ -63,7 +164,7 @@ def _half(fit: tuple[float, float] | None) -> float:
 
 
 def _starts(
-    networks: Specimens, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
+    networks: Networks, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Correct the initial values behind the first tensor that starts too large."""
     layout, letter = survey.layout, "l" if networks.along == "depth" else "n"
@@ -71,14 +172,14 @@ def _starts(
     for i, path, side in places:
         place = f"{side} of {path}"
         fit = survey.fits.get(("start", place, ""))
-        skip = path in layout.final or tried.count(place) > 1
+        skip = (side == "output" and path in layout.final) or tried.count(place) > 1
         if skip or not grows(fit) or not _half(fit):
             continue
         if side == "input" and not _widens(survey, path):
             continue
         tried.append(place)
         for names in _behind(layout, i, path, side):
-            if _sets(networks, corrections, path, side, names):
+            if _sets(networks, corrections, place, names):
                 return [Correction("init", n, -_half(fit), letter) for n in names]
     return []
 
@@ -99,47 +200,15 @@ def _widens(survey: Slopes, path: str) -> bool:
     return survey.largest.inputs.get(path, 0) > survey.layout.inputs.get(path, 0)
 
 
-def _pass(
-    networks: Specimens,
-    corrections: Sequence[Correction],
-    doubled: Collection[str] = (),
-    module: str | None = None,
-) -> Pass:
-    """Call the largest network with some weights, or the output of a module, doubled."""
-    args, kwargs = networks.inputs[-1]
-    model = networks.plan(-1, corrections).build(seed=0, device="cpu")
-    with torch.no_grad():
-        for name, weight in parameters(model).items():
-            if name in doubled:
-                weight.mul_(2.0)
-    if module is not None:
-        modules(model)[module].register_forward_hook(_double, prepend=True)
-    with as_in_training(model), fixed_seed(0):
-        return forward(model, args, kwargs)
-
-
-def _double(module: nn.Module, args: tuple, output: Any) -> Any:
-    return 2 * output if isinstance(output, Tensor) else output
-
-
 def _sets(
-    networks: Specimens,
-    corrections: Sequence[Correction],
-    path: str,
-    side: str,
-    names: Sequence[str],
+    networks: Networks, corrections: Sequence[Correction], place: str, names: Sequence[str]
 ) -> bool:
     """Whether the size of a tensor follows these weights."""
-
-    def size(doubled: Collection[str]) -> float:
-        passed = _pass(networks, corrections, doubled)
-        z = (passed.inputs if side == "input" else passed.outputs)[path]
-        return float(z.detach().double().square().mean().sqrt())
-
-    return log2(max(size(names), 1e-30) / max(size(()), 1e-30)) > SETS_SIZE
+    before, after = (networks.size(place, corrections, some) for some in ((), names))
+    return log2(max(after, 1e-30) / max(before, 1e-30)) > SETS_SIZE
 
 
-def _rates(networks: Specimens, survey: Slopes) -> list[Correction]:
+def _rates(networks: Networks, survey: Slopes) -> list[Correction]:
     """Correct rates by the effects on the output."""
     letter, scale = ("l" if networks.along == "depth" else "n"), 2.0
     return [
@@ -179,30 +248,15 @@ def _on_inputs(survey: Slopes) -> list[Correction]:
 
 
 def _on_logits(
-    networks: Specimens, survey: Slopes, corrections: Sequence[Correction]
+    networks: Networks, survey: Slopes, corrections: Sequence[Correction]
 ) -> list[Correction]:
-    """Correct the factor of logits: on the key of PyTorch's attention, else in queries or keys."""
-    found = []
-    for (kind, place, name), fit in survey.fits.items():
-        if kind != "logits" or name or not grows(fit) or not _half(fit):
-            continue
-        path, _, number = place.rpartition("#")
-        power = -_half(fit)
-        reference = _pass(networks, corrections)
-        model = networks.plan(-1, ()).build(seed=0, device="cpu")
-        if isinstance(modules(model).get(path), nn.MultiheadAttention):
-            found.append(Correction("attention", path, power))
-            continue
-        logits = reference.logits[int(number)][1].detach()
-        for module in reversed(survey.layout.modules):
-            names = [w for w, holder in survey.layout.holders.items() if holder == module]
-            if not any((kind, place, w) in survey.fits for w in names):
-                continue
-            again = _pass(networks, corrections, module=module).logits[int(number)][1].detach()
-            if (again - 2 * logits).abs().max() < EXACT * logits.abs().max():
-                found += [Correction(what, w, power) for w in names for what in ("init", "lr")]
-                break
-    return found
+    """Correct the factor of logits, in queries or keys."""
+    return [
+        Correction(what, where, -_half(fit))
+        for (kind, place, name), fit in survey.fits.items()
+        if kind == "logits" and not name and grows(fit) and _half(fit)
+        for what, where in networks.logit_settings(survey, place, corrections)
+    ]
 
 
 def _on_output(survey: Slopes) -> list[Correction]:
