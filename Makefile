@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-all test-oldest test-newest check lint types imports docs docs-check paper clean
+.PHONY: quickstart test test-slow test-all test-oldest test-newest test-recipes check lint types imports docs docs-check paper clean
 
 quickstart: $(STAMP)  ## the main job: theory against networks on handwritten digits
 	$(BIN)/largen quickstart
@@ -42,6 +42,11 @@ test-newest:  ## the same part on the newest Python of this machine, with the ne
 	  $(VENV)-newest/bin/python -m pip install -q -e '.[large]' $(FOR_PART) && \
 	  $(VENV)-newest/bin/python --version && \
 	  $(VENV)-newest/bin/python -m pytest -q --default-compiler -m "not slow" $(PART); fi
+
+test-recipes:  ## recipes of the transfer guide with the newest trainers of other libraries
+	$(PYTHON) -m venv $(VENV)-recipes
+	$(VENV)-recipes/bin/python -m pip install -q -e '.[torch]' $(FOR_PART) transformers peft accelerate lightning
+	$(VENV)-recipes/bin/python -m pytest -q -rs -m "slow or not slow" tests/transfer/torch/test_recipes.py
 
 check: test-all lint types imports  ## what CI runs
 
