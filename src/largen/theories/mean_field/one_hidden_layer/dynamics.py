@@ -23,9 +23,9 @@ from jaxtyping import Array, Float, Shaped
 from largen.expectations import ActivationFunction
 from largen.parameterizations import GradientDescent, temperature_of
 from largen.runs import Loss, Run
-from largen.theories.mean_field.one_hidden_layer.adaptive import Average
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
+from largen.theories.mean_field.running_averages import Average
 
 
 class OneLayerState(NamedTuple):

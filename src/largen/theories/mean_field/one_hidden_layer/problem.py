@@ -22,12 +22,8 @@ from largen.programs import (
     dense_chain,
 )
 from largen.runs import Posed, Run
-from largen.theories.mean_field.one_hidden_layer.adaptive import (
-    Average,
-    average_of,
-    ratio_of,
-    weights_of,
-)
+from largen.theories.mean_field.one_hidden_layer.adaptive import ratio_of, weights_of
+from largen.theories.mean_field.running_averages import Average, average_of
 
 READING = "the mean-field limit of one hidden layer"
 LINEAR = as_activation("linear")

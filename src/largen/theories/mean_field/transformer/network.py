@@ -128,6 +128,11 @@ class PopulatedNetwork:
         assert isinstance(affine, Affine)
         return MapConstants.of(self.form, self.program.weights[affine.weight])
 
+    def ratio_of(self, population: int) -> float:
+        """Return the number of neurons of a population per unit of width."""
+        numbers = (node for node in self.nodes if node.population is not None)
+        return next(n.ratio for n in numbers if self.populations.of(n.population) == population)
+
     def shares(self, node: Node) -> list[float]:
         """Return the share of each node that another one reads in their neurons."""
         ratios = [self.nodes[read].ratio for read in node.reads]

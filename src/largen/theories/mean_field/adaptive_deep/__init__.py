@@ -1,0 +1,1 @@
+"""The mean-field limit under adaptive optimizers, of networks of any depth."""
