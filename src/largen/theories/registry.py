@@ -45,6 +45,10 @@ def _moves(run: Run) -> bool:
     return run.param.d == HALF
 
 
+def _adapts(run: Run) -> bool:
+    return _moves(run) and run.optimizer.adaptive
+
+
 def _two_maps(run: Run) -> bool:
     maps = [step for step in run.program.operations if isinstance(step, Affine)]
     return _moves(run) and len(maps) == 2
@@ -63,6 +67,7 @@ _THEORIES: dict[str, _Entry | type[Theory]] = {
     "mean field, branches and attention": _Entry(
         "mean_field.transformer", "AttentionMeanField", _moves
     ),
+    "mean field, adaptive": _Entry("mean_field.adaptive_deep", "AdaptiveMeanField", _adapts),
 }
 
 
@@ -79,6 +84,7 @@ def registered() -> tuple[type[Theory], ...]:
     mean field, deep
     mean field, infinite depth
     mean field, branches and attention
+    mean field, adaptive
     """
     return tuple(map(by_name, _THEORIES))
 

@@ -51,7 +51,7 @@ def check_limit(
     row: Row[Power],
     step: Power,  # its update over its initial size
     gradient: Power,  # its gradient over the rule's eps
-    std: Power = Power(),  # its output
+    std: Power,  # its output
 ) -> None:
     """Check that the powers of N of a weight are those of a limit.
 

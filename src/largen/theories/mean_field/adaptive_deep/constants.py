@@ -39,7 +39,7 @@ def constants_of(run: Run) -> dict[str, WeightConstants]:
     found = {}
     for row in table.rows:
         unit, step = _powers(row, run.param.gamma)
-        check_limit(run, row, step, unit)
+        check_limit(run, row, step, unit, Power())
         unit = Power(unit.constant, inputs=unit.inputs, depth=unit.depth)
         found[row.name] = WeightConstants(unit.at(**at), step.at(**at))
     return found

@@ -210,9 +210,7 @@ class AdaptiveUpdates(Updates):
         unit, step = self.constants[name]
         root = ratios[0] ** 0.5
         own = WeightConstants(unit / root, step * root)
-        return StoredMatrix(
-            constants, source, target, ratios[1] / ratios[0], self.average, own
-        )
+        return StoredMatrix(constants, source, target, ratios[1] / ratios[0], self.average, own)
 
     def _rows(self, name: str, population: Population) -> Callable[..., Trained]:
         """Return the function that makes vectors, which are divided by √S."""

@@ -130,8 +130,15 @@ class PopulatedNetwork:
 
     def ratio_of(self, population: int) -> float:
         """Return the number of neurons of a population per unit of width."""
-        numbers = (node for node in self.nodes if node.population is not None)
-        return next(n.ratio for n in numbers if self.populations.of(n.population) == population)
+        of = self.populations.of
+        numbers = ((node.population, node.ratio) for node in self.nodes)
+        return next(r for number, r in numbers if number is not None and of(number) == population)
+
+    def is_matrix(self, node: Node) -> bool:
+        """Whether an operation is an affine map between populations."""
+        return isinstance(node.operation, Affine) and all(
+            self.nodes[read].population is not None for read in node.reads
+        )
 
     def shares(self, node: Node) -> list[float]:
         """Return the share of each node that another one reads in their neurons."""

@@ -103,6 +103,10 @@ class Population:
         before, self.size = self.size, self.size + number
         return np.eye(number, self.size, before, self.dtype)
 
+    def noise(self, number: int) -> np.ndarray:
+        """Return independent Gaussian numbers, (row, neuron), divided by √S, if it is sampled."""
+        raise NotImplementedError
+
     def meet(self, directions: np.ndarray) -> None:
         """Note directions of fields, to which later Gaussian vectors are to be orthogonal."""
 

@@ -41,9 +41,7 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
 
 def problem_of(run: Run, optimizer: Optimizer) -> AttentionProblem:
     """Return the problem of a run, with the rates of an optimizer."""
-    form = canonical_form(
-        run.param, run.net, optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
-    )
+    form = canonical_form(run.param, run.net, optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES)
     if form.d != HALF:
         raise NoTheory(
             f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "

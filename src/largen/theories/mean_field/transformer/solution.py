@@ -266,8 +266,7 @@ class AttentionMeanField(Theory):
             self.memory_budget,
             errors.append,
         )
-        needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
-        check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
+        self._check_memory(problem, run)
         with reporter(self.progress, "mean field", cheaper) as report:
             if problem.network.populations.sampled:
                 found = self._sampled(posed, settings, report)
@@ -290,6 +289,15 @@ class AttentionMeanField(Theory):
                 result,
             )
         return result
+
+    def _check_memory(self, problem: AttentionProblem, run: Run) -> None:
+        """Check that there is memory for a solution."""
+        needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
+        check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
+
+    def _replicated(self, *of: Any) -> Mean:
+        """Return the mean over replicates."""
+        return solve_by_replicates(*of)
 
     def _wanted(self, run: Run, problem: AttentionProblem) -> WantedKernels:
         """Return the kernels that are recorded, and their time indices."""
@@ -322,7 +330,7 @@ class AttentionMeanField(Theory):
             saved = SavedReplicates(self.checkpoint, posed.run, options)
             goes_on = f"Replicates are in {self.checkpoint}: the same call resumes from them."
         with go_on_with(goes_on):
-            return solve_by_replicates(posed.problem, posed.run, settings, seed, report, saved)
+            return self._replicated(posed.problem, posed.run, settings, seed, report, saved)
 
     def _why(self, found: Mean) -> str:
         """Return why a solution ended before its time, and what to do."""
