@@ -133,8 +133,8 @@ def canonical_form(
     if optimizer.adaptive:
         raise NoTheory(
             f"{type(optimizer).__name__} has no implemented limit here: its update is not "
-            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow, or one hidden "
-            "layer in lg.mean_field()."
+            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow, or "
+            "lg.mean_field()."
         )
     if temperature_of(optimizer) and not noise:
         raise NoTheory(

@@ -133,7 +133,7 @@ def solve_by_replicates(
         if settings.replicates or not np.isfinite(error) or error <= settings.rtol:
             return mean
         most = settings.max_particles // particles
-        wanted = min(int(np.ceil(1.1 * goal * (error / settings.rtol) ** 2)), most, 4 * goal)
+        wanted = min(int(np.ceil(1.1 * goal * (error / settings.rtol) ** 2)), most, 2 * goal)
         if wanted <= goal:
             return mean
         goal = wanted

@@ -58,8 +58,13 @@ class AdaptiveMeanField(AttentionMeanField):
         least 8, and as many as ``rtol`` requires.
     max_particles
         The largest number of neurons of a population, summed over all replicates.
-    record, record_at, record_pairs
-        As in :class:`largen.theories.AttentionMeanField`.
+    record
+        Kernels to record, as in :class:`largen.theories.AttentionMeanField`.
+    record_at
+        Time indices of the trajectory at which attention weights and kernels are recorded; the
+        first and the last by default.
+    record_pairs
+        Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are recorded.
     memory_budget
         The number of bytes that the matrices of all replicates may take that are computed at the
         same time. If one replicate takes more, the status is ``"out of memory"``.

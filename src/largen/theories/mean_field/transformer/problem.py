@@ -70,7 +70,7 @@ def _check_training(run: Run) -> None:
     if optimizer.adaptive:
         raise NoTheory(
             f"{optimizer} has no implemented limit here: its update of a weight is no "
-            "sum of products of fields. Use lg.gd or lg.sgd."
+            "sum of products of fields. Use lg.gd or lg.sgd, or lg.theories.AdaptiveMeanField()."
         )
     if temperature_of(optimizer):
         raise NoTheory(
