@@ -139,9 +139,9 @@ def register(theory: Kind) -> Kind:
     See :class:`largen.theories.Theory` for a theory of one's own.
 
     >>> import largen as lg
-    >>> lg.theories.unregister(lg.theories.AttentionMeanField)
-    >>> lg.theories.register(lg.theories.AttentionMeanField).name
-    'mean field, branches and attention'
+    >>> lg.theories.unregister(lg.theories.AdaptiveMeanField)
+    >>> lg.theories.register(lg.theories.AdaptiveMeanField).name
+    'mean field, adaptive'
     """
     check_theory("theory", theory)
     if theory.name in _THEORIES:
