@@ -30,10 +30,10 @@ import largen as lg
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.estimation import memory as replicate_memory
 from largen.theories.mean_field.deep.estimation.averages import means_and_errors
-from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
 from largen.theories.mean_field.deep.estimation.replicates import _random
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.sweep.schedule import descent
+from largen.theories.mean_field.engine.parallel import one_thread_of_blas
 from largen.theories.mean_field.record_times import NOTHING
 
 SMALL = {

@@ -58,7 +58,7 @@ ROOMS = {
         sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("tests/theories/mean_field/test_*.py")),
     ),
     "deep mean field": (
-        ["theories/mean_field/deep/sweep/causal_sweep.py"],
+        ["theories/mean_field/deep/sweep/causal_sweep.py", "theories/mean_field/engine/descent.py"],
         ["tests/theories/mean_field/deep"],
     ),
     "criticality": (

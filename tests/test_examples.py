@@ -18,6 +18,7 @@ NAMES = [
     "small_gpt",
     "transfer_demo",
     "transformer_rates",
+    "tuned_base",
 ]
 SHARED = {"__init__", "tasks"}
 
@@ -63,6 +64,19 @@ def test_characters(tmp_path, monkeypatch, capsys):
     assert "the best constant answer" in out
     assert (tmp_path / "out" / "rates.png").stat().st_size > 10_000
     assert len(list((tmp_path / "out" / "cells").glob("*.npz"))) == 6
+
+
+def test_tuned_base(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    words = f"gpt vit mlp --text {ROOT / 'README.md'} --output {tmp_path} --steps 3 --draws 4"
+    monkeypatch.setattr(sys, "argv", ["", *f"{words} --seeds 2".split()])
+    example("tuned_base").main()
+    assert capsys.readouterr().out.count("4 draws, 7 trainings") == 3
+    rows = (tmp_path / "tuned_base.csv").read_text().splitlines()[1:]
+    recipes = [row.partition(":")[0] for row in rows]
+    assert recipes == [
+        f"{m},{s}" for m in ("gpt", "vit", "mlp") for s in 4 * ["mup"] + ["standard"]
+    ]
 
 
 def test_transfer_demo(tmp_path, monkeypatch, capsys):

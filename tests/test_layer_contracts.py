@@ -76,6 +76,10 @@ EXAMPLES = {
     lg.layers.MaxPool: pooled(lg.layers.MaxPool((2,)), kernels=False),
     lg.GlobalAvgPool: Example((CONV, RELU, lg.GlobalAvgPool()), (4, 2)),
     lg.layers.GlobalSumPool: Example((CONV, RELU, lg.layers.GlobalSumPool()), (4, 2)),
+    lg.layers.ScalePositions: Example(
+        (CONV, RELU, lg.layers.ScalePositions([0.5, -0.3, 1.0, 0.2]), lg.layers.GlobalSumPool()),
+        (4, 2),
+    ),
     lg.Flatten: pooled(RELU),
     lg.layers.SelfAttention: Example(
         (WIDER, lg.layers.SelfAttention(), lg.GlobalAvgPool()), (3, 2)

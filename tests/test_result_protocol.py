@@ -28,6 +28,7 @@ RESULTS = {
     "Comparison": ("compare", True, True),
     "ConvergenceBound": ("convergence_bound", True, False),
     "CovariancePaths": ("covariance_sde", True, False),
+    "Depth": ("Model.depth", True, True),
     "EdgeOfChaos": ("edge_of_chaos", True, False),
     "FixedPoints": ("variance_fixed_points", False, False),
     "HomogeneousJacobian": ("homogeneous_jacobian", False, True),

@@ -28,7 +28,7 @@ OF_EXTENSIONS = {
     *("derivative_second_moment", "gaussian_mean", "gaussian_mean_error", "mean", "moment_error"),
     *("pair_error", "pair_moments", "second_moment"),
     *("channels_behind", "rule"),
-    *("ROLES", "constant", "plan_from_json", "rule_table", "sweep", "warmup_cosine"),
+    *("ROLES", "constant", "plan_from_json", "rule_table", "sweep", "tune", "warmup_cosine"),
 }
 # Arguments that have another name in messages.
 CALLED = {

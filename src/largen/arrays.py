@@ -111,8 +111,11 @@ def as_array(name: str, value: Any) -> Any:
     an array that a program of the user's has captured in single precision for one of single
     precision from then on, wherever it is given that object.
 
-    ``value``: an array, or nested sequences of numbers; a tracer is returned unchanged.
+    ``value``: an array, or nested sequences of numbers; a tracer is returned unchanged, and lists
+    with tracers as the array that they make.
     """
+    if isinstance(value, list | tuple) and is_traced(value):
+        value = jax.numpy.asarray(value)
     if isinstance(value, jax.Array):
         return _of_numbers(name, value)
     try:

@@ -23,6 +23,7 @@ from largen.architectures import Product as Product
 from largen.architectures import QKVAttention as QKVAttention
 from largen.architectures import Residual as Residual
 from largen.architectures import RMSNorm as RMSNorm
+from largen.architectures import ScalePositions as ScalePositions
 from largen.architectures import SelfAttention as SelfAttention
 from largen.architectures import Sequence as Sequence
 from largen.architectures import SumPool as SumPool

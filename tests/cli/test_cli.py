@@ -74,6 +74,7 @@ def test_quickstart_measures_both_limits(tmp_path, monkeypatch):
 
 
 def test_read_prints_the_report_of_a_model(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
     (tmp_path / "my_models.py").write_text(
         "from torch import nn\n"
         "def make(n):\n"

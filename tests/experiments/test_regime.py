@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput, NoTheory
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.experiments.laziness import fixed_gamma
 
 X = np.random.default_rng(0).normal(size=(10, 3))
@@ -73,3 +73,10 @@ def test_what_is_not_covered_is_refused():
         lg.training.lazy_or_rich(run(lg.scaling.from_reference(width=8, scaling="mean field")), 16)
     with pytest.raises(InvalidInput, match="seeds"):
         lg.training.lazy_or_rich(run(lg.ntk()), 16, seeds=2)
+
+
+def test_nothing_to_compare_is_said():
+    still = lg.Dataset(np.zeros((4, 3)), np.ones(4))
+    given = lg.Run(lg.mlp(1, "relu"), lg.ntk(), still, optimizer=lg.gd(lr=0.1), steps=2)
+    with pytest.raises(NumericalFailure, match="which is 0 here"):
+        lg.training.lazy_or_rich(given, width=8, seeds=4, progress=False)

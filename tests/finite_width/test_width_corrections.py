@@ -280,6 +280,20 @@ def test_cumulants_decay_with_one_power_of_the_width_less():
     assert ratio == pytest.approx(4, rel=1e-12)
 
 
+def test_small_inputs():
+    """tanh of small numbers is linear, and relu takes them as any others."""
+    tanh, linear = (
+        lg.finite_width.width_corrections(lg.mlp(2, phi), 1e-7 * X, width=50)
+        for phi in ("tanh", "linear")
+    )
+    for name in ("kernel_covariance", "ntk_covariance"):
+        np.testing.assert_allclose(getattr(tanh, name), getattr(linear, name), rtol=1e-12)
+    small, usual = (
+        lg.finite_width.width_corrections(lg.mlp(2, "relu"), c * X, width=50) for c in (1e-8, 1.0)
+    )
+    np.testing.assert_allclose(small.kernel_covariance, 1e-32 * usual.kernel_covariance, rtol=1e-10)
+
+
 def test_bad_inputs_are_named():
     with pytest.raises(NoRule, match="Conv"):
         lg.finite_width.width_corrections(
@@ -294,7 +308,7 @@ def test_bad_inputs_are_named():
     with pytest.raises(InvalidInput, match="parallel"):
         lg.finite_width.width_corrections(lg.mlp(1, "relu"), np.stack([X[0], 2 * X[0]]), width=8)
     with pytest.raises(NumericalFailure, match="signal vanishes"):
-        lg.finite_width.width_corrections(lg.mlp(60, "tanh", weight_std=0.5), X, width=8)
+        lg.finite_width.width_corrections(lg.mlp(120, "tanh", weight_std=0.5), X, width=8)
     with pytest.raises(InvalidInput, match="inputs"):
         lg.finite_width.width_corrections(lg.mlp(1, "tanh"), X, width=8).expectation(len, neurons=2)
     same = lg.finite_width.width_corrections(lg.mlp(2, "tanh"), X[[0, 0]], width=8)

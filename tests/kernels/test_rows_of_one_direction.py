@@ -105,3 +105,15 @@ def test_rows_of_zeros(phi):
     found = lg.kernel(lg.mlp(2, phi), np.zeros((3, 4)))
     assert not found.nngp.any()
     assert not found.ntk.any()
+
+
+@pytest.mark.parametrize("norm", [lg.RMSNorm(), lg.LayerNorm()])
+def test_a_row_of_zeros_behind_normalisation(norm):
+    # Its factors 1/√ε must not meet what rounding leaves of its kernels with other rows.
+    block = (lg.Dense(weight_std=2**0.5), norm, lg.Activation("relu"))
+    x = np.concatenate([np.zeros((1, 3)), GAUSSIAN])
+    net = lg.serial(*block * 3, lg.Dense())
+    found, rest = lg.kernel(net, x), lg.kernel(net, GAUSSIAN)
+    for K, L in zip(found, rest, strict=True):
+        np.testing.assert_allclose(K[0], 0, atol=1e-15)
+        np.testing.assert_allclose(K[1:, 1:], L, rtol=1e-12)

@@ -242,3 +242,11 @@ def test_large_sets_are_computed_in_tiles(method, outputs, monkeypatch):
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_samples_in_a_list_of_arrays():
+    rows = list(X1)
+    line = lg.networks.linearize(model, PARAMS)(PARAMS, rows)
+    np.testing.assert_allclose(line, model(PARAMS, X1), rtol=1e-12)
+    traced = jax.jit(lambda p: lg.networks.apply(NET, p, rows))(PARAMS)
+    np.testing.assert_allclose(traced, model(PARAMS, X1), rtol=1e-5)

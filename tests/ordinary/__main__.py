@@ -34,12 +34,13 @@ def main() -> None:
     jax.config.update("jax_disable_most_optimizations", True)  # as in tests: conftest.py
     counts: Counter[str] = Counter()
     among = None if wanted.block is None else tuple(NETWORKS)[wanted.block :: BLOCKS]
-    drawn = (draw(seed, among) for seed in range(wanted.seed, wanted.seed + wanted.draws))
+    drawn = [draw(seed, among) for seed in range(wanted.seed, wanted.seed + wanted.draws)]
     if wanted.fixed:
         drawn = covering()
+    # Trials with one network follow one another: they share what is compiled.
     chosen = (
         trial
-        for trial in drawn
+        for trial in sorted(drawn, key=lambda trial: (trial.network, trial.call))
         if trial.call.startswith(wanted.calls)
         and trial.network.startswith(wanted.networks)
         and trial.kind.startswith(wanted.kinds)

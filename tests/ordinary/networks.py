@@ -93,6 +93,11 @@ class Network:
         return not self._all(lambda s: s[0] != "phi" or s[1] not in curved)
 
     @property
+    def batched(self) -> bool:
+        """Whether the output of a sample depends on the others."""
+        return self.name == "BatchNorm"
+
+    @property
     def rows(self) -> bool:
         """Whether samples have no spatial axes, so that kernels do not change with rotations."""
         return self.inputs == ROWS

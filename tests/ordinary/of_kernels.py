@@ -63,6 +63,8 @@ def _permuted(s: Setting) -> None:
 
 
 def _block(s: Setting) -> None:
+    if s.network.name == "dropout":
+        return  # of two sets, samples that are equal have masks of their own
     want = tuple(None if K is None else K[:, :3] for K in s.kernels)
     found = s.kernels_at(s.double, s.double[:3])
     compare(s, "block", found, want, DOUBLE, (slice(None), slice(0, 3)))

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from tests.ordinary.data import plain
-from tests.ordinary.networks import Network
 from tests.ordinary.registry import call, finite
 from tests.ordinary.settings import SAMPLES, WIDTH, Setting, near, right_dtype, symmetric
 
@@ -43,10 +42,6 @@ def _forward(steps: tuple, params: Any, x: np.ndarray) -> np.ndarray | None:
     return x[:, 0]
 
 
-def _batched(network: Network) -> bool:
-    return network.name == "BatchNorm"
-
-
 @call("apply", "FiniteNetwork", "finite_network", "init", takes=finite, weight=2)
 def outputs(s: Setting) -> object:
     params = _params(s)
@@ -61,7 +56,7 @@ def outputs(s: Setting) -> object:
     near("record", network.apply(params, s.x), found, 0)
     order = s.rng.permutation(SAMPLES)
     near("permuted", lg.networks.apply(s.net, params, s.plain[order]), found[order], 1e-5, size)
-    if not _batched(s.network):
+    if not s.network.batched:
         near("rows alone", lg.networks.apply(s.net, params, s.plain[:3]), found[:3], 1e-5, size)
     single = _params_in(params, np.float32)
     found32 = lg.networks.apply(s.net, single, s.plain.astype(np.float32))
@@ -73,7 +68,7 @@ def _params_in(params: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda w: np.asarray(w).astype(dtype), params)
 
 
-@call("empirical_ntk", takes=lambda n: n.finite and n.tangent, weight=2)
+@call("empirical_ntk", takes=lambda n: n.finite and n.tangent and not n.batched, weight=2)
 def empirical_ntk(s: Setting) -> object:
     params = _params(s, np.float32 if s.rng.integers(2) else np.float64)
     found = lg.networks.empirical_ntk(s.net, params, s.x)
@@ -84,9 +79,8 @@ def empirical_ntk(s: Setting) -> object:
     order = s.rng.permutation(SAMPLES)
     other = lg.networks.empirical_ntk(s.net, params, s.plain[order])
     near("permuted", other, found[np.ix_(order, order)], 10 * tolerance, size)
-    if not _batched(s.network):
-        block = lg.networks.empirical_ntk(s.net, params, s.plain, s.plain[:3])
-        near("block", block, found[:, :3], 10 * tolerance, size)
+    block = lg.networks.empirical_ntk(s.net, params, s.plain, s.plain[:3])
+    near("block", block, found[:, :3], 10 * tolerance, size)
     return found
 
 

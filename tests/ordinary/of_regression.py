@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tests.ordinary.data import CLASSES
 from tests.ordinary.networks import Network
-from tests.ordinary.registry import call, finite, with_kernels, with_tangents
+from tests.ordinary.registry import call, with_kernels, with_tangents
 from tests.ordinary.settings import SAMPLES, Setting, near, symmetric
 
 import largen as lg
@@ -222,7 +222,7 @@ def solve_deep_linear(s: Setting) -> object:
     other = lg.theories.solve_deep_linear(
         gram[np.ix_(order, order)], y, hidden_layers=2, lr=lr, steps=2
     )
-    near("permuted", other.f_train, found.f_train[:, order], 1e-9)
+    near("permuted", other.f_train, found.f_train[:, order], 1e-9, _size(s, found.f_train))
     length = float(np.linalg.norm(y))
     if 0.01 < length < 30:
         flow = lg.theories.whitened_linear_flow(np.array([0.0, 0.5]), y=length)
@@ -298,7 +298,7 @@ def classifiers(s: Setting) -> object:
     return found
 
 
-@call("critical_learning_rate", takes=finite, needs="singular")
+@call("critical_learning_rate", takes=lambda n: n.finite and not n.batched, needs="singular")
 def rates_of_networks(s: Setting) -> object:
     """Tangent kernels of finite networks are taken as they come."""
     params = lg.networks.init(s.net, lg.ntk(), width=8, inputs=s.inputs, key=1)

@@ -78,7 +78,8 @@ CLOSED: dict[str, tuple[Any, ...]] = {
     "exp": (lambda q: np.exp((q.aa + q.bb) / 2 + q.ab),) * 2,
     "erf": (
         lambda q: 2 / PI * np.arcsin(2 * q.ab / np.sqrt((1 + 2 * q.aa) * (1 + 2 * q.bb))),
-        lambda q: 4 / PI / np.sqrt((1 + 2 * q.aa) * (1 + 2 * q.bb) - 4 * q.ab**2),
+        # 1 + 2 (aa + bb) + 4 (aa bb − ab²): of equal large rows the last term is exactly 0.
+        lambda q: 4 / PI / np.sqrt(1 + 2 * (q.aa + q.bb) + 4 * (q.aa * q.bb - q.ab**2)),
     ),
     # ∫∫ e^(−(u² + v²)/2): det(1 + Σ)^(−½); of −u e^(−u²/2): the covariance of that Gaussian.
     "gaussian": (

@@ -209,10 +209,11 @@ def refusal(s: Setting, needs: str, error: LargenError, check: Callable[[Setting
     most = float(np.abs(s.plain).max(initial=0))
     if failed and s.network.name in LIMITED and most > 5:
         return "powers and exponentials of large inputs overflow"
-    if failed and ("rtol" in text or "resolve" in text or "accura" in text):
+    limited = "rtol", "resolve", "accura", "Hermite series"
+    if failed and any(word in text for word in limited):
         if "own" in s.network.name:
             return "a function of the user's own is beyond what is integrated"
-        if most > (30 if "Hermite series" in text else 4000):
+        if most > (10 if "Hermite series" in text else 4000):
             return "the variance is beyond what is integrated"
     if isinstance(error, (NoTheory, NoRule)) and "theory" in needs and _of_gaussian(s, check):
         return "no theory covers the network"
@@ -226,7 +227,10 @@ def refusal(s: Setting, needs: str, error: LargenError, check: Callable[[Setting
             return "the kernel is singular"
     if of_form and "parallel" in text and _parallel(np.concatenate([s.double, s.plain_new])):
         return "second derivatives of kernels of kinks diverge at parallel rows"
-    if "moderate" in needs and failed and (most > 5 or most < 1e-2):
+    if failed and "nothing is left of the targets" in text and not s.plain_y.any():
+        return "there are no targets"
+    far = np.abs(s.plain_y).max(initial=0) > 100
+    if "moderate" in needs and failed and (most > 5 or most < 1e-2 or far):
         return "training at a fixed rate diverges, or nothing moves"
     return ""
 

@@ -34,6 +34,14 @@ def test_fixed_draws(options):
 
 
 @pytest.mark.slow
-def test_draws():
-    status, output = trials_of("--draws", "120")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--draws", "120"),
+        # Two thousand with few networks, which compile once.
+        ("--draws", "2800", "--closed", "--block", "2"),
+    ],
+)
+def test_draws(options):
+    status, output = trials_of(*options)
     assert status == 0, output

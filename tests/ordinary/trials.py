@@ -10,7 +10,13 @@ from functools import cache
 
 import numpy as np
 from tests.compiled import forget_programs
-from tests.ordinary import of_kernels, of_limits, of_networks, of_regression  # noqa: F401
+from tests.ordinary import (  # noqa: F401
+    of_kernels,
+    of_limits,
+    of_networks,
+    of_reading,
+    of_regression,
+)
 from tests.ordinary.data import KINDS, TARGETS
 from tests.ordinary.networks import NETWORKS
 from tests.ordinary.registry import CALLS, Call

@@ -19,6 +19,7 @@ from largen.programs import (
     Pool,
     Product,
     Program,
+    Scale,
     Sum,
     program_of,
     slides,
@@ -80,6 +81,10 @@ def _value(operation: Any, program: Program, weights: Any, reads: list[Any], spa
         case Normalise(over="channels", centred=centred, eps=eps):
             x = reads[0] - centred * reads[0].mean(-1, keepdims=True)
             return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + eps)
+        case Scale(factors=factors):
+            return np.reshape(factors, (*space, 1)) * reads[0]
+        case Pool(window=None, total=True):
+            return reads[0].sum(axis=tuple(range(1, 1 + len(space))))
         case Pool(window=None, total=False):
             return reads[0].mean(axis=tuple(range(1, 1 + len(space))))
         case Pool(window=window, total=False):
@@ -96,7 +101,8 @@ def _taps(x: Any, matrix: Any, window: Any, space: tuple[int, ...]) -> Any:
         return x @ matrix[0]
     (slide,) = slides(window, space)
     extended = slide.extended(x, 1)
-    return sum(slide.offset(extended, k, 1) @ matrix[k] for k in range(len(matrix)))
+    roots = np.sqrt(window.of_taps())
+    return sum(roots[k] * slide.offset(extended, k, 1) @ matrix[k] for k in range(len(matrix)))
 
 
 @partial(jax.jit, static_argnums=(0, 2, 3))

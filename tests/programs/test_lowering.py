@@ -73,3 +73,13 @@ def test_a_layer_whose_operations_have_another_shape_is_refused():
 
     with pytest.raises(InvalidInput, match="Shrunk"):
         program_of(lg.serial(lg.Dense(), Shrunk(width_ratio=np.float64(0.5)), lg.Dense()), 3)
+
+
+def test_a_weight_inside_and_outside_of_copies_is_refused():
+    class Both(lg.Dense):
+        def lower(self, program, value):
+            outside = super().lower(program, value)
+            return program.repeat(outside, 3, super().lower)
+
+    with pytest.raises(InvalidInput, match="inside of a repetition"):
+        program_of(lg.serial(lg.Dense(), Both()), 3)

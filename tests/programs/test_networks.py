@@ -108,6 +108,8 @@ def of_one_value(operation, x, signal):
         case operations.MoveChannels(axis=axis):
             moved = np.moveaxis(x.reshape(len(x), *signal.sample), axis + 1, -1)
             return moved.reshape(len(x), -1, moved.shape[-1])
+        case operations.Scale(factors=factors):
+            return np.reshape(factors, (-1, 1)) * x
         case operations.Pool(window=window, total=total):
             matrix = np.ones((1, x.shape[1]))
             if window is not None:
@@ -127,7 +129,8 @@ def affine(operation, name, x, space, numbers):
     multiplier, weight = numbers[f"{name}.weight"]
     matrices = np.eye(x.shape[1])[None]
     if operation.window is not None:
-        matrices = taps(operation.window, space)
+        roots = np.sqrt(operation.window.of_taps()).reshape(-1, 1, 1)
+        matrices = roots * taps(operation.window, space)
     patches = np.einsum("kab,nbc->nakc", matrices, x)
     groups, (n, positions, count, _) = operation.groups, patches.shape
     patches = patches.reshape(n, positions, count, groups, -1)
@@ -283,6 +286,15 @@ def test_a_weight_that_is_used_twice_is_one_weight(name):
                 lg.Flatten(),
             ),
             (5, 2),
+        ),
+        (
+            (
+                lg.layers.ScalePositions([[1.0, -2.0], [0.5, 3.0]]),
+                lg.Conv((2, 1), tap_variances=((0.2, 0.7), (1.5,))),
+                lg.Residual(TANH, skip_factor=0.3),
+                lg.Flatten(),
+            ),
+            (2, 2, 3),
         ),
         ((lg.Conv((2,), groups=2), lg.Conv((3,), strides=2, groups=3), lg.Flatten()), (4, 2)),
     ],

@@ -11,6 +11,7 @@ import torch
 from tests.transfer.torch_models import SmallNet
 from torch import nn
 
+from largen.errors import InvalidInput
 from largen.transfer import Budget, Hints
 from largen.transfer import jax as in_jax
 from largen.transfer import torch as in_torch
@@ -225,3 +226,27 @@ def test_both_have_the_rules_of_batch_size_and_horizon():
             moved.append(jax.tree.leaves(update))
         for own, other in zip(*moved, strict=True):
             np.testing.assert_allclose(own, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("key", ["layers", "blocks"])
+def test_a_depth_that_is_passed_as_a_width_is_known_by_the_weights_it_adds(key):
+    sizes = ({"width": 8, key: 2}, {"width": 16, key: 4})
+
+    def tree(rng, width, **more):
+        return init(rng, width, more[key])
+
+    def module(width, **more):
+        return SmallNet(width, more[key])
+
+    message = (
+        rf"^base: {key} = 4 in place of 2 adds the weights \['blocks.2.fc1.*, as a depth does, .* "
+        rf"pass hints=Hints\(depth='{key}'\)"
+    )
+    options = {"scheme": "mup", "hints": Hints(depth=key)}
+    for scale, make, more in (
+        (in_torch.scale, module, {"verify": False}),
+        (in_jax.scale, tree, {"layout": "out_in"}),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            scale(make, *sizes, scheme="mup", **more)
+        assert scale(make, *sizes, **options, **more).depth_ratio == 2

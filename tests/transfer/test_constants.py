@@ -7,7 +7,7 @@ import torch
 from tests.transfer.verified_models import GPT, IDS, mlp
 
 from largen.errors import InvalidInput
-from largen.transfer import Constants, plan_from_json
+from largen.transfer import Constants, Hints, plan_from_json
 from largen.transfer import jax as in_jax
 from largen.transfer.torch import TorchPlan, scale
 
@@ -72,6 +72,44 @@ def test_the_factor_of_the_output_is_that_of_the_logits(tied, width):
     assert TorchPlan.from_json(plan.to_json()).multipliers == plan.multipliers
 
 
+class Attends(torch.nn.Module):
+    """One attention, with queries in a layer of their own or fused, and a factor of its logits."""
+
+    def __init__(self, width, gain, fused):
+        super().__init__()
+        self.gain, self.e, self.o = gain, torch.nn.Embedding(32, width), torch.nn.Linear(width, 32)
+        parts = [3 * width] if fused else [width] * 3
+        self.qkv = torch.nn.ModuleList(torch.nn.Linear(width, size) for size in parts)
+
+    def forward(self, ids):
+        h = self.e(ids)
+        made = [part(h) for part in self.qkv]
+        q, k, v = made if len(made) > 1 else made[0].chunk(3, -1)
+        a = torch.nn.functional.scaled_dot_product_attention(q * self.gain, k, v, is_causal=True)
+        return self.o(h + a)
+
+
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("scheme", ["mup", "standard"])
+def test_the_factor_of_attention_is_that_of_its_logits(fused, width, scheme):
+    """Against training of networks whose own forward pass has the factor."""
+    found = []
+    for gain, constants in ((1.0, Constants(attention=5)), (5.0, None)):
+
+        def make(width, gain=gain):
+            return Attends(width, gain, fused)
+
+        plan = scale(make, BASE, {"width": width}, scheme=scheme, optimizer="adam",
+                     constants=constants, verify=False)  # fmt: skip
+        model = plan.build(seed=0)
+        found.append(losses(model, plan.param_groups(model, lr=0.01, eps=1e-12)))
+        if constants is not None and not fused:
+            power = -0.5 if scheme == "mup" else 0.0
+            assert plan["qkv.0.weight"].fold == pytest.approx(5 * (width / 16) ** power)
+    np.testing.assert_allclose(*found, rtol=1e-4)
+
+
 def test_both_frameworks_have_the_same_constants():
     def init(key, width):
         sizes = {"0": (8, width), "2": (width, width), "4": (width, 3)}
@@ -89,6 +127,12 @@ def test_both_frameworks_have_the_same_constants():
         assert [getattr(tree[name], k) for k in numbers] == [
             getattr(module[name], k) for k in numbers
         ]
+    heads = in_jax.scale(
+        lambda key, width: {"q": jax.random.normal(key, (width, width)) / width**0.5}, BASE,
+        {"width": 64}, scheme="mup", layout="in_out", constants=Constants(attention=3),
+        hints=Hints(attention={"q": 4}),
+    )  # fmt: skip
+    assert heads["q"].fold == 3 / 2
     tied = in_jax.scale(
         lambda key, width: {"wte": jax.random.normal(key, (7, width))}, BASE, BASE, scheme="mup",
         layout="in_out", tied=["wte"], constants=Constants(output=3),
@@ -101,6 +145,8 @@ def test_both_frameworks_have_the_same_constants():
     [
         (lambda: Constants(output=0), "output: wanted a finite number > 0"),
         (lambda: Constants(lr={"hidden": -1}), r"lr\['hidden'\]: wanted"),
+        (lambda: Constants(attention=0), "attention: wanted a finite number > 0"),
+        (lambda: planned(32, constants=Constants(attention=2)), "no attention logits were found"),
         (lambda: planned(32), r"init\['embedding'\] is no role and fits no weight; roles: bias"),
     ],
 )

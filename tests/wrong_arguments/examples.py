@@ -68,6 +68,27 @@ def read() -> Any:
     return lg.read(module, X)
 
 
+def deep_module(width: int) -> Any:
+    from torch import nn
+
+    blocks = [part for _ in range(2) for part in (nn.Tanh(), nn.Linear(width, width))]
+    return nn.Sequential(nn.Linear(3, width), *blocks, nn.Tanh(), nn.Linear(width, 2))
+
+
+@cache
+def read_deep() -> Any:
+    # Normal weights in the read-in: other functions refuse sums of three uniform numbers.
+    def make(width: int) -> Any:
+        from torch import nn
+
+        net = deep_module(width)
+        nn.init.normal_(net[0].weight)
+        nn.init.normal_(net[0].bias)
+        return net
+
+    return lg.read(make, X)
+
+
 @cache
 def data() -> lg.Dataset:
     return lg.Dataset(X, Y, XT, YT)
@@ -270,6 +291,7 @@ def examples() -> dict[str, Example]:
                 "times": [0.5, 1.0],
             },
         ),
+        "ScalePositions": Example(lg.layers.ScalePositions, {"factors": [0.5, 0.3, 0.2]}),
         "SelfAttention": Example(lg.layers.SelfAttention),
         "SumPool": Example(lg.layers.SumPool, {"window": (2, 2)}),
         "Upsample": Example(lg.layers.Upsample, {"factor": (2, 2)}),
@@ -394,8 +416,15 @@ def examples() -> dict[str, Example]:
         "kernel": Example(lg.kernel, kernels),
         "read": Example(lg.read, {"make": module, "x": X}),
         "Model.kernel": Example(read().kernel, {"x1": X, "x2": XT, "width": 8}),
+        "Population": Example(lg.reading.Population, {"neurons": 64, "replicates": 2}),
         "Model.check": Example(read().check, {"x": X, "widths": (8, 16), "seeds": 8}),
         "Model.at": Example(read().at, {"width": 8}),
+        "Model.propagation": Example(read().propagation, {"x": X, "width": 8}),
+        "Model.depth": Example(read_deep().depth, {"x": X, "width": 8}),
+        "Model.classify": Example(read().classify, {"optimizer": "gd"}),
+        "Model.critical_rate": Example(read().critical_rate, {"x": X, "width": 8}),
+        "Model.corrections": Example(read_deep().corrections, {"x": X[:2], "width": 8}),
+        "Model.predict": Example(read().predict, {"x": X, "y": Y, "x_test": XT, "noise": 0.1}),
         "kernel_after_one_step": Example(lg.theories.kernel_after_one_step, {"y": 1.0}),
         "averaged_kernel": Example(lg.kernels.averaged_kernel, kernels),
         "kernel_of_stds": Example(lg.kernels.kernel_of_stds, kernels),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import largen.transfer.jax as in_jax
 import largen.transfer.torch as in_torch
 from examples.tasks import digits_task, teacher_task
 from largen import transfer
-from largen.sweeps import Grid, Sweep, Task, sweep
+from largen.sweeps import BaseTraining, Grid, Ranges, Sweep, Task, Tuned, sweep, tune
 from largen.transfer.jax import replicas as jax_replicas
 from largen.transfer.replicas import Replica
 from largen.transfer.torch import replicas as torch_replicas
@@ -100,6 +100,14 @@ def swept() -> Sweep:
     return sweep(Net, task(), Grid(**GRID), progress=False)
 
 
+def trained(constants: Any, lr: float, seed: int) -> float:
+    return 1.0 + (constants.output - lr) ** 2
+
+
+def searched() -> Tuned:
+    return tune(trained, Ranges(rate=(0.1, 1.0)), draws=4, progress=False)
+
+
 def clipped(max_norm: Any) -> Any:
     model = built()
     loss(model, BATCH).backward()
@@ -157,7 +165,19 @@ def examples() -> dict[str, Example]:
             torch_replicas.train_replicas,
             {"plan": plan(), "batches": batches, "loss": "cross_entropy", **common},
         ),
-        "jax.scale": Example(in_jax.scale, {"init": init, **SIZES, **scaled, "layout": "in_out"}),
+        "jax.scale": Example(
+            in_jax.scale,
+            {
+                "init": init, **SIZES, **scaled, "layout": "in_out", "verify": False,
+            },
+        ),
+        "jax.scale.verified": Example(
+            in_jax.scale,
+            {
+                "init": init, "base": SIZES["base"], "target": many[0], **scaled,
+                "layout": "in_out", "verify": (forward, X),
+            },
+        ),
         "jax.coordinate_check": Example(
             in_jax.coordinate_check,
             {
@@ -198,6 +218,32 @@ def examples() -> dict[str, Example]:
         ),
         "sweeps.Sweep": Example(lambda data: str(Sweep(data)), {"data": swept().data}),
         "sweeps.Sweep.drift": Example(swept().drift, {"along": "width"}),
+        "sweeps.Sweep.verdicts": Example(
+            lambda along: str(swept().verdicts(along)), {"along": "width"}
+        ),
+        "sweeps.Ranges": Example(
+            Ranges,
+            {
+                "rate": (0.1, 1.0), "output": (0.5, 2), "attention": (0.5, 2),
+                "init": {"hidden": (0.5, 2)}, "lr": {"hidden": (0.5, 2)},
+            },
+        ),
+        "sweeps.Ranges.of": Example(Ranges.of, {"plan": plan(), "rate": (0.1, 1.0)}),
+        "sweeps.BaseTraining": Example(
+            BaseTraining, {"make_model": Net, "task": task(), "base": SIZES["base"]}
+        ),
+        "sweeps.BaseTraining.call": Example(
+            BaseTraining(make_model=Net, task=task(), base=SIZES["base"]).__call__,
+            {"constants": None, "lr": 0.1, "seed": 0},
+        ),
+        "sweeps.BaseTraining.plan": Example(
+            BaseTraining(make_model=Net, task=task(), base=SIZES["base"]).plan
+        ),
+        "sweeps.tune": Example(
+            wraps(tune)(lambda *given, **more: str(tune(*given, **more))),
+            {"train": trained, "ranges": Ranges(rate=(0.1, 1.0)), "draws": 4, "progress": False},
+        ),
+        "sweeps.Tuned": Example(lambda data: str(Tuned(data)), {"data": searched().data}),
         "sweeps.digits_task": Example(digits_task),
         "sweeps.teacher_task": Example(teacher_task, {"steps": 2, "batch_size": 4}),
     }  # fmt: skip

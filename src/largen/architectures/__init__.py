@@ -27,6 +27,7 @@ from largen.architectures.pooling import (
     SumPool,
 )
 from largen.architectures.qkv import QKVAttention
+from largen.architectures.scaling import ScalePositions
 from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.standard import mlp, residual_mlp
 from largen.architectures.traits import Affine, Elementwise, Layer, kinds_of_layers
@@ -64,6 +65,7 @@ __all__ = [
     "RMSNorm",
     "Repeat",
     "Residual",
+    "ScalePositions",
     "SelfAttention",
     "Sequence",
     "Serial",

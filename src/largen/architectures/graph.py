@@ -137,8 +137,9 @@ class Graph(Container):
     def lower(self, program: Builder, value: int) -> int:
         """Append the operations of all nodes; a layer that is used again has the same weights."""
         places = {node.name: place for place, node in enumerate(self._with_layers())}
-        values = {ENTRY: value}
+        values, around = {ENTRY: value}, program.node
         for node in self.nodes:
+            program.node = f"{around}.{node.name}" if around else node.name
             reads = tuple(values[read] for read in node.reads)
             if (origin := self._origin(node)) is not None:
                 layer = origin.does
@@ -146,6 +147,7 @@ class Graph(Container):
                 values[node.name] = program.part(places[origin.name], layer, reads[0])
             else:
                 values[node.name] = _join(program, node, reads)
+        program.node = around
         return values[self.nodes[-1].name]
 
     def _with_layers(self) -> list[Node]:

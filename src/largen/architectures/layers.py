@@ -20,7 +20,7 @@ from largen.expectations import ActivationFunction, as_activation
 from largen.programs.builder import Builder
 from largen.programs.operations import BRANCH, Sum
 from largen.programs.signals import Signal, difference
-from largen.scalars import integer
+from largen.scalars import integer, real
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,7 +108,7 @@ IDENTITY = Serial(())
 
 @dataclass(frozen=True, repr=False)
 class Residual(Parallel):
-    """Skip connection, ``y = shortcut(x) + (branch factor) · branch(x)``.
+    """Skip connection, ``y = γ · shortcut(x) + (branch factor) · branch(x)``.
 
     The branch factor is the parameterization's power of the depth, L^(−α): 1 except in
     parameterizations that scale with depth, such as :func:`largen.depth_mup`.
@@ -120,6 +120,14 @@ class Residual(Parallel):
     shortcut
         The layer on the skip connection, such as a convolution with the branch's strides; the
         identity by default.
+    skip_factor
+        γ, a constant (Bahri and Hanin, Les Houches lectures, eq. (25)); their kernels are
+        K ← σ_b² + σ_w² E[φφ'] + γ² K, eq. (26).
+
+    Raises
+    ------
+    InvalidInput
+        If branch or shortcut is not a layer, or γ is not a finite number.
 
     Examples
     --------
@@ -130,6 +138,7 @@ class Residual(Parallel):
 
     branch: Layer
     shortcut: Layer | None = None
+    skip_factor: float = field(default=1.0, kw_only=True)
 
     _bare = ("branch",)
 
@@ -137,6 +146,7 @@ class Residual(Parallel):
         check_layer("branch", self.branch)
         if self.shortcut is not None:
             check_layer("shortcut", self.shortcut)
+        object.__setattr__(self, "skip_factor", real("skip_factor", self.skip_factor))
 
     @property
     def parts(self) -> tuple[Layer, ...]:
@@ -146,7 +156,8 @@ class Residual(Parallel):
     def with_parts(self, parts: Iterable[Layer]) -> Residual:
         """Return a residual connection with another branch and another shortcut."""
         branch, skip = parts
-        return type(self)(branch, None if skip == IDENTITY else skip)
+        shortcut = None if skip == IDENTITY else skip
+        return type(self)(branch, shortcut, skip_factor=self.skip_factor)
 
     def tree(self, trees: tuple[Any, ...]) -> Any:
         """Return the parameters of the branch, or with a shortcut the pair (branch, shortcut)."""
@@ -177,7 +188,7 @@ class Residual(Parallel):
         skip = value
         if self.shortcut is not None:
             skip = program.part(1, self.shortcut, value, in_branch=False)
-        return program.add(Sum((skip, branch), (1.0, BRANCH)))
+        return program.add(Sum((skip, branch), (self.skip_factor, BRANCH)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -273,6 +284,11 @@ def repeat(layer: Layer, times: float) -> Layer:
             raise InvalidInput(
                 f"layer: infinitely many copies of the shortcut {block.shortcut!r} have no limit; "
                 "the skip of infinitely many blocks has to be the identity: leave the shortcut out."
+            )
+        if block.skip_factor != 1:
+            raise InvalidInput(
+                f"layer: the skip of infinitely many blocks has the factor {block.skip_factor:g}, "
+                "whose powers have no limit; wanted skip_factor=1."
             )
     return Repeat(layer, math.inf)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from largen.architectures.traits import Affine, Layer
+from largen.arrays import numbers
 from largen.errors import InvalidInput, one_of
 from largen.programs.builder import Builder
 from largen.programs.windows import Window, transposed_axis, window_axis
@@ -130,10 +131,38 @@ class _Dilated(Windowed):
 
 @dataclass(frozen=True, repr=False)
 class _WindowedWeights(Affine, _Dilated):
+    tap_variances: Any = field(default=None, kw_only=True)
+
     def __post_init__(self):
         Windowed.__post_init__(self)
         object.__setattr__(self, "dilation", self._per_axis("dilation", self.dilation))
+        if self.tap_variances is not None:
+            object.__setattr__(self, "tap_variances", self._of_taps())
         Affine.__post_init__(self)
+
+    def _of_taps(self) -> tuple[tuple[float, ...], ...]:
+        """Return the relative variances of taps after a check, a tuple for each axis."""
+        wanted = f"{len(self.window)} sequences of positive numbers, one for each axis"
+        axes = sequence("tap_variances", self.tap_variances, wanted)
+        if len(self.window) == 1 and not any(map(np.ndim, axes)):
+            axes = [axes]
+        found = tuple(numbers("tap_variances", axis) for axis in axes)
+        if tuple(axis.shape for axis in found) != tuple((n,) for n in self.window):
+            raise InvalidInput(
+                f"tap_variances: wanted {wanted}, of the lengths {self.window}, got "
+                f"{shown(self.tap_variances)}."
+            )
+        if not all((axis > 0).all() for axis in found):
+            raise InvalidInput(f"tap_variances: wanted {wanted}, got {shown(self.tap_variances)}.")
+        return tuple(tuple(axis.tolist()) for axis in found)
+
+    @property
+    def geometry(self) -> Window:
+        """The geometry of the window's taps, with the number of taps times their variances."""
+        if self.tap_variances is None:
+            return super().geometry
+        weights = tuple(tuple(len(axis) * v for v in axis) for axis in self.tap_variances)
+        return replace(super().geometry, weights=weights)
 
     @property
     def keeps_shape(self) -> bool:
@@ -185,6 +214,11 @@ class Conv(_WindowedWeights):
         σ_b, of order one.
     width_ratio
         The number of output channels per unit of width, as in :class:`Dense`.
+    tap_variances
+        ν_k, the variances of the weights at the positions of the window in units of σ_w² over the
+        number of channels: ``(1/4, 1/2, 1/4)``, and for several axes a sequence for each of them,
+        whose products are meant (Bahri and Hanin, Les Houches lectures, eq. (18)). By default each
+        is 1/(window's size). Factors √ν multiply the weights.
     groups
         The number of groups into which channels are split; outputs of a group depend on inputs of
         the same group only.
@@ -193,7 +227,8 @@ class Conv(_WindowedWeights):
     ------
     InvalidInput
         If a length, stride, dilation or number of groups is not a positive integer, the padding
-        is not known, or a standard deviation is not a number ≥ 0.
+        is not known, a standard deviation is not a number ≥ 0, or ``tap_variances`` are not
+        positive numbers that fit the window.
 
     Examples
     --------

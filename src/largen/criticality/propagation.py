@@ -41,7 +41,8 @@ class Propagation(Result):
     Attributes
     ----------
     layers
-        Names of the layers after which the statistics are recorded, in order.
+        Names of the layers after which the statistics are recorded, in order; those of nodes in a
+        graph.
     variance
         K(x, x), (layer, sample).
     correlation
@@ -56,6 +57,8 @@ class Propagation(Result):
     chi_perp
         The factor for the mean square of gradients between the preceding recorded layer and this
         one, (layer, sample); NaN in the first entry, which has no predecessor.
+    kinds
+        A number for each layer; equal ones if the same operations lead to it from its predecessor.
     """
 
     layers: tuple[str, ...]
@@ -64,6 +67,7 @@ class Propagation(Result):
     gap: np.ndarray
     chi_parallel: np.ndarray
     chi_perp: np.ndarray
+    kinds: tuple[int, ...] = ()
 
     @with_labels
     def to_xarray(self) -> xarray.Dataset:
@@ -137,8 +141,9 @@ def propagate(
     lowered = lower(net, form, shape_of(x), fold=False)
     with jax.enable_x64(True):
         inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
-        names, kernels = _walk(lowered, inputs)
-    result = Propagation(tuple(names), *(np.stack(parts) for parts in zip(*kernels, strict=True)))
+        names, kernels, kinds = _walk(lowered, inputs)
+    arrays = (np.stack(parts) for parts in zip(*kernels, strict=True))
+    result = Propagation(tuple(names), *arrays, kinds=kinds)
     if throw and not np.isfinite(result.variance).all():
         layer = names[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
         raise NumericalFailure(
@@ -150,27 +155,34 @@ def propagate(
 
 
 def _walk(lowered: Lowered, inputs: Any):
-    """Return names and (variance, correlation, gap, χ_∥, χ_⊥) after every recorded value."""
+    """Return names, (variance, correlation, gap, χ_∥, χ_⊥) and kinds of all recorded values."""
     program, required = lowered.program, requirements(lowered.program, Wanted())
     rows = jnp.arange(inputs.shape[0])
     side = samples_of(inputs, None, required[0])
     state = state_of(side, side, rows[:, None] == rows, required[0], True)
-    names, kernels, compiled, start = [], [], {}, 0
-    for end in program.cuts[1:]:
-        if isinstance(program.operations[end], Function) and end < program.output:
-            continue
+    names, kernels, kinds, compiled, start = [], [], [], {}, 0
+    for end in recorded(program):
         part, constants = program.between(start, end), lowered.constants[start + 1 : end + 1]
         # One compiled function for all blocks with the same operations.
         kind = relabelled(part), required[end]
+        kinds.append(list(compiled).index(kind) if kind in compiled else len(compiled))
         block = compiled.setdefault(kind, jax.jit(_block(*kind)))
         state, numbers = block(((), *map(_freeze, constants)), state)
         variance, correlation, gap, parallel, perp = (np.asarray(f) for f in numbers)
         if not kernels:
             perp = np.full_like(perp, np.nan)
         kernels.append((variance, correlation, gap, parallel, perp))
-        names.append(f"{len(names)} {_name(program.sources[end])}")
+        source = program.sources[end]
+        names.append(source.node or f"{len(names)} {_name(source)}")
         start = end
-    return names, kernels
+    return names, kernels, tuple(kinds)
+
+
+def recorded(program: Program) -> list[int]:
+    """Return the values after which signals are recorded."""
+    ends = program.cuts[1:]
+    last = program.output
+    return [e for e in ends if e == last or not isinstance(program.operations[e], Function)]
 
 
 def _freeze(constants: Any) -> Any:

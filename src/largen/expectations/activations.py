@@ -87,6 +87,12 @@ class ActivationFunction:
         """Whether φ is known to have jumps, so that there is no tangent kernel."""
         return self.closed_form is not None and self.closed_form.jumps
 
+    @property
+    def slope(self) -> float | None:
+        """The slope c of φ(x) = c x; None for any other φ."""
+        slopes = None if self.closed_form is None else self.closed_form.slopes
+        return slopes[0] if slopes is not None and slopes[1] == 0 else None
+
     def derivative(self, x):
         """Return φ'(x), elementwise; relu'(0) = 0."""
         x = jnp.asarray(x)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.activations import ActivationFunction
 from largen.expectations.families import Kinked
 from largen.expectations.panels import panels
@@ -31,6 +31,7 @@ _REACH = 10.0  # range of the trapezoidal rule, in standard deviations
 _STEP = 0.25  # initial spacing of its nodes, times √q: exact for tanh
 _LONGEST = 0.25  # largest spacing, in standard deviations
 _FINEST = 16  # largest refinement of the initial spacing
+_MOST = 2**24  # largest number of its nodes
 _WHOLE = (1.0, 2.5, 4.5, 6.5, 9.0)  # ends of panels, in standard deviations
 _GROWTH = 3.0  # ratio of the lengths of successive panels away from a kink
 
@@ -116,6 +117,11 @@ def _fineness(phi: ActivationFunction) -> int:
 def _trapezoidal(q: np.ndarray, finer: int) -> Nodes:
     wanted = _STEP / finer / np.sqrt(max(np.max(q, initial=0.0), 1e-300))
     step = min(_LONGEST, 2.0 ** np.floor(np.log2(wanted)))
+    if 2 * _REACH / step > _MOST:
+        raise NumericalFailure(
+            f"averages of a smooth function at the variance {np.max(q):.3g} are not resolved: "
+            "scale the inputs, or weight_std, down."
+        )
     z = (np.arange(-round(_REACH / step), round(_REACH / step)) + 0.5) * step
     weights = step * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     ones = (1,) * q.ndim

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from largen.bibliography import cites
-from largen.errors import InvalidInput, instance_of
+from largen.errors import InvalidInput, NumericalFailure, instance_of
 from largen.experiments.distances import chosen_samples, distances_of, prediction_for
 from largen.networks import train
 from largen.networks.ensembles import MOST_SEEDS
@@ -138,7 +138,7 @@ def lazy_or_rich(
         If the kernel limit does not cover the run: for Adam and RMSProp, layers without a kernel,
         scalings that diverge.
     NumericalFailure
-        If networks or their limit diverge.
+        If networks or their limit diverge, or outputs or tangent kernels are 0.
 
     Examples
     --------
@@ -164,6 +164,12 @@ def lazy_or_rich(
     prediction = prediction_for(limit, nets, on)
     distance = distances_of(nets, prediction, on, np.random.default_rng(0))
     size = distance["output_size"]
+    if not (size and nets.ntk[:, 0].any()):
+        raise NumericalFailure(
+            "lg.training.lazy_or_rich: the outputs of the limit and their tangent kernels are "
+            "compared with networks as parts of their size, which is 0 here: inputs or targets "
+            "are zero, or the learning rate is too small."
+        )
     moved = _relative(nets.ntk[:, 0], nets.ntk[:, -1])
     theta = limit.ntk if limit.ntk.shape == nets.ntk.shape[2:] else _each_output(limit.ntk, nets)
     kind = "lazy" if moved[0] < LAZY else "rich" if moved[0] > RICH else "in between"

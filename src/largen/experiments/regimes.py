@@ -192,7 +192,9 @@ class _Movement:
 
         def relative(old: Any, new: Any) -> Any:
             change = sum(((a - b) ** 2).mean() for a, b in zip(new, old, strict=True))
-            return change / sum((b**2).mean() for b in old)
+            size = sum((b**2).mean() for b in old)
+            still = (size == 0) & (change == 0)  # all neurons are dead, before and after
+            return jax.numpy.where(still, 0, change / jax.numpy.where(still, 1, size))
 
         return {
             "features": relative(phi, moved),

@@ -31,12 +31,15 @@ def checked_inputs(x: ArrayLike, name: str = "x") -> np.ndarray:
     return np.asarray(floating(name, x, ndim=2), np.float64)
 
 
+VANISHING = 1e-60  # a variance whose fourth power is nearly lost
+
+
 def check_alive(kernel: np.ndarray, layer: int) -> None:
     """Raise if the kernel of a layer overflows or an input's variance is 0."""
     q = np.diagonal(kernel)
     if not np.isfinite(kernel).all():
         raise NumericalFailure(f"the kernel overflows in layer {layer}: take a smaller weight_std.")
-    if (q <= 1e-12).any():
+    if (q <= VANISHING).any():
         raise NumericalFailure(
             f"input {int(np.argmin(q))} has the variance {q.min():.2g} in layer {layer}: its "
             "signal vanishes, and relative fluctuations are not defined. Take a larger weight_std, "

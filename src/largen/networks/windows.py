@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from largen.programs.windows import Window, transposed_axis, window_axis
@@ -30,7 +31,10 @@ def padded(window: Window, x: Any, outside: float = 0.0) -> Any:
 
 
 def patches(window: Window, x: Any) -> Any:
-    """Return the patch of each window, (sample, *space, position in the window, channel)."""
+    """Return the patch of each window, (sample, *space, position in the window, channel).
+
+    Entries have the factors of standard deviations of the taps.
+    """
     x, (strides, dilation) = padded(window, x), window.moves
     seen = []
     for offset in product(*map(range, window.lengths)):
@@ -41,14 +45,23 @@ def patches(window: Window, x: Any) -> Any:
             for size, d, w, k in zip(x.shape[1:-1], dilation, window.lengths, offset, strict=True)
         ]
         seen.append(lax.slice(x, (0, *start, 0), (len(x), *stop, x.shape[-1]), (1, *strides, 1)))
-    return jnp.stack(seen, axis=-2)
+    if window.weights is None:
+        return jnp.stack(seen, axis=-2)
+    return jnp.stack(seen, axis=-2) * roots(window, x.dtype).reshape(-1, 1)
+
+
+def roots(window: Window, dtype: Any) -> np.ndarray:
+    """Return the square roots of the factors of taps, (*lengths)."""
+    return np.sqrt(window.of_taps()).astype(dtype)
 
 
 def convolve(window: Window, x: Any, weight: Any, groups: int = 1) -> Any:
-    """Return Σ_k W_k x_{s·p + d·k}, W of shape (*window, channels in a group, fan_out)."""
+    """Return Σ_k √w_k W_k x_{s·p + d·k}, W of shape (*window, channels in a group, fan_out)."""
     dtype = jnp.promote_types(x.dtype, weight.dtype)  # XLA's convolution takes a single dtype
     space = "".join(chr(ord("a") + axis) for axis in range(len(window.lengths)))
     strides, dilation = window.moves
+    if window.weights is not None:
+        weight = roots(window, weight.dtype)[..., None, None] * weight
     return lax.conv_general_dilated(
         padded(window, x).astype(dtype),
         weight.astype(dtype),

@@ -133,7 +133,7 @@ def dataset_figure(data: xarray.Dataset, title: str) -> Figure:
         str(name)
         for name, variable in data.data_vars.items()
         if variable.dtype.kind in "fiu"
-        and not str(name).endswith("_error")
+        and not str(name).endswith(("_error", "_margin"))
         and variable.dims[-2:]
         and max(variable.sizes[axis] for axis in variable.dims[-2:]) > 1
     ][:MOST_PANELS]

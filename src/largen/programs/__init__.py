@@ -18,6 +18,7 @@ from largen.programs.operations import (
     Pool,
     Product,
     Repeat,
+    Scale,
     Sum,
 )
 from largen.programs.program import Path, Program, Source, Weight, name_of
@@ -45,6 +46,7 @@ __all__ = [
     "Product",
     "Program",
     "Repeat",
+    "Scale",
     "Signal",
     "Slide",
     "Source",

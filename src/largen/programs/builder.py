@@ -40,7 +40,7 @@ class Builder:
 
     def __init__(self, signal: Signal, path: Path = (), in_branch: bool = False, copies: float = 1):
         self.path, self.in_branch, self.copies = path, in_branch, copies
-        self._source = Source("the data")
+        self._source, self.node = Source("the data"), ""
         self._operations: list[Operation] = [Data()]
         self._signals, self._sources = [signal], [self._source]
         self._weights: list[Weight] = []
@@ -57,7 +57,7 @@ class Builder:
         """
         self._operations.append(operation)
         self._signals.append(self._signals[operation.reads[0]] if signal is None else signal)
-        self._sources.append(self._source)
+        self._sources.append(self._source._replace(node=self.node))
         return len(self._operations) - 1
 
     def weight(
@@ -80,7 +80,8 @@ class Builder:
         Raises
         ------
         InvalidInput
-            If the weight at this place is applied to values of another size.
+            If the weight at this place is applied to values of another size, or inside and outside
+            of a repetition.
         """
         signal = self._signals[value]
         weight = Weight(
@@ -99,6 +100,12 @@ class Builder:
         """Return the index of a weight, known by its path."""
         for index, other in enumerate(self._weights):
             if other.path == weight.path:
+                if other != weight and replace(other, copies=weight.copies) == weight:
+                    raise InvalidInput(
+                        f"net: the weights of {self._source} are used inside of a repetition, "
+                        "whose copies have weights of their own, and outside of it. Write the "
+                        "copies out, or give one of both places another layer."
+                    )
                 if other != weight:
                     raise InvalidInput(
                         f"net: the weights of {self._source} are used again on values of another "
@@ -136,7 +143,7 @@ class Builder:
 
     def _lower(self, layer: Lowered, value: int) -> int:
         """Append the operations of a layer at the current place."""
-        self._source = Source(repr(layer), self.path)
+        self._source = Source(repr(layer), self.path, self.node)
         behind, told = layer.lower(self, value), layer.signal_behind(self._signals[value])
         made = self._signals[behind]
         known = told.space is not None and made.space is not None

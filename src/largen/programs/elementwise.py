@@ -49,7 +49,7 @@ class Elementwise(NamedTuple):
         return _LINEAR if self.phi is None else self.phi
 
 
-def join_elementwise(program: Program, branch: float = 1.0) -> Program:
+def join_elementwise(program: Program, branch: float = 1.0, *, multiples: bool = False) -> Program:
     """Return an equal program in which no function is applied to an elementwise function.
 
     Repetitions that begin or end with functions are written out where those have to be joined with
@@ -61,22 +61,27 @@ def join_elementwise(program: Program, branch: float = 1.0) -> Program:
         The program.
     branch
         The factor of residual branches, as a number.
+    multiples
+        Whether functions x -> c x become sums with the factor c, which keep a Gaussian value so.
     """
-    joiner = _Joiner(program, branch)
+    joiner = _Joiner(program, branch, multiples)
     return joiner.found.program(replay(program, 0, joiner.place))
 
 
 class _Joiner:
     """A program while its elementwise operations are joined."""
 
-    def __init__(self, program: Program, branch: float):
-        self.found, self._branch = Rewriter(program), branch
+    def __init__(self, program: Program, branch: float, multiples: bool):
+        self.found, self._branch, self._multiples = Rewriter(program), branch, multiples
 
     def place(self, operation: Operation, signal: Signal, source: Source) -> int:
         """Append an operation, joined with the elementwise ones that it reads."""
         match operation:
             case Function(reads, phi):
-                return self._function(phi, reads[0], source)
+                slope = phi.slope if self._multiples else None
+                if slope is None:
+                    return self._function(phi, reads[0], source)
+                return self.found.add(Sum(reads, (slope,)), signal, source)
             case Sum():
                 return self._sum(operation, signal, source)
             case Product(reads):
@@ -150,7 +155,7 @@ class _Joiner:
         return found
 
     def _copies(self, copies: Repeat, signal: Signal, source: Source) -> int:
-        body = join_elementwise(copies.body, self._branch)
+        body = join_elementwise(copies.body, self._branch, multiples=self._multiples)
         begins = any(isinstance(o, Function) and o.reads == (0,) for o in body.operations)
         ends = isinstance(body.operations[-1], Function)
         joins = self._elementwise(copies.reads[0]).phi is not None

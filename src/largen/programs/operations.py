@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
+
 from largen.expectations import ActivationFunction
 from largen.programs.windows import Window
 
@@ -172,6 +174,29 @@ class Pool(Operation):
     total: bool = False
 
     linear = True
+
+
+@dataclass(frozen=True)
+class Scale(Operation):
+    """A constant factor for each position, y_p = h_p x_p.
+
+    Attributes
+    ----------
+    factors
+        h, in the order in which positions are stored.
+    space
+        The spatial axes.
+    """
+
+    factors: tuple[float, ...]
+    space: tuple[int, ...]
+
+    linear = True
+
+    @property
+    def along(self) -> np.ndarray:
+        """The factors as an array (*space, 1)."""
+        return np.reshape(self.factors, (*self.space, 1))
 
 
 @dataclass(frozen=True)

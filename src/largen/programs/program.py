@@ -25,10 +25,13 @@ class Source(NamedTuple):
         The layer as text.
     path
         Its path in the network.
+    node
+        The name of its node, in a graph.
     """
 
     text: str
     path: Path = ()
+    node: str = ""
 
     def __str__(self) -> str:
         return self.text

@@ -20,6 +20,7 @@ from largen.programs.operations import (
     Pool,
     Product,
     Repeat,
+    Scale,
     Sum,
 )
 from largen.programs.program import Program, Source, name_of
@@ -37,6 +38,7 @@ _WORDS: dict[type[Operation], str] = {
     Pool: "an average over positions",
     Product: "a product of values",
     Repeat: "a repetition",
+    Scale: "factors of positions",
     Sum: "a sum with constant factors",
 }
 

@@ -8,6 +8,7 @@ the gap between an empty and another position is half the variance of the latter
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -32,6 +33,9 @@ class Window:
     transposed
         Whether ``strides − 1`` empty positions are inserted between those of the input, and the
         window moves by one.
+    weights
+        For each axis the factors of its taps, which multiply the variances of an affine map's
+        weights; None for 1 everywhere.
     """
 
     lengths: tuple[int, ...]
@@ -39,6 +43,7 @@ class Window:
     dilation: tuple[int, ...]
     padding: Padding = "SAME"
     transposed: bool = False
+    weights: tuple[tuple[float, ...], ...] | None = None
 
     @property
     def size(self) -> int:
@@ -55,6 +60,11 @@ class Window:
         """Whether there is one window around each position."""
         padded = self.padding in ("SAME", "CIRCULAR") or self.size == 1
         return set(self.strides) == {1} and padded and not self.transposed
+
+    def of_taps(self) -> np.ndarray:
+        """Return the factors of all taps, (*lengths)."""
+        axes = self.weights or tuple((1.0,) * length for length in self.lengths)
+        return reduce(np.multiply.outer, map(np.asarray, axes))
 
     def paddings(self) -> tuple[Any, ...]:
         """Return the padding of each axis: a name, or two numbers of empty positions."""
@@ -120,6 +130,8 @@ class Slide:
         Which extended positions are not empty, (length,).
     window, stride, dilation, positions
         Output o sums the positions stride·o + dilation·k over k < window, for o < positions.
+    weights
+        The factor of each k, None for 1.
     """
 
     before: int
@@ -131,6 +143,7 @@ class Slide:
     stride: int
     dilation: int
     positions: int
+    weights: tuple[float, ...] | None = None
 
     def extended(self, array: Any, axis: int) -> Any:
         """Return an array with this axis extended, with zeros at empty positions."""
@@ -145,12 +158,13 @@ class Slide:
         return lax.pad(array, jnp.zeros((), array.dtype), widths)
 
     def summed(self, extended: Any, *axes: int) -> Any:
-        """Return the sum over the window, with the same offset on each of the axes."""
+        """Return the weighted sum over the window, with the same offset on each of the axes."""
         total = None
         for k in range(self.window):
             part = extended
             for axis in axes:
                 part = self.offset(part, k, axis)
+            part = self.weighted(part, k)
             total = part if total is None else total + part
         return total
 
@@ -159,6 +173,10 @@ class Slide:
         start = self.dilation * k
         stop = start + self.stride * (self.positions - 1) + 1
         return extended[(slice(None),) * axis + (slice(start, stop, self.stride),)]
+
+    def weighted(self, part: Any, k: int) -> Any:
+        """Return an array times the factor of the k-th offset."""
+        return part if self.weights is None else self.weights[k] * part
 
     def counts(self) -> np.ndarray:
         """Return the number of non-empty positions in each window, (positions,)."""
@@ -174,12 +192,19 @@ class Slide:
 def slides(window: Window, space: tuple[int, ...]) -> tuple[Slide, ...]:
     """Return how a window slides along each spatial axis."""
     geometry = window.lengths, window.strides, window.dilation, window.paddings()
-    axes = zip(space, *geometry, strict=True)
-    return tuple(_slide(*axis, window.transposed) for axis in axes)
+    axes = zip(space, *geometry, window.weights or (None,) * len(space), strict=True)
+    return tuple(_slide(*axis, transposed=window.transposed) for axis in axes)
 
 
 def _slide(
-    length: int, window: int, stride: int, dilation: int, padding: Any, transposed: bool
+    length: int,
+    window: int,
+    stride: int,
+    dilation: int,
+    padding: Any,
+    weights: tuple[float, ...] | None,
+    *,
+    transposed: bool,
 ) -> Slide:
     find = transposed_axis if transposed else window_axis
     axis = find(length, window, stride, dilation, padding)
@@ -202,4 +227,5 @@ def _slide(
         step,
         dilation,
         axis.positions,
+        weights,
     )

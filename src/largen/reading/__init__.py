@@ -1,7 +1,9 @@
 """Models of the user's own as networks: what infinite width says of a PyTorch module as it is."""
 
 from largen.reading.check import Check
+from largen.reading.depth import Depth
 from largen.reading.model import Model
 from largen.reading.modules import read
+from largen.reading.population import Population
 
-__all__ = ["Check", "Model", "read"]
+__all__ = ["Check", "Depth", "Model", "Population", "read"]

@@ -30,9 +30,14 @@ class Check(NamedTuple):
     nngp_limit_distance, ntk_limit_distance
         The same from the limit of infinite width, (width,); NaN without a limit.
     nngp_error, ntk_error
-        The standard error of K̂(n) in the same norm, (width,).
+        The standard error of K̂(n) in the same norm, with that of a reading by populations of
+        neurons, (width,).
     nngp_z, ntk_z
         a over its standard error, for all pairs of samples, (n, n).
+    first
+        The first module, in the order of the forward pass, whose outputs have other mean squares
+        than the reading says, |z| > 4 at infinite width. Empty if kernels agree, if no single
+        module shows the difference, or behind a read-in of a few numbers that are not Gaussian.
     """
 
     widths: np.ndarray
@@ -44,6 +49,21 @@ class Check(NamedTuple):
     ntk_error: np.ndarray
     nngp_z: np.ndarray
     ntk_z: np.ndarray
+    first: str = ""
+
+    @property
+    def exponents(self) -> tuple[float, float]:
+        """The powers of the width in the distances of NNGP and NTK from the limit.
+
+        −1 is expected; NaN without a limit, or where the distances are within two error bars.
+        """
+        powers = []
+        for name in ("nngp", "ntk"):
+            far, error = getattr(self, f"{name}_limit_distance"), getattr(self, f"{name}_error")
+            seen = bool(np.all(far > 2 * error))
+            fit = np.polyfit(np.log(self.widths), np.log(far), 1)[0] if seen else np.nan
+            powers.append(float(fit))
+        return powers[0], powers[1]
 
     @property
     def agrees(self) -> bool:
@@ -58,6 +78,7 @@ class Check(NamedTuple):
         return (
             f"the module and its reading {said}: largest z-score {largest[0]:.1f} in the NNGP and "
             f"{largest[1]:.1f} in the NTK, extrapolated to infinite width"
+            + (f"; the first module whose second moments differ is {self.first}" * bool(self.first))
         )
 
     def __repr__(self) -> str:
@@ -70,7 +91,9 @@ class Check(NamedTuple):
         )  # fmt: skip
         for width, *numbers in zip(self.widths, *columns, strict=True):
             rows.append((str(width), *(f"{100 * number:.2f} %" for number in numbers)))
-        return "\n".join([*aligned(rows), self.verdict])
+        powers = [f"{p:.2f}" for p in self.exponents if np.isfinite(p)]
+        falls = [f"distance from the limit ∝ width^{' and '.join(powers)}"] * bool(powers)
+        return "\n".join([*aligned(rows), *falls, self.verdict])
 
     _repr_html_ = in_notebooks
     to_xarray = fields_over(
@@ -97,7 +120,8 @@ def compared(widths: tuple[int, ...], drawn: list[Any], theory: list[Any], limit
     found: dict[str, Any] = {"widths": np.asarray(widths)}
     for place, name in enumerate(("nngp", "ntk")):
         means = [kernels[place].mean(0) for kernels in drawn]
-        errors = [sem(kernels[place]) for kernels in drawn]
+        own = [np.asarray(getattr(each, f"{name}_error", 0.0)) for each in theory]
+        errors = [np.hypot(sem(each[place]), e) for each, e in zip(drawn, own, strict=True)]
         expected = [np.asarray(kernels[place]) for kernels in theory]
         sizes = [np.linalg.norm(kernel) for kernel in expected]
         differences = np.stack([m - k for m, k in zip(means, expected, strict=True)])
@@ -111,11 +135,11 @@ def compared(widths: tuple[int, ...], drawn: list[Any], theory: list[Any], limit
             whole = np.asarray(limit[place])
             far = np.asarray([np.linalg.norm(m - whole) / np.linalg.norm(m) for m in means])
         found[f"{name}_limit_distance"] = far
-        found[f"{name}_z"] = _z_of_intercept(np.asarray(widths), differences, np.stack(errors))
+        found[f"{name}_z"] = z_of_intercept(np.asarray(widths), differences, np.stack(errors))
     return Check(**found)
 
 
-def _z_of_intercept(widths: np.ndarray, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+def z_of_intercept(widths: np.ndarray, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
     """Return a/σ_a of weighted least squares a + b/n, for all entries; of one width, value/σ."""
     # Rounding alone is no deviation: an entry without fluctuations has an error bar of that size.
     errors = np.maximum(errors, 1e-12 * np.abs(values).max() + 1e-300)

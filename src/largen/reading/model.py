@@ -4,75 +4,45 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from largen.architectures import Graph, Layer, Sequence
-from largen.arrays import samples
+from largen.arrays import is_traced, samples
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule, NotGaussian, NoTheory
 from largen.kernels import Kernels, kernel
 from largen.kernels.rules import natures
+from largen.parameterizations import ntk
 from largen.programs import join_elementwise, program_of
 from largen.programs.builder import Builder
 from largen.programs.signals import Signal
 from largen.reading.check import Check, compared
-from largen.reading.laws import Constant, Law
-from largen.reading.nodes import Map, Nodes
+from largen.reading.laws import Parameter
+from largen.reading.moments import first_difference
+from largen.reading.nodes import Nodes
+from largen.reading.population import Population, population_of, sampled
+from largen.reading.questions import Questions
+from largen.reading.rates import at_rates
 from largen.reading.read_in import ReadIn, kernels_behind
 from largen.reading.refusals import refused
 from largen.reading.report import report
+from largen.reading.weight import Weight
+from largen.runs import KernelEstimate
 from largen.scalars import integer, sequence
 from largen.text import shown
 
 LARGE_EXCESS = 0.01  # smallest excess kurtosis of which kernels warn
 
 
-class Weight(NamedTuple):
-    """An affine map of a model as read.
-
-    Attributes
-    ----------
-    node
-        Its name in the network.
-    map
-        The map.
-    law, bias_law
-        The laws of its weight and bias at the first width.
-    fan_in
-        The number of inputs that each output sums over, at the first width.
-    weight_variance, bias_variance
-        σ_w² and σ_b² with their powers of the width.
-    """
-
-    node: str
-    map: Map
-    law: Law
-    bias_law: Law | None
-    fan_in: int
-    weight_variance: Constant
-    bias_variance: Constant
-
-    @property
-    def excess(self) -> float:
-        """The excess kurtosis of preactivations for inputs of size one.
-
-        Sums over the width have none, and biases that vanish with the width none in the limit.
-        """
-        w, (b, power) = self.weight_variance.value, self.bias_variance
-        of_weights = self.law.excess * w**2 / self.fan_in if self.map.reads_data else 0.0
-        bias_excess = 0.0 if self.bias_law is None else self.bias_law.excess
-        stays = self.map.reads_data or not power
-        return (of_weights + bias_excess * b**2 * stays) / (w + b) ** 2
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Model(Sequence):
+class Model(Questions, Sequence):
     """A PyTorch model as a network of :mod:`largen`, made by :func:`largen.read`.
 
     It is a layer, which other functions take as they take networks. ``print`` shows what was read.
@@ -96,6 +66,7 @@ class Model(Sequence):
     widths: tuple[int, ...]
     sample: tuple[int, ...]
     family: Any
+    unread: str = ""  # why no network of operations was read, "" if there is one
 
     # Layers are equal if their fields are; two models are the same only as objects.
     __eq__ = object.__eq__  # pyright: ignore[reportAssignmentType]
@@ -132,6 +103,16 @@ class Model(Sequence):
     def _check_limit(self) -> None:
         if self.why_not:
             raise NoTheory(f"lg.read: {self.why_not}")
+        if self.unread:
+            raise NoTheory(f"{self.unread} net.kernel(x) runs the model at populations of neurons.")
+
+    @cached_property
+    def sampler(self) -> Any:
+        """Populations of neurons of the model."""
+        from largen.reading.torch.population import Sampler
+
+        small, large = self.widths
+        return Sampler(self.family, (small, large))
 
     @property
     def layer(self) -> Graph:
@@ -162,13 +143,19 @@ class Model(Sequence):
                 "width: the model was read from one module, whose constants are those of "
                 "net.kernel(x); lg.read(make, x) with a function of the width has others."
             )
+        nodes, parameters = self.nodes_at(width)
+        return nodes.graph({name: m.variances(parameters) for name, m in nodes.maps.items()})
+
+    def nodes_at(self, width: int | None) -> tuple[Nodes, Mapping[str, Parameter]]:
+        """Return the nodes and parameters at a width; those of a single module for None."""
+        if width is None:
+            return self.nodes, self.family.at(None)
         from largen.reading.torch.family import read_one
 
-        parameters, nodes = self.family.at(width), read_one(self.family, width)
+        nodes = read_one(self.family, width)
         if found := self.nodes.difference(nodes):
             raise refused(found, f"operations or constants at width {width} differ from those read")
-        found = {name: each.variances(parameters) for name, each in nodes.maps.items()}
-        return nodes.graph(found)
+        return nodes, self.family.at(width)
 
     @cites("jacot2018neural", "lee2018deep", "bahri2022les")
     def kernel(
@@ -177,14 +164,16 @@ class Model(Sequence):
         x2: Any = None,
         *,
         width: int | None = None,
+        rates: Any = None,
+        method: str | Population | None = None,
         rtol: float | None = None,
         throw: bool = True,
-    ) -> Kernels:
+    ) -> Kernels | KernelEstimate:
         """Return NNGP and NTK of the model, in the limit or with the constants of a width.
 
         They are those of :func:`largen.kernel` in :func:`largen.ntk`: the NTK is
         Θ = Σ_k Var(θ_k) ⟨∂f/∂θ_k, ∂f'/∂θ_k⟩ over the parameters θ_k of the module, with the
-        variances that they have at initialisation.
+        variances that they have at initialisation, or Σ_k ρ_k ⟨∂f/∂θ_k, ∂f'/∂θ_k⟩ with rates ρ_k.
 
         Parameters
         ----------
@@ -193,13 +182,24 @@ class Model(Sequence):
         width
             None for the limit of infinite width. A number for the leading order with the
             constants that the model has at this width.
+        rates
+            ρ_k: a number for all parameters, such as 1 for a module that is trained as it is, or
+            numbers by the name of the parameter, 1 for those that are missing. Not those of
+            normalisations, which add a part of relative order 1/width. With a width, because
+            this kernel grows with it.
+        method
+            ``"recursion"``: exact, over the operations that were read, as :class:`Kernels`.
+            ``"population"``, or :class:`largen.reading.Population` with its numbers: the model's
+            own forward pass at representative neurons, as a :class:`KernelEstimate` with standard
+            errors. By default the second where an operation has no exact rule.
         rtol, throw
-            As in :func:`largen.kernel`.
+            As in :func:`largen.kernel`. Populations whose error is larger are a failure.
 
         Raises
         ------
         InvalidInput
-            For samples of another shape than the one that was read.
+            For samples of another shape than the one that was read; for rates that are negative, of
+            no parameter of an affine map, or without a width.
         NoTheory
             If there is no limit, or no rule for what an operation reads; the message names the
             module.
@@ -221,18 +221,48 @@ class Model(Sequence):
         >>> float(net.kernel(np.eye(3), width=64).nngp[0, 0].round(4))  # with the bias 1/(3n)
         0.1163
         """
-        net = self.layer if width is None else self.at(width)
+        width = None if width is None else integer("width", width, at_least=1)
+        if rates is not None and width is None and self.widths:
+            raise InvalidInput(
+                "rates: the kernel of given rates grows with the width; wanted a width as "
+                "well, such as net.kernel(x, width=64, rates=1.0)."
+            )
+        how = None if method is None else population_of(method)
+        if how is None and method is None and self.unread:
+            how = Population()
         one, two = self.input("x1", x1), None if x2 is None else self.input("x2", x2)
+        if how is not None:
+            if self.why_not and width is None:
+                self._check_limit()
+            return sampled(self, how, one, two, width, rates, rtol, throw)
+        try:
+            return self._recursion(one, two, width, rates, rtol, throw)
+        except (NoTheory, NoRule) as error:
+            if method is not None or not self.widths or (self.why_not and width is None):
+                raise
+            try:
+                return sampled(self, Population(), one, two, width, rates, rtol, throw)
+            except NoRule:
+                raise error from None
+
+    def _recursion(
+        self, one: np.ndarray, two: np.ndarray | None, width: int | None, rates: Any,
+        rtol: float | None, throw: bool,
+    ) -> Kernels:  # fmt: skip
+        net, param = self.layer if width is None else self.at(width), ntk()
+        if rates is not None:
+            net, param = at_rates(*self.nodes_at(width), rates)
         with self.named():
             read_ins = self.not_gaussian
             if len(read_ins) == 1 and len(self.sample) == 1:
                 law = ReadIn(read_ins[0].law, read_ins[0].bias_law)
-                found = kernels_behind(net, law, one, two, rtol, throw) if law.known else None
-                if found is not None:
-                    return found
+                if law.known:
+                    found = kernels_behind(net, law, one, two, param, rtol, throw)
+                    if found is not None:
+                        return found
             for weight in read_ins:
                 self._warn(weight)
-            return kernel(net, one, two, rtol=rtol, throw=throw)
+            return kernel(net, one, two, param=param, rtol=rtol, throw=throw)
 
     @property
     def not_gaussian(self) -> tuple[Weight, ...]:
@@ -248,7 +278,7 @@ class Model(Sequence):
                 "them to be; a normal initialisation, or vectors of up to 64 inputs with a "
                 "function behind the first layer, have none of this error.",
                 NotGaussian,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def check(
@@ -311,19 +341,27 @@ class Model(Sequence):
         ]
         theory = [self.kernel(samples, width=n) for n in chosen]
         limit = None if self.why_not else self.kernel(samples)
-        return compared(chosen, drawn, theory, limit)
+        found = compared(chosen, drawn, theory, limit)
+        if found.agrees:
+            return found
+        first = first_difference(self, samples, chosen, [moments for _, _, moments in drawn])
+        return found._replace(first=first)
 
     def input(self, name: str, x: Any) -> np.ndarray:
         """Return samples, given as a tensor or an array, as an array of floats after a check."""
-        if type(x).__module__.partition(".")[0] == "torch":
-            x = x.detach().cpu().numpy()
+        if is_traced(x):
+            raise InvalidInput(f"{name}: wanted numbers, got a traced array; call it outside jit.")
         array = np.asarray(samples(name, x))
         if array.shape[1:] != self.sample:
             raise InvalidInput(
                 f"{name}: wanted samples of shape {self.sample}, with which the model was read, "
                 f"got shape {array.shape}."
             )
-        return array
+        if not self.family.takes_integers:
+            return array
+        if np.any(array != np.round(array)):
+            raise InvalidInput(f"{name}: wanted integers, with which the model was read.")
+        return array.astype(np.int64)
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -336,6 +374,8 @@ class Model(Sequence):
 
     def _refused_node(self) -> str:
         """Return the first node without a kernel, as the beginning of a message."""
+        if self.why_not or self.unread:
+            return ""
         program = join_elementwise(program_of(self.layer, self.inputs))
         names = self.nodes.paths()
         for end in range(1, len(program.operations)):

@@ -7,11 +7,12 @@ from math import prod
 from typing import Any
 
 from largen.bibliography import cites
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NoRule
 from largen.reading.laws import Constant, Parameter, constant_of
-from largen.reading.model import Model, Weight
+from largen.reading.model import Model
 from largen.reading.nodes import Map, Nodes, law_of
 from largen.reading.refusals import refused
+from largen.reading.weight import Weight
 from largen.scalars import integer, sequence
 from largen.text import shown
 
@@ -29,6 +30,10 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
 
     as for every network here (Yang 2019, *Wide feedforward or recurrent neural networks of any
     architecture are Gaussian processes*). Two widths give the power of the width in each constant.
+
+    Where an operation has no exact rule, such as max pooling or softmax attention, the forward pass
+    itself is run at representative neurons instead (:class:`largen.reading.Population`): kernels
+    then have standard errors, ``net.unread`` says why, and other functions refuse the model.
 
     Parameters
     ----------
@@ -53,8 +58,9 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
         If the module fails on the input, ``make`` does not use its argument, or an argument is
         none of the above.
     NoRule
-        For a function without a rule, a parameter whose law cannot be read, or weights that are
-        used in ways that have no rule; the message names the module, the function and what to do.
+        For a function that neither reading has a rule for, or that has no limit, a parameter whose
+        law cannot be read, or weights that are used in ways that have no
+        rule; the message names the module, the function and what to do.
 
     Examples
     --------
@@ -79,8 +85,27 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
         nodes = read_one(family, None)
         return _model(family, nodes, _weights(nodes, family.at(None)), ())
     pair = _widths(widths)
-    small, large = read_family(family, pair)
-    return _model(family, small, _weights_of(small, large, family, pair), pair)
+    try:
+        small, large = read_family(family, pair)
+        return _model(family, small, _weights_of(small, large, family, pair), pair)
+    except NoRule as error:
+        return _population(family, pair, error)
+
+
+def _population(family: Any, widths: tuple[int, int], error: NoRule) -> Model:
+    """Return a model of which no network was read, and that runs at populations of neurons."""
+    from largen.reading.torch.population import Sampler
+
+    try:
+        maps = Sampler(family, widths).maps()
+    except NoRule as other:
+        raise other from error
+    parameters = family.at(widths[0])
+    weights = tuple(
+        _weight(node, each, parameters, *constants) for node, (each, *constants) in maps.items()
+    )
+    why = "; ".join(filter(None, map(_no_limit, weights)))
+    return Model((), family.name, weights, why, Nodes(), widths, family.sample, family, str(error))
 
 
 def _widths(widths: Any) -> tuple[int, int]:

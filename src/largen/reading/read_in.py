@@ -25,7 +25,7 @@ from largen.kernels.lower import features_of, lower
 from largen.kernels.nngp_ntk import form_for_kernels, nngp_scale
 from largen.kernels.rules import plan_of, run, wanted_of_data
 from largen.kernels.state import KernelState, Side, Wanted
-from largen.parameterizations import ntk
+from largen.parameterizations import Parameterization
 from largen.programs import Affine, Function
 from largen.reading.laws import Law
 
@@ -53,16 +53,17 @@ class ReadIn(NamedTuple):
 
 
 def kernels_behind(
-    net: Graph, law: ReadIn, x1: np.ndarray, x2: np.ndarray | None, rtol: Any, throw: bool
-) -> Kernels | None:
+    net: Graph, law: ReadIn, x1: np.ndarray, x2: np.ndarray | None, param: Parameterization,
+    rtol: Any, throw: bool,
+) -> Kernels | None:  # fmt: skip
     """Return NNGP and NTK of a network that begins with a read-in and a function of it.
 
     With the neurons' u = w·x + b, w and b of the given laws, the moments behind the function are
-    E[φ(u)φ(u')], and the tangent kernel is E[φ'(u)φ'(u')] (σ_w² x·x'/d + σ_b²).
+    E[φ(u)φ(u')], and the tangent kernel is E[φ'(u)φ'(u')] (ρ_w σ_w² x·x'/d + ρ_b σ_b²).
 
     None for a network that begins otherwise, or has more inputs.
     """
-    form = form_for_kernels(net, ntk(), x1.shape[1])
+    form = form_for_kernels(net, param, x1.shape[1])
     lowered = lower(net, form, x1.shape[1], constant=True, fold=False)
     if len(lowered.program.operations) < 4:
         return None
@@ -79,8 +80,8 @@ def kernels_behind(
         features = [
             np.asarray(f) for f in features_of(lowered, x1, x2, np.float64) if f is not None
         ]
-        constants = [float(c) for c in lowered.constants[1][:2]]
-        state = _state(features, second.phi, law, constants[0], constants[1])
+        constants = [float(c) for c in lowered.constants[1]]
+        state = _state(features, second.phi, law, *constants)
         wanted = wanted_of_data(program)
         if not wanted.means:
             state = state._replace(
@@ -99,8 +100,9 @@ def _run(program: Any, constants: Any, state: KernelState) -> KernelState:
 
 
 def _state(
-    x: list[np.ndarray], phi: Any, law: ReadIn, weight_variance: float, bias_variance: float
-) -> KernelState:
+    x: list[np.ndarray], phi: Any, law: ReadIn,
+    weight_variance: float, bias_variance: float, weight_rate: float, bias_rate: float,
+) -> KernelState:  # fmt: skip
     """Return the state behind the function of one or two sets of samples."""
     one, two = x[0], x[-1]
     d, total, symmetric = one.shape[1], 0, len(x) == 1
@@ -124,7 +126,8 @@ def _state(
         for sums, each in zip(moments, values, strict=True):
             sums += np.stack([np.sum(each**2, axis=1), np.sum(each, axis=1)])
         total += len(points)
-    tangent = slopes / total * (weight_variance * one @ two.T / d + bias_variance)
+    of_weights, of_bias = weight_rate * weight_variance, bias_rate * bias_variance
+    tangent = slopes / total * (of_weights * one @ two.T / d + of_bias)
     sides = [Side(jnp.asarray(q / total), jnp.asarray(mean / total)) for q, mean in moments]
     same = np.eye(len(one), dtype=bool) if symmetric else np.zeros(gap.shape, bool)
     return KernelState(

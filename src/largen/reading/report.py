@@ -11,10 +11,12 @@ from largen.errors import LargenError
 from largen.kernels.nngp_ntk import prepare
 from largen.parameterizations import ntk
 from largen.reading.laws import Constant
+from largen.reading.sections import sections
 from largen.text import aligned
 
 if TYPE_CHECKING:
-    from largen.reading.model import Model, Weight
+    from largen.reading.model import Model
+    from largen.reading.weight import Weight
 
 HEAD = ("weight", "fan-in", "law", "σ_w²", "bias", "σ_b²")
 
@@ -81,6 +83,10 @@ def _notes(net: Model) -> Iterator[str]:
         )
     yield from _of_matrices(net)
     yield f"no limit: {net.why_not}." if net.why_not else _of_kernels(net)
+    if net.unread:
+        yield f"other theories: none. {net.unread}"
+        return
+    yield from sections(net)
 
 
 def _of_matrices(net: Model) -> Iterator[str]:
@@ -96,9 +102,15 @@ def _of_matrices(net: Model) -> Iterator[str]:
 
 def _of_kernels(net: Model) -> str:
     """Return whether the network has kernels, and if not, why."""
+    if net.unread:
+        return (
+            "kernels: net.kernel(x) runs the model at populations of neurons, with error bars. "
+            "net.check() draws the model and compares."
+        )
     try:
         with net.named():
             prepare(net.layer, ntk(), net.inputs)
     except LargenError as error:
-        return f"kernels: none. {error}"
+        sampled = "populations of neurons, with error bars" if net.widths else "none"
+        return f"kernels: {sampled}. {error}"
     return "kernels: net.kernel(x). net.check() draws the model and compares."

@@ -167,6 +167,8 @@ class Trajectory(Result):
         step: np.ndarray
         f_train_error: np.ndarray
         f_test_error: np.ndarray
+        f_train_margin: np.ndarray
+        f_test_margin: np.ndarray
         f_train_std: np.ndarray
         f_test_std: np.ndarray
         f_train_covariance: np.ndarray

@@ -10,7 +10,6 @@ from typing import Any
 from largen.callables import takes
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.sweeps.cells import Protocol
-from largen.sweeps.grid import Grid
 from largen.sweeps.task import Task
 from largen.text import shown
 from largen.transfer.updates import update
@@ -19,8 +18,11 @@ from largen.transfer.updates import update
 OWN = {"scheme", "optimizer", "depth"}
 
 
-def check_protocol(protocol: Protocol, grid: Grid) -> Protocol:
-    """Return the settings of a sweep with the optimizer's usual name."""
+def check_protocol(protocol: Protocol, momenta: Any = None) -> Protocol:
+    """Return the settings of a sweep with the optimizer's usual name.
+
+    ``momenta``: momenta that are given, which only one optimizer has.
+    """
     instance_of("task", protocol.task, Task, "a largen.sweeps.Task")
     if not callable(protocol.make_model):
         raise InvalidInput(f"make_model: wanted a function, got {shown(protocol.make_model)}.")
@@ -36,7 +38,7 @@ def check_protocol(protocol: Protocol, grid: Grid) -> Protocol:
 
         check_device(protocol.device)
     optimizer = update(protocol.optimizer).name
-    if grid.momenta is not None and optimizer != "momentum":
+    if momenta is not None and optimizer != "momentum":
         raise InvalidInput(f"momenta: {optimizer} has none; wanted optimizer='momentum'.")
     return replace(protocol, optimizer=optimizer)
 

@@ -61,11 +61,9 @@ class Protocol:
 
     def plan(self, cell: Cell) -> Any:
         """Return the plan of a cell."""
-        options = dict(self.options)
+        options = {**self.options, "verify": False}  # each cell of a sweep is a measurement
         if self.apply is None:
             from largen.transfer.torch import scale
-
-            options["verify"] = False  # each cell of a sweep is a measurement
         else:
             from largen.transfer.jax import scale
 

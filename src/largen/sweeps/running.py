@@ -102,7 +102,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
             make_model, task, grid.base, grid.names, optimizer, schedule, options, device, apply,
             identity,
         ),
-        grid,
+        grid.momenta,
     )  # fmt: skip
     cells = grid.cells()
     jobs = number_of_jobs(jobs)
@@ -120,6 +120,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
         "loss": task.loss,
         "steps": task.steps,
         "chance": task.chance,
+        "samples": len(task.constant),
     }
     return surface(cells, [arrays[i] for i in range(len(cells))], attributes)
 

@@ -13,6 +13,7 @@ from largen.results import Result, with_labels
 from largen.sweeps.cells import Cell
 from largen.sweeps.optimum import optimum
 from largen.sweeps.quality import quality
+from largen.sweeps.verdicts import in_words, verdicts
 
 if TYPE_CHECKING:
     import xarray
@@ -91,25 +92,24 @@ class Sweep(Result):
 
         The best constant prediction is that of the evaluated samples (their labels' frequencies,
         their targets' mean). A one-sided test, at the level 5 % for all rates of a shape together
-        (Bonferroni), compares the distance between its loss and the mean loss over seeds with
-        the errors, added in quadrature, of the mean over samples (Gaussian) and of the mean over
-        several seeds (Student's t).
+        (Bonferroni), compares the distance between its loss and the mean loss of the networks with
+        its error over samples, by Student's t with one degree of freedom less than there are
+        samples. How networks of several seeds scatter does not enter: the statement is about
+        those that were trained.
 
         Returns
         -------
         xarray.DataArray
             Over (scheme, width, depth, lr); False where training diverged or nothing was trained.
         """
-        from scipy.special import ndtri, stdtrit
+        from scipy.special import stdtrit
 
-        loss, error = self._plain(), self._plain("margin_error")
-        mean, seeds = loss.mean("seed", skipna=False), loss.sizes["seed"]
+        mean = self._plain().mean("seed", skipna=False)
+        # The error of a mean over networks is at most the mean of their errors.
+        error = self._plain("margin_error").mean("seed", skipna=False)
+        samples = self.data.attrs.get("samples", np.inf)
         level = LEVEL / np.maximum(mean.notnull().sum("lr"), 1)
-        bound = (ndtri(level) * error.mean("seed", skipna=False)) ** 2
-        if seeds > 1:
-            spread = loss.where(np.isfinite(mean)).std("seed", ddof=1)
-            bound = bound + (stdtrit(seeds - 1, level) * spread) ** 2 / seeds
-        trains = mean + np.sqrt(bound) < self.data.attrs["chance"]
+        trains = mean - stdtrit(samples - 1, level) * error < self.data.attrs["chance"]
         return trains.transpose(*AXES, "lr").rename("trains")
 
     def drift(self, along: str) -> xarray.DataArray:
@@ -198,6 +198,33 @@ class Sweep(Result):
         mean = self._plain().mean("seed", skipna=False)
         return quality(self.best(), mean, self.transferred()["transferred"], along)
 
+    def verdicts(self, along: str) -> xarray.Dataset:
+        """Return what transfer from the smallest to the largest size comes to.
+
+        The rate is the base's best one on the grid, as in :meth:`transferred`. Differences of
+        losses are between networks of several seeds; their errors are standard errors, and they
+        are sure if Welch's test at the level 5 % tells them from 0. Where larger is not better at
+        the base's rate, or the standard scheme with a rate tuned at the largest size is better,
+        the base has faults that no rate mends: :func:`largen.sweeps.tune` searches its constants.
+
+        Parameters
+        ----------
+        along
+            ``"width"`` or ``"depth"``.
+
+        Returns
+        -------
+        xarray.Dataset
+            Over (scheme, the other axis), between the sizes ``smallest`` and ``largest``:
+            ``shift`` of the best rate in steps of the grid, with the half-widths of both intervals
+            in quadrature; ``change`` of the loss at the base's rate; ``against_standard``, the loss
+            at the base's rate minus that of ``"standard"`` at its best rate, both at the largest
+            size; each with ``_error`` and the last two with ``_sure``; ``edge``, whether a best
+            rate is at an end of the grid. NaN where sizes or schemes are missing.
+        """
+        one_of("along", along, ("width", "depth"))
+        return verdicts(self.best(), self._plain(), self.transferred()["lr"], along)
+
     def _figure(self) -> Figure:
         """Draw the loss against the rate, one panel for each scheme."""
         from largen.plots.sweeps import sweep_figure
@@ -220,7 +247,10 @@ class Sweep(Result):
                 lines.append(f"  depth {depth:<4d}" + "   ".join(cells))
         widths = ", ".join(map(str, best["width"].values))
         none = f"×: no rate beats a constant answer at the level {LEVEL:.0%}"
-        return "\n".join([*lines, f"columns: width {widths}; {none}; *: end of the grid"])
+        lines.append(f"columns: width {widths}; {none}; *: end of the grid")
+        for along in ("width", "depth"):
+            lines += in_words(self.verdicts(along), along)
+        return "\n".join(lines)
 
     def _plain(self, name: str = "loss") -> xarray.DataArray:
         loss = self.data[name]

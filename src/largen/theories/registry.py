@@ -11,7 +11,7 @@ from inspect import isabstract
 from typing import Any, TypeVar
 
 from largen.errors import InvalidInput, NoRule, NoTheory, one_of
-from largen.programs import Affine, Repeat
+from largen.programs import Affine, Attend, Repeat
 from largen.runs import Run, Theory
 from largen.text import shown
 
@@ -59,10 +59,15 @@ def _endless(run: Run) -> bool:
     return _moves(run) and math.inf in repeats
 
 
+def _of_chain(run: Run) -> bool:
+    attends = any(isinstance(step, Attend) for step in run.program.operations)
+    return _moves(run) and not attends and not _endless(run)
+
+
 _THEORIES: dict[str, _Entry | type[Theory]] = {
     "kernel": _Entry("kernel_limit.limit", "KernelLimit", lambda run: run.param.d < HALF),
     "mean field, one hidden layer": _Entry("mean_field.one_hidden_layer", "MeanField", _two_maps),
-    "mean field, deep": _Entry("mean_field.deep", "DeepMeanField", _moves),
+    "mean field, deep": _Entry("mean_field.deep", "DeepMeanField", _of_chain),
     "mean field, infinite depth": _Entry("mean_field.infinite_depth", "InfiniteDepth", _endless),
     "mean field, branches and attention": _Entry(
         "mean_field.transformer", "AttentionMeanField", _moves

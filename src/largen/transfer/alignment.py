@@ -23,13 +23,20 @@ class Alignment:
     whose number, or the number of whose rows, grows with the number of experts.
     """
 
-    def __init__(self, parts: Mapping[str, Part], sizes: Shapes, builder: str):
+    def __init__(
+        self,
+        parts: Mapping[str, Part],
+        sizes: Shapes,
+        builder: str,
+        part_at: Callable[[Mapping[str, int]], Part],  # the parts of a model of another shape
+    ):
         self.sizes = sizes
         parts = {"crowded": parts["tall"], **parts}
         self._shapes = {name: part.all_weights() for name, part in parts.items()}
         for a, b in (("base", "wide"), ("crowded", "target")):
             if set(self._shapes[a]) != set(self._shapes[b]):
                 odd = sorted(set(self._shapes[a]) ^ set(self._shapes[b]))
+                self._refuse_depth(part_at)
                 raise InvalidInput(f"{builder}: the weights {odd[:3]} exist at one width only.")
         base, deep = parts["base"], parts.get("deep", parts["base"])
         to_tall = correspondence(base, parts["tall"])
@@ -48,6 +55,25 @@ class Alignment:
         self.blocks = tuple(path for path, source in self.names.items() if source in repeated)
         axes = {self._deeper.parts[name]: axis for name, axis in self._deeper.stacked.items()}
         self.stacked = {w: axes[source] for w, source in self.names.items() if source in axes}
+
+    def _refuse_depth(self, part_at: Callable[[Mapping[str, int]], Part]) -> None:
+        """Raise if a key that is taken for a width adds weights, as a depth does."""
+        base = self.sizes.base
+        for key, size in self.sizes.wide.items():
+            if size == base[key]:
+                continue
+            try:
+                added = set(part_at({**base, key: size}).all_weights())
+            except InvalidInput:  # sizes that only fit together
+                continue
+            added -= set(self._shapes["base"])
+            if added:
+                raise InvalidInput(
+                    f"base: {key} = {size} in place of {base[key]} adds the weights "
+                    f"{sorted(added)[:3]}, as a depth does, while a width makes weights larger. If "
+                    f"it is the depth, pass hints=Hints(depth={key!r}); if it is the number of "
+                    f"experts, hints=Hints(experts={key!r})."
+                )
 
     def shape(self, model: str, name: str) -> tuple[int, ...]:
         """Return the shape of one weight in one of the models."""

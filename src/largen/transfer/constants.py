@@ -22,6 +22,10 @@ from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.roles import family
 from largen.transfer.updates import UPDATES
 
+NO_LOGITS = (
+    "constants: no attention logits were found that attention could multiply; name what makes the "
+    "queries in hints=Hints(attention={'path.of.queries': ratio of the heads' dimensions})."
+)
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
@@ -34,11 +38,13 @@ class Constants:
     output
         Factor of the read-out's result. It is folded into the read-out's initial values and rate;
         that of a tied read-out stays in the forward pass. ε is left as it is.
+    attention
+        Factor of all attention logits, in the place of their power of the heads' dimension
+        (:mod:`largen.transfer.rules`): folded into queries or keys where that is exact.
     init, lr
         Factors of initial values and of rates, by role (:data:`largen.transfer.roles.ROLES`) or by
         pattern of the weights' names; of several that fit, all apply. Decoupled weight decay keeps
-        its product with the rate. Attention logits are multiplied by c if initial values and rates
-        of queries are.
+        its product with the rate.
 
     Raises
     ------
@@ -59,11 +65,13 @@ class Constants:
     """
 
     output: float = 1.0
+    attention: float = 1.0
     init: Mapping[str, float] = field(default_factory=dict)
     lr: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        real("output", self.output, above=0)
+        for name in ("output", "attention"):
+            real(name, getattr(self, name), above=0)
         for what in ("init", "lr"):
             given = instance_of(what, getattr(self, what), Mapping, "a dict of factors")
             for key, factor in by_pattern(what, given).items():
@@ -71,6 +79,7 @@ class Constants:
 
     def __str__(self) -> str:
         parts = [] if self.output == 1.0 else [f"output × {self.output:g}"]
+        parts += [] if self.attention == 1.0 else [f"attention logits × {self.attention:g}"]
         for what, words in (("init", "initial values"), ("lr", "rate")):
             parts += [f"{words} of {k} × {c:g}" for k, c in getattr(self, what).items()]
         return ", ".join(parts)
@@ -86,7 +95,7 @@ def constants_of(constants: object) -> Constants:
 def with_constants(
     plan: AnyPlan, constants: Constants, read_outs: Iterable[tuple[str, str]]
 ) -> AnyPlan:
-    """Return a plan whose settings are multiplied by constants.
+    """Return a plan whose settings are multiplied by constants, but for that of attention logits.
 
     ``read_outs``: modules or weights that read out by a tied weight, and where their factor is put.
     """

@@ -57,43 +57,58 @@ def shapes(
     instance_of("depth", depth, str, "the name of the depth among the keys of base")
     if experts is not None:
         instance_of("experts", experts, str, "the name of the number of experts among base's keys")
-    base, target = _sizes("base", base), _sizes("target", target)
-    delta = None if delta is None else _sizes("delta", delta)
-    for name, value in (("target", target), ("delta", delta)):
-        if value is not None and set(value) != set(base):
-            raise InvalidInput(
-                f"{name}: wanted the keys of base, {sorted(base)}, got {sorted(value)}."
-            )
-    if depth in base and target[depth] < base[depth]:
-        raise InvalidInput(
-            f"target[{depth!r}]: wanted at least the base's {base[depth]}, got {target[depth]}; "
-            "take the smaller shape as the base."
-        )
-    if experts in base and target[experts] < base[experts]:
-        raise InvalidInput(
-            f"target[{experts!r}]: wanted at least the base's {base[experts]} experts, got "
-            f"{target[experts]}; take the smaller shape as the base."
-        )
-    widths = [key for key in base if key not in (depth, experts)]
-    growing = [key for key in widths if base[key] != target[key]] or widths
-    larger = {key: 2 * base[key] for key in (*growing, depth) if key in base}
-    if delta is not None:
-        larger = {key: delta[key] for key in base if delta[key] != base[key] and key != experts}
-        small = sorted(key for key in base if delta[key] < base[key])
-        if small or not larger:
-            raise InvalidInput(f"delta: wanted a shape larger than the base, got {delta}.")
+    base, target = _sizes("base", base), _sizes("target", target, like=base)
+    _at_least(base, target, depth, "")
+    _at_least(base, target, experts, " experts")
+    if delta is None:
+        larger = _doubled(base, target, depth, experts)
+    else:
+        larger = _larger(base, _sizes("delta", delta, like=base), experts)
     wide = {**base, **{key: size for key, size in larger.items() if key != depth}}
-    deep = {**base, depth: larger[depth]} if depth in larger else None
-    tall = {**base, depth: target[depth]} if depth in base else base
-    crowded = {**tall, experts: target[experts]} if experts in base else tall
+    deep = _resized(base, depth, larger) if depth in larger else None
+    tall = _resized(base, depth, target)
+    crowded = _resized(tall, experts, target)
     mixed = {**base, experts: 2 * base[experts]} if experts in base else None
     return Shapes(base, target, wide, deep, tall, crowded, mixed)
 
 
-def _sizes(name: str, value: Any) -> dict[str, int]:
-    """Return a shape as a dictionary of integers."""
+def _resized(shape: dict[str, int], key: str | None, like: dict[str, int]) -> dict[str, int]:
+    """Return a shape with one of its sizes, if it has this one, as in another shape."""
+    return {**shape, key: like[key]} if key in shape else shape
+
+
+def _doubled(
+    base: dict[str, int], target: dict[str, int], depth: str, experts: str | None
+) -> dict[str, int]:
+    """Return twice the base's depth, and its widths which differ in the target (all if none)."""
+    widths = [key for key in base if key not in (depth, experts)]
+    growing = [key for key in widths if base[key] != target[key]] or widths
+    return {key: 2 * base[key] for key in (*growing, depth) if key in base}
+
+
+def _larger(base: dict[str, int], delta: dict[str, int], experts: str | None) -> dict[str, int]:
+    """Return the sizes of delta that differ from the base's, all of which must be larger."""
+    larger = {key: delta[key] for key in base if delta[key] != base[key] and key != experts}
+    if not larger or any(delta[key] < base[key] for key in base):
+        raise InvalidInput(f"delta: wanted a shape larger than the base, got {delta}.")
+    return larger
+
+
+def _at_least(base: dict[str, int], target: dict[str, int], key: str | None, what: str) -> None:
+    """Refuse a target that is smaller than the base in its depth or number of experts."""
+    if key in base and target[key] < base[key]:
+        raise InvalidInput(
+            f"target[{key!r}]: wanted at least the base's {base[key]}{what}, got {target[key]}; "
+            "take the smaller shape as the base."
+        )
+
+
+def _sizes(name: str, value: Any, like: Mapping[str, Any] | None = None) -> dict[str, int]:
+    """Return a shape as a dictionary of integers, with the keys of the base."""
     if not isinstance(value, Mapping) or not value or not all(isinstance(k, str) for k in value):
         raise InvalidInput(
             f"{name}: wanted a dict such as dict(width=64, depth=4), got {shown(value)}."
         )
+    if like is not None and set(value) != set(like):
+        raise InvalidInput(f"{name}: wanted the keys of base, {sorted(like)}, got {sorted(value)}.")
     return {key: integer(f"{name}[{key!r}]", size, at_least=1) for key, size in value.items()}

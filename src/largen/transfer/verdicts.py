@@ -36,6 +36,8 @@ from typing import TypeGuard
 import numpy as np
 
 from largen.transfer.coordinates import slope_with_margin
+from largen.transfer.plan import Plan
+from largen.transfer.updates import UPDATES
 from largen.transfer.verified import Effect
 
 Key = tuple[str, str, str]  # (kind, place, weight): weight is "" for a size or a sum over weights
@@ -76,6 +78,23 @@ class Layout:
         return name not in self.vectors and not any(
             n != name and n not in self.vectors for n in same
         )
+
+
+def change_by_update(plan: Plan, name: str, absolute: float, square: float) -> float:
+    """Return the change of a scalar by one update of a weight along the scalar's gradient.
+
+    ``absolute``, ``square``: the sums of the gradient's absolute values and of its squares.
+    """
+    weight = plan[name]
+    kind, rate = UPDATES[weight.moved_by or plan.optimizer].kind, weight.lr
+    if kind == "proportional":
+        return rate * square
+    if kind == "normalised":
+        return rate * absolute
+    if weight.moved_by == "muon":  # its steps are √max(1, fan-out/fan-in)·O
+        into, out = weight.shape[weight.fan_in], weight.shape[1 - weight.fan_in]
+        rate *= max(1.0, out / into) ** 0.5
+    return rate * square**0.5
 
 
 def fitted(ratios: Sequence[float], rows: Rows) -> dict[Key, tuple[float, float]]:

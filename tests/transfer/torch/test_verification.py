@@ -11,11 +11,20 @@ import torch
 from tests.transfer.faulty_models import FAULTS, Looped, Towers, spectral
 from tests.transfer.mixtures import Fused, Mixture, Net
 from tests.transfer.torch_models import SmallNet
-from tests.transfer.verified_models import PAIR, RIGHT, ROWS, SETS, LearnedQueries, ResidualMLP, mlp
+from tests.transfer.verified_models import (
+    GPT,
+    PAIR,
+    RIGHT,
+    ROWS,
+    SETS,
+    LearnedQueries,
+    ResidualMLP,
+    mlp,
+)
 from torch import nn
 
 from largen.errors import InvalidInput, WrongPlan
-from largen.transfer import Hints
+from largen.transfer import Hints, verifying
 from largen.transfer.coordinates import slope_with_margin
 from largen.transfer.plan import plan_from_json
 from largen.transfer.torch import TorchPlan, scale, surveys, verification
@@ -153,8 +162,12 @@ def test_learned_queries_have_their_factor():
 
 
 def test_models_and_lazy_layers_are_refused_by_name():
-    with pytest.raises(InvalidInput, match="wanted the function that builds the model"):
-        scale(mlp(32), *SIZES)
+    for model, example in (
+        (mlp(32), r"lambda width: YourModel\(width\), got a model \(Sequential\)"),
+        (ResidualMLP(32), r"the class ResidualMLP itself, or lambda width: ResidualMLP\(width\)"),
+    ):
+        with pytest.raises(InvalidInput, match=f"wanted the function that builds .*{example}"):
+            scale(model, *SIZES)
 
     def lazy(width, called=False):
         model = nn.Sequential(nn.LazyLinear(width), nn.ReLU(), nn.Linear(width, 3))
@@ -301,7 +314,7 @@ def test_what_is_not_verified_says_why():
 
 
 def test_a_model_too_large_is_left_out(monkeypatch):
-    monkeypatch.setattr(surveys, "MOST_WEIGHTS", 1000)
+    monkeypatch.setattr(verifying, "MOST_WEIGHTS", 1000)
     assert "more than 1e+03" in plan_of(mlp, (ROWS,)).verified[0].reason
     monkeypatch.undo()
     monkeypatch.setattr(surveys, "MOST_OPERATIONS", 1000)
@@ -336,3 +349,24 @@ def test_generated_inputs_and_the_random_state():
     assert torch.equal(torch.rand(3), expected)
     assert plan.verified[0].passed
     assert scale(mlp, *SIZES, scheme="mup").verified == plan.verified
+
+
+@pytest.mark.parametrize("target", [16, 64, 256])
+def test_the_networks_of_a_verification_have_the_plans_of_their_sizes(target):
+    """Whatever the target, logits have the factors of networks of 1, 2 and 4 times the base."""
+    request = scale(GPT, {"width": 16}, {"width": target}, scheme="mup", verify=False).request
+    facts = Facts(GPT, request.sizes)
+    request.plan(facts)
+    plans = surveys.Specimens.of(request, facts, "width").plans
+    factors = [[m.factor for m in p.multipliers if m.kind == "attention"] for p in plans]
+    assert factors == [[], [pytest.approx(2**-0.5)] * 2, [pytest.approx(0.5)] * 2]
+
+
+def test_named_queries_have_the_ratios_of_every_size():
+    """What is said of the target's heads is a power of the width in smaller networks."""
+    hints = Hints(attention={"b.*.qkv": 8})
+    request = scale(GPT, *SIZES, scheme="mup", hints=hints, verify=False).request
+    facts = Facts(GPT, request.sizes)
+    request.plan(facts)
+    plans = surveys.Specimens.of(request, facts, "width").plans
+    assert [p["b.0.qkv.weight"].fold for p in plans] == pytest.approx([1, 2**-0.5, 0.5])

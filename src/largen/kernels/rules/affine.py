@@ -9,6 +9,7 @@ eqs. (13), (17)-(24) and (83)),
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -75,7 +76,7 @@ def window_sum(state: KernelState, axis: int, slide: Slide) -> KernelState:
         if within is not None:
             within = summed(within) + alone[0] + alone[1]
         if present is not None and slide.positions != present.shape[axis]:
-            seen = slide.summed(slide.extended(present, axis), axis)
+            seen = replace(slide, weights=None).summed(slide.extended(present, axis), axis)
             present = jnp.minimum(seen, 1)
         return side._replace(q=slide.summed(q, axis), within=within, present=present)
 
@@ -98,7 +99,8 @@ def _alone(q: Any, axis: int, slide: Slide) -> tuple[Any, Any]:
     matrix products, because XLA would evaluate other expressions again for every element of the
     array that they are added to.
     """
-    seen = jnp.stack([slide.offset(q, k, axis) for k in range(slide.window)])
+    taps = range(slide.window)
+    seen = jnp.stack([slide.weighted(slide.offset(q, k, axis), k) for k in taps])
     absent = np.stack([slide.offset(~slide.present, k, 0) for k in range(slide.window)])
     found = jnp.tensordot(seen / 2, absent.astype(q.dtype), (0, 0), precision=lax.Precision.HIGHEST)
     *space, n, positions = found.shape

@@ -1,4 +1,4 @@
-"""Kernels of sums, products and concatenations of several values."""
+"""Kernels of sums, products and concatenations of values, and of a factor for each position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from largen.kernels.rules.dispatch import States, rule
 from largen.kernels.rules.scaling import not_below_zero, rescale
 from largen.kernels.state import KernelState, Side, Wanted, opposite
-from largen.programs import BRANCH, Concatenate, Product, Sum
+from largen.programs import BRANCH, Concatenate, Product, Scale, Sum
 
 
 @rule.register
@@ -49,6 +49,12 @@ def _independent_sum(one: KernelState, two: KernelState, root: Any) -> KernelSta
         gap = not_below_zero(gap + root * (a - a2) * (b - b2))
     first, second = of_side(one.first, two.first), of_side(one.second, two.second)
     return one._replace(first=first, second=second, gap=gap, ntk=ntk)
+
+
+@rule.register
+def _(operation: Scale, constants: Any, states: States, behind: Wanted) -> KernelState:
+    factors = operation.along.astype(states[0].gap.dtype)
+    return rescale(states[0], factors, factors)
 
 
 @rule.register

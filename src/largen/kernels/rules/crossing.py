@@ -46,6 +46,7 @@ from largen.programs import (
     Normalise,
     Operation,
     Pool,
+    Scale,
     Sum,
     Window,
     slides,
@@ -97,6 +98,12 @@ def _expanded(way: Expanded, pair: Pair, values: Values, layout: Layout) -> Cros
         if off_centre(values.program, place, other):
             found = _less_means(found, operation, values, way, left, layout)
         return found.map(operator.mul, layout.of(left, *scales_of(state, operation)))
+    if isinstance(operation, Scale):
+        factors = (
+            jnp.broadcast_to(operation.along, state.first.q.shape),
+            jnp.broadcast_to(operation.along, state.second.q.shape),
+        )
+        return found.map(operator.mul, layout.of(left, *factors))
     assert isinstance(operation, Pool)
     average, inside = averages(operation, state.space)
     first = 0 if left else len(values.states[other].space)

@@ -41,7 +41,10 @@ def scales_of(state: KernelState, operation: Normalise) -> tuple[Any, Any]:
         q = side.q
         if operation.centred:
             q, _ = _less_mean(side, mean_over(side.mean, side, operation))
-        scale = 1 / jnp.sqrt(mean_over(q, side, operation) + operation.eps)
+        spread = mean_over(q, side, operation)
+        # Of features that vanish, x/√ε is 0: a factor 1/√ε would multiply what rounding left of
+        # their kernels with other samples.
+        scale = jnp.where(spread > 0, 1 / jnp.sqrt(spread + operation.eps), 0)
         return scale if side.present is None else side.present * scale
 
     return scale(state.first), scale(state.second)

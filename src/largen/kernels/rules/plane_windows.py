@@ -37,7 +37,7 @@ def window_sum_in_plane(state: KernelState, axis: int, slide: Slide) -> KernelSt
         """Return the sum over the window of the positions at which ``where`` holds."""
         extended, total = slide.extended(array, axis), 0.0
         for k in offsets:
-            part = slide.offset(extended, k, axis)
+            part = slide.weighted(slide.offset(extended, k, axis), k)
             if not there[k].all():
                 part = jnp.where(slide.along(where[k], axis, part.ndim), part, 0)
             total = total + part
@@ -63,6 +63,6 @@ def _alone(extended: Any, axis: int, slide: Slide, other: list[Any]) -> Any:
     """Return half the variances in each window at positions that the other sample lacks."""
     total = 0.0
     for k, seen in enumerate(other):
-        part = slide.offset(extended, k, axis)
+        part = slide.weighted(slide.offset(extended, k, axis), k)
         total = total + jnp.where(slide.along(seen, axis, part.ndim), 0, part / 2)
     return total

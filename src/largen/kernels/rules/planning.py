@@ -27,6 +27,7 @@ from largen.programs import (
     Product,
     Program,
     Repeat,
+    Scale,
     Sum,
 )
 
@@ -213,7 +214,7 @@ def way_of(program: Program, u: int, v: int) -> Way | None:
     if not known[u].roots & known[v].roots:
         return None if known[u].centred or known[v].centred else OfMeans()
     for place, other in sorted(((u, v), (v, u)), reverse=True):
-        if isinstance(operations[place], Sum | Pool | Normalise | Mask):
+        if isinstance(operations[place], Sum | Pool | Scale | Normalise | Mask):
             return Expanded(place, other)
     match operations[u], operations[v]:
         case Affine(reads=(one,), weight=weight), Affine(reads=(two,), weight=other) if (

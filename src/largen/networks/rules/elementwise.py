@@ -18,6 +18,7 @@ from largen.programs import (
     Mask,
     MoveChannels,
     Product,
+    Scale,
     Source,
     Sum,
 )
@@ -40,6 +41,11 @@ def _(operation: Sum, constants: Any, values: Values) -> Any:
     factors = (constants if factor == BRANCH else factor for factor in operation.factors)
     terms = zip(factors, values, strict=True)
     return reduce(add, (value if factor == 1 else factor * value for factor, value in terms))
+
+
+@rule.register
+def _(operation: Scale, constants: Any, values: Values) -> Any:
+    return operation.along.astype(values[0].dtype) * values[0]
 
 
 @rule.register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -28,34 +29,42 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
 
     (n1, n2), or (n1, output, n2, output).
     """
-    leaves = jax.tree.leaves(params)
     dtype = jnp.result_type(x1)
     scales = [
         rate.astype(dtype) if rate.size == 1 else jnp.broadcast_to(rate, leaf.shape).astype(dtype)
-        for rate, leaf in zip(jax.tree.leaves(rates), leaves, strict=True)
+        for rate, leaf in zip(jax.tree.leaves(rates), jax.tree.leaves(params), strict=True)
     ]
     by_entry = frozenset(i for i, rate in enumerate(scales) if rate.size > 1)
     other = x1 if x2 is None else x2
     plan = plan_of(f, params, x1, (len(x1), len(other)), factored=factored, by_entry=by_entry)
-    out = jax.eval_shape(f, params, x1)
-    shape = (len(x1), *out.shape[1:], len(other), *out.shape[1:])
-    side = _side(plan)
-    if is_traced(params, rates, x1, x2) or max(len(x1), len(other)) <= side:
-        one = factors(f, plan.arrays, params, x1)
-        two = one if x2 is None else factors(f, plan.arrays, params, x2)
-        few = len(x1) * len(other) * plan.per_pair <= FEW_NUMBERS
-        if few and not is_traced(scales, one, two):
-            scales, one, two = jax.tree.map(np.asarray, (scales, one, two))
-            return kernel_of(plan.arrays, scales, one, two, np).reshape(shape)
-        return compiled_kernel_of(plan.arrays, scales, one, two).reshape(shape)
 
     def of(samples):
         return factors(f, plan.arrays, params, samples)
 
-    rows, columns = _tiles(x1, side), _tiles(other, side)
+    out = jax.eval_shape(f, params, x1)
+    if not is_traced(params, rates, x1, x2) and max(len(x1), len(other)) > _side(plan):
+        kernel = _by_tiles(plan, scales, of, x1, x2, out.dtype)
+    else:
+        one = of(x1)
+        two = one if x2 is None else of(x2)
+        few = len(x1) * len(other) * plan.per_pair <= FEW_NUMBERS
+        if few and not is_traced(scales, one, two):
+            scales, one, two = jax.tree.map(np.asarray, (scales, one, two))
+            kernel = kernel_of(plan.arrays, scales, one, two, np)
+        else:
+            kernel = compiled_kernel_of(plan.arrays, scales, one, two)
+    return kernel.reshape((len(x1), *out.shape[1:], len(other), *out.shape[1:]))
+
+
+def _by_tiles(
+    plan: Plan, scales: Any, of: Callable[[Any], Any], x1: Any, x2: Any, dtype: Any
+) -> np.ndarray:
+    """Return the kernel (n1, output, n2, output) from the factors of a tile's rows and columns."""
+    other = x1 if x2 is None else x2
+    rows, columns = _tiles(x1, _side(plan)), _tiles(other, _side(plan))
     keep = len(other) * plan.factors <= NUMBERS_AT_ONCE
     kept: dict[int, Any] = {}
-    kernel = np.empty((len(x1), plan.outputs, len(other), plan.outputs), out.dtype)
+    kernel = np.empty((len(x1), plan.outputs, len(other), plan.outputs), dtype)
     for i, mine in rows:
         one = kept[i] if x2 is None and i in kept else of(mine)
         for j, its in columns:
@@ -74,7 +83,7 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
             if x2 is None and j > i:
                 back = kernel[j : j + len(its), :, i : i + len(mine)]
                 back[...] = there.transpose(2, 3, 0, 1)
-    return kernel.reshape(shape)
+    return kernel
 
 
 def _side(plan: Plan) -> int:

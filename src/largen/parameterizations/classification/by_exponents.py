@@ -137,7 +137,7 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     """
     instance_of("param", param, Parameterization, "a parameterization such as lg.mup()")
     net = _network(net)
-    name, adaptive, eps = _optimizer(optimizer)
+    name, adaptive, eps = kind_of(optimizer)
     network = scaled_program(net, param.table(net, adam(1.0) if adaptive else gd(1.0)), adaptive)
     maps = network.maps
     layers = f"{len(maps) - 1} hidden layer{'s' if len(maps) > 2 else ''}"
@@ -145,6 +145,8 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     if len(maps) != 2 or adaptive or any(layer.bias for layer in maps):
         return report
     into, out = (layer.weight for layer in maps)
+    if into.initial is None or out.initial is None:
+        return report
     plane = classify_scaling(
         into.initial + out.initial,
         rate_a=out.rate - 2 * out.initial,
@@ -163,7 +165,7 @@ def _network(net: Any) -> Layer:
     return mlp(integer("net", net, at_least=1))
 
 
-def _optimizer(optimizer: Any) -> tuple[str, bool, bool]:
+def kind_of(optimizer: Any) -> tuple[str, bool, bool]:
     """Return its name, whether it is adaptive, and whether it has an ε > 0."""
     match optimizer:
         case None:

@@ -132,6 +132,7 @@ def _kind(maps: tuple[MapExponents, ...], late: tuple[MapOrders, ...]) -> Kind:
 
 
 def _layer(layer: MapExponents, signal: MapOrders, moved: Moved) -> LayerScaling:
+    start = layer.weight.initial
     return LayerScaling(
         layer.name,
         layer.role,
@@ -139,7 +140,7 @@ def _layer(layer: MapExponents, signal: MapOrders, moved: Moved) -> LayerScaling
         signal.change,
         signal.direct,
         signal.through(layer.fan_out),
-        None if moved.weight is None else moved.weight - layer.weight.initial,
+        None if moved.weight is None or start is None else moved.weight - start,
     )
 
 

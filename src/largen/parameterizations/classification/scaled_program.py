@@ -7,6 +7,7 @@ on the gradient's size. All exponents of the width follow from these two powers 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -32,7 +33,8 @@ from largen.programs import (
 class Entry:
     """Exponents of the entries of one weight or bias."""
 
-    initial: Fraction  # the exponent of m·s, the effective value at initialisation
+    # The exponent of m·s, the effective value at initialisation; None where this is 0.
+    initial: Order
     rate: Fraction  # the exponent of m²·η, or of m·η for an adaptive optimizer
     # multiplier, eps: the exponents of m and of the optimizer's ε.
     multiplier: Fraction
@@ -80,18 +82,22 @@ class ScaledProgram:
 
 def scaled_program(net: Layer, table: RuleTable[Power], adaptive: bool) -> ScaledProgram:
     """Return the program of a network with the exponents of a rule table."""
+    rows: dict[str, dict[str, Row[Power]]] = {}
+    for row in table.rows:
+        rows.setdefault(row.site.name, {})[row.kind] = row
+    return with_exponents(net, lambda name: _affine(name, rows[name], adaptive))
+
+
+def with_exponents(net: Layer, exponents: Callable[[str], MapExponents]) -> ScaledProgram:
+    """Return the program of a network with the exponents of each affine map by name."""
     program = written_out(program_of(net))
     known = (Data, Affine, Function, Concatenate)
     for operation, source in zip(program.operations, program.sources, strict=True):
         if not isinstance(operation, known) and not operation.homogeneous:
             raise no_rule("the classification", operation, source, [*known[1:], *_homogeneous()])
     check_independent(program, "the classification")
-    rows: dict[str, dict[str, Row[Power]]] = {}
-    for row in table.rows:
-        rows.setdefault(row.site.name, {})[row.kind] = row
     weights = (program.weights[o.weight] for o in program.operations if isinstance(o, Affine))
-    maps = (_affine(weight.name, rows[weight.name], adaptive) for weight in weights)
-    return ScaledProgram(program, tuple(maps))
+    return ScaledProgram(program, tuple(exponents(weight.name) for weight in weights))
 
 
 def _homogeneous() -> list[type[Operation]]:

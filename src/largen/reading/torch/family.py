@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from largen.arrays import as_array
+from largen.arrays import as_array, floating
 from largen.errors import InvalidInput, LargenError
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Nodes
@@ -37,18 +37,26 @@ class Family:
         self.one = make if isinstance(make, nn.Module) else None
         self.make: Callable[[int], nn.Module] = make
         self._known: dict[tuple[int | None, bool], tuple[nn.Module, dict[str, Parameter]]] = {}
-        self.x = x
+        self.x: np.ndarray = np.asarray(as_array("x", x))
 
     @property
     def sample(self) -> tuple[int, ...]:
         """The shape of a sample."""
-        return tuple(self.x.shape[1:]) if isinstance(self.x, Tensor) else np.shape(self.x)[1:]
+        return self.x.shape[1:]
+
+    @property
+    def takes_integers(self) -> bool:
+        """Whether samples are numbers of the rows of an embedding."""
+        return not as_input("x", self.x, self._module).is_floating_point()
 
     @property
     def name(self) -> str:
         """The name of the module's class."""
-        module = self.one or next(iter(self._known.values()))[0]
-        return type(module).__name__
+        return type(self._module).__name__
+
+    @property
+    def _module(self) -> nn.Module:
+        return self.one or next(iter(self._known.values()))[0]
 
     def at(self, width: int | None, *, meta: bool = False) -> dict[str, Parameter]:
         """Return the laws of the parameters at a width, by name."""
@@ -74,6 +82,10 @@ class Family:
         """Return the forward pass at a width."""
         module = self._built(width, False)[0]
         return record(module, as_input("x", self.x, module))
+
+    def shapes(self, width: int) -> nn.Module:
+        """Return the module of a width, whose tensors have shapes and no entries."""
+        return self._built(width, True)[0]
 
     def module(self, width: int | None, seed: int) -> nn.Module:
         """Return a module of a width by its own construction, with another seed."""
@@ -110,18 +122,29 @@ def _kind(parameter: Parameter) -> str | None:
     return None if parameter.law is None else parameter.law.kind
 
 
+def _looks_up(module: nn.Module) -> bool:
+    """Whether a module holds an embedding."""
+    return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
+
+
 def as_input(name: str, x: Any, module: nn.Module) -> Tensor:
-    """Return an input as a tensor in the precision of a module's parameters."""
-    array = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(as_array(name, x)))
-    if array.ndim < 2 or not array.numel():
+    """Return an input as a tensor in the precision of a module's parameters.
+
+    Whole numbers stay what they are for a module that holds an embedding, whose rows they number.
+    """
+    array = np.asarray(as_array(name, x))
+    ids = _looks_up(module) and array.dtype.kind in "iu"
+    array = array.astype(np.int64) if ids else floating(name, x)
+    if array.ndim < 2 or not array.size:
         raise InvalidInput(
             f"{name}: wanted samples, (sample, features) or (sample, channels, *space), got shape "
-            f"{tuple(array.shape)}."
+            f"{array.shape}."
         )
-    if not array.is_floating_point():
-        return array if array.dtype == torch.int64 else array.long()
-    kinds = {p.dtype for p in module.parameters() if p.is_floating_point()}
-    return array.to(kinds.pop() if len(kinds) == 1 else torch.get_default_dtype())
+    weights = [p for p in module.parameters() if p.is_floating_point()]
+    kinds, devices = {p.dtype for p in weights}, {p.device for p in weights}
+    dtype = torch.int64 if ids else kinds.pop() if len(kinds) == 1 else torch.get_default_dtype()
+    array = np.ascontiguousarray(array)  # PyTorch takes none that is written backwards
+    return torch.tensor(array, dtype=dtype, device=devices.pop() if len(devices) == 1 else None)
 
 
 def read_family(family: Family, widths: tuple[int, int]) -> tuple[Nodes, Nodes]:

@@ -84,14 +84,15 @@ def record(module: nn.Module, x: Tensor) -> Record:
         module.eval()
         forget(module)
         with ALONE, fixed_seed(0), torch.no_grad():
-            return _recorded(module, x)
+            return run_under(Recorder(module, x), module, x)
     finally:
         for part, training in was_training:
             part.training = training
 
 
-def _recorded(module: nn.Module, x: Tensor) -> Record:
-    mode, handles = _Recorder(module, x), []
+def run_under(mode: Recorder, module: nn.Module, x: Tensor) -> Record:
+    """Call a module on an input under a recorder, and return what was recorded."""
+    handles = []
     for path, part in module.named_modules():
         handles += [
             part.register_forward_pre_hook(lambda m, a, path=path: mode.stack.append(path)),
@@ -124,7 +125,7 @@ def _recorded(module: nn.Module, x: Tensor) -> Record:
     return mode.record
 
 
-class _Recorder(TorchFunctionMode):
+class Recorder(TorchFunctionMode):
     """A mode that records every call on tensors that depend on the input or on parameters."""
 
     def __init__(self, module: nn.Module, x: Tensor):
@@ -133,7 +134,7 @@ class _Recorder(TorchFunctionMode):
         self.known: dict[int, int] = {}
         self._parameters = {id(p): name for name, p in module.named_parameters()}
         self._overwritten: dict[int, str] = {}
-        self._alive: list[Any] = [x]
+        self._alive: list[Tensor] = []  # the result of each call
         self._add("input", (), {}, x, True)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -153,12 +154,24 @@ class _Recorder(TorchFunctionMode):
                 "with functions of tensors",
             )
         before = [(tensor, tensor._version) for tensor in tensors_in((args, kwargs))]
-        out = func(*args, **kwargs)
+        out = self.run(func, args, kwargs, name, given, named) if leaves else func(*args, **kwargs)
         if leaves:
             changed = [tensor for tensor, version in before if tensor._version != version]
             for op, tensor in self._made(out, changed, name):
                 self._add(op, given, named, tensor, of_input)
         return out
+
+    def run(self, func: Any, args: Any, kwargs: Any, name: str, given: Any, named: Any) -> Any:
+        """Run a call on tensors that depend on the input or on parameters.
+
+        ``name``: the function's name; ``given``, ``named``: the arguments with references in the
+        place of tensors.
+        """
+        return func(*args, **kwargs)
+
+    def result(self, ref: Ref) -> Tensor:
+        """Return the tensor that an argument refers to."""
+        return self._alive[ref.place]
 
     def _made(self, out: Any, changed: list[Tensor], name: str) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors that a call changed or returns, with its name or that of a part."""

@@ -239,7 +239,7 @@ def _times(
         begins = own_parts(begins)
     for done, i in enumerate(begins, 1):
         check()
-        product[i : i + rows] = np.asarray(matrix[i : i + rows], np.float64) @ v
+        product[i : i + rows] = np.ascontiguousarray(matrix[i : i + rows], np.float64) @ v
         count(done, len(begins))
     return sum_over_processes(product) if shared else product
 

@@ -21,6 +21,7 @@ from largen.programs import (
     Operation,
     Pool,
     Program,
+    Scale,
     Source,
     Step,
     Sum,
@@ -166,6 +167,11 @@ def _(operation: Affine, step: Step, walk: _Walk) -> None:
 @follow.register
 def _(operation: Pool, step: Step, walk: _Walk) -> None:
     walk.view = walk.view.pool(operation)
+
+
+@follow.register
+def _(operation: Scale, step: Step, walk: _Walk) -> None:
+    walk.view = walk.view.scale(operation)
 
 
 @follow.register

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.programs import Affine, Pool, Window, slides
+from largen.programs import Affine, Pool, Scale, Window, slides
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,10 @@ class View:
             sums = sums / sums.sum(1, keepdims=True)
         return replace(self, space=space, pooled=sums @ self.pooled, fresh=False)
 
+    def scale(self, scale: Scale) -> View:
+        """Return the view after a factor for each position."""
+        return replace(self, pooled=scale.along * self.pooled, fresh=False)
+
     def flatten(self) -> View:
         """Return the view after ``Flatten``."""
         return replace(self, space=(), flat=True)
@@ -85,7 +89,8 @@ class View:
             taps = self.pooled[:, None] if self.flat else self.pooled[None]
         else:
             space, shown = _shown(affine.window, self.space)
-            taps = shown @ self.pooled
+            roots = np.sqrt(affine.window.of_taps()).reshape(-1, 1, 1)
+            taps = (roots * shown) @ self.pooled
         if not affine.tied:
             taps = np.einsum("kab,ac->kcab", taps, np.eye(taps.shape[1]))
             taps = taps.reshape(-1, *taps.shape[2:])

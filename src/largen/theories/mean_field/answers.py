@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from largen.runs import Run
+from largen.theories.mean_field.engine.statistics import LEVEL, NORMAL, relative
 from largen.theories.mean_field.options import WantedKernels
 
 
@@ -48,11 +49,20 @@ def kernel_variables(
     return extra
 
 
-def error_in_words(how: str, error: float, rtol: float) -> str:
-    """Return what was computed, with the estimated relative error of the outputs if it is known."""
-    if np.isnan(error):
+def error_in_words(
+    how: str, f: np.ndarray, error: np.ndarray, interval: np.ndarray | None, rtol: float
+) -> str:
+    """Return what was computed, with the estimated relative error of the outputs if it is known.
+
+    ``interval``: half of the interval of the outputs, if the error is that of replicates.
+    """
+    told = relative(error, f)
+    if np.isnan(told):
         return how
-    note = f"{how}; estimated error of the outputs {error:.1e} of their size"
-    if error > rtol:
+    note = f"{how}; estimated error of the outputs {told:.1e} of their size"
+    if interval is not None:
+        within = relative(interval, f)
+        note, told = f"{note}, {LEVEL:.0%} interval ± {within:.1e}", within / NORMAL
+    if told > rtol:
         note += f", more than rtol={rtol:g}: raise max_particles for more"
     return note

@@ -3,7 +3,8 @@
 ::
 
     plan = scale(init, base=dict(width=64, depth=4), target=dict(width=1024, depth=32),
-                 layout="in_out", hints=Hints(branches=["blocks.*.fc2", "blocks.*.out"]))
+                 layout="in_out", hints=Hints(branches=["blocks.*.fc2", "blocks.*.out"]),
+                 verify=(apply, x))         # with which the plan is verified
     parameters = plan.init(key)
     optimizer = plan.optax(lr=3e-3, weight_decay=0.1, schedule=warmup_cosine(10_000))
 

@@ -116,7 +116,8 @@ def coordinate_check(
         if not isinstance(leaf, jax.Array):  # which may be keys
             as_array("batches", leaf)
     takes("activations", activations, ("parameters", "batch"))
-    plans = [scale(init, base, target, optimizer=optimizer, **options) for target in targets]
+    options = {**options, "optimizer": optimizer, "verify": False}
+    plans = [scale(init, base, target, **options) for target in targets]
     one_direction(plans, seeds)
     names = [
         _Names(init, shapes(base, target, told.depth, experts=told.experts)) for target in targets

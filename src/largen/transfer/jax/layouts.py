@@ -16,7 +16,10 @@ from largen.transfer.roles import role_of_sides
 LAYOUTS = ("in_out", "out_in")
 # Flax's attention: how many of a kernel's three axes, counted from the last, are the fan-out.
 ATTENTION = {"query": 2, "key": 2, "value": 2, "out": 1}
-VECTORS = ("bias", "scale", "gain", "offset", "b", "g")  # usual names of weights of channels
+# Usual names of weights of channels, of tables, and of weights of positions.
+GAINS, BIASES = ("scale", "gain", "g"), ("bias", "offset", "b")
+VECTORS = (*GAINS, *BIASES)
+TABLES = ("wte", "vocab")
 POSITIONAL = ("pos", "wpe", "token", "query", "latent", "cls", "prompt")
 
 
@@ -52,43 +55,53 @@ def role_of(weight: Weight, layout: str | None) -> str:
 
     ``layout``: ``"in_out"`` for matrices that are applied as ``x @ W``, ``"out_in"`` for ``W @ x``.
     """
-    owner, name, ndim, growing = weight.owner, weight.name, weight.ndim, weight.growing
-    leaf, own = name.rpartition(".")[2].lower(), name.lower()
-    if not growing:
+    if not weight.growing:
         return "scalar"
-    if weight.experts == 0 and not _names_a_router(weight) and layout == "out_in":
+    if weight.experts == 0 and layout == "out_in" and not _names_a_router(weight):
         raise InvalidInput(
-            f"roles: the weight {name} has the number of experts as its first axis, and nothing "
-            "says whether it is a router's matrix or a stack of the experts' vectors. Name its "
-            f"role: hints=Hints(roles={{{name!r}: 'router'}}), or 'bias'."
+            f"roles: the weight {weight.name} has the number of experts as its first axis, and "
+            "nothing says whether it is a router's matrix or a stack of the experts' vectors. Name "
+            f"its role: hints=Hints(roles={{{weight.name!r}: 'router'}}), or 'bias'."
         )
-    kind = _equinox_kind(owner)
-    if ndim == 1 or leaf == "bias":
-        is_norm = "norm" in type(owner).__name__.lower() or leaf in ("scale", "gain", "g")
-        return "norm" if is_norm and leaf not in ("bias", "b", "offset") else "bias"
-    if kind == "Embedding" or "embed" in own or any(hint in leaf for hint in ("wte", "vocab")):
-        return "positional" if "pos" in own else "embedding"
-    if kind is None and tuple(growing) == (ndim - 1,) and any(h in leaf for h in POSITIONAL):
-        return "positional"
+    return _by_convention(weight) or _by_sides(weight, layout)
+
+
+def _by_convention(weight: Weight) -> str | None:
+    """Return the role of a vector, a table or a position, which its axes do not tell."""
+    name, kind = weight.name.lower(), _equinox_kind(weight.owner)
+    leaf = name.rpartition(".")[2]
+    if weight.ndim == 1 or leaf == "bias":
+        normalises = "norm" in type(weight.owner).__name__.lower() or leaf in GAINS
+        return "norm" if normalises and leaf not in BIASES else "bias"
+    if kind == "Embedding" or "embed" in name or _contains(leaf, TABLES):
+        return "positional" if "pos" in name else "embedding"
+    last = tuple(weight.growing) == (weight.ndim - 1,)
+    return "positional" if kind is None and last and _contains(leaf, POSITIONAL) else None
+
+
+def _by_sides(weight: Weight, layout: str | None) -> str:
+    """Return the role of a matrix from the sides that grow, and from the layer that holds it."""
+    growing, kind = weight.growing, _equinox_kind(weight.owner)
     sides = axes(weight, layout)
+    if sides is None and len(growing) >= 2:
+        return "hidden"
     if sides is None:
-        if len(growing) >= 2:
-            return "hidden"
         raise InvalidInput(
-            f"layout: the weight {name} has one growing side, and nothing says whether it is "
-            "summed over. Pass layout='in_out' if matrices are applied as x @ W, 'out_in' if as "
-            f"W @ x, or name its role: hints=Hints(roles={{{name!r}: 'output'}})."
+            f"layout: the weight {weight.name} has one growing side, and nothing says whether it "
+            "is summed over. Pass layout='in_out' if matrices are applied as x @ W, 'out_in' if as "
+            f"W @ x, or name its role: hints=Hints(roles={{{weight.name!r}: 'output'}})."
         )
-    fan_in, fan_out = sides
-    plain = role_of_sides(*(any(axis in growing for axis in side) for side in (fan_in, fan_out)))
-    groups = getattr(owner, "groups", 1)
-    if kind == "Conv" and groups > 1:
-        return {"input": "depthwise", "hidden": "grouped"}.get(plain, plain)
-    if kind == "recurrent" and plain == "hidden" and leaf == "weight_hh":
+    role = role_of_sides(*(any(axis in growing for axis in side) for side in sides))
+    if kind == "Conv" and getattr(weight.owner, "groups", 1) > 1:
+        return {"input": "depthwise", "hidden": "grouped"}.get(role, role)
+    name = weight.name.lower()
+    if kind == "recurrent" and role == "hidden" and name.rpartition(".")[2] == "weight_hh":
         return "recurrent"
-    if plain == "output" and ("router" in own or "gate" in own):
-        return "router"
-    return plain
+    return "router" if role == "output" and _contains(name, ("router", "gate")) else role
+
+
+def _contains(name: str, words: tuple[str, ...]) -> bool:
+    return any(word in name for word in words)
 
 
 def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

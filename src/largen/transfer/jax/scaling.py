@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from largen.callables import takes
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
-from largen.transfer.constants import Constants, constants_of, with_constants
+from largen.text import shown
+from largen.transfer.constants import NO_LOGITS, Constants, constants_of, with_constants
 from largen.transfer.experts import NOTE
 from largen.transfer.hints import Hints, hints_of
 from largen.transfer.horizon import Budget, horizon_of
@@ -17,6 +19,7 @@ from largen.transfer.initial import InitialDistribution
 from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import Survey
+from largen.transfer.jax.verification import verified
 from largen.transfer.patterns import by_pattern, patterns
 from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded, FoundWeight, resolve
@@ -32,6 +35,7 @@ from largen.transfer.rules import (
 from largen.transfer.schemes import as_built, scheme_of
 from largen.transfer.shapes import shapes
 from largen.transfer.updates import Update, update
+from largen.transfer.verifying import hints_at
 
 
 def scale(
@@ -47,6 +51,7 @@ def scale(
     tied: Collection[str] = (),
     budget: Budget | None = None,
     constants: Constants | None = None,
+    verify: Any = None,
 ) -> JaxPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
@@ -82,6 +87,15 @@ def scale(
     constants
         Factors of the output, of initial values and of rates that a search at the base chose, a
         :class:`largen.transfer.Constants`; the same at the base and at the target.
+    verify
+        ``(apply, inputs)``: ``apply(parameters, inputs)`` → the outputs, a function that JAX can
+        differentiate, and its inputs, arrays or trees of them, or a function of the shapes' keys
+        that returns them. With these it is measured, on networks of up to four times the base's
+        width (and depth), how the effect of one update grows with the size
+        (:mod:`largen.transfer.verdicts`): on the output, on attention logits, and on the tensor
+        that each weight acts on first, as far as these are operations of the function itself and
+        not inside a loop such as ``jax.lax.scan``. The result is :attr:`JaxPlan.verified`, which
+        says so if nothing was measured; False leaves it out.
 
     Returns
     -------
@@ -93,6 +107,11 @@ def scale(
     InvalidInput
         If the models cannot be compared, a role cannot be found, branches are missing, or an
         argument is not known. The message says what to pass.
+
+    Warns
+    -----
+    WrongPlan
+        If a slope is wrong: the plan does not keep updates of order one.
 
     Examples
     --------
@@ -106,6 +125,17 @@ def scale(
     [1.0, 0.25, 0.25]
     >>> parameters = plan.init(key=0)
     >>> state = plan.optax(lr=1e-3).init(parameters)
+
+    With the forward pass, the plan is verified:
+
+    >>> def apply(p, x):
+    ...     for w in p[:-1]:
+    ...         x = jax.nn.relu(x @ w)
+    ...     return x @ p[-1]
+    >>> plan = scale(init, {"width": 16}, {"width": 64}, scheme="mup", layout="in_out",
+    ...              verify=(apply, jax.random.normal(jax.random.key(1), (8, 8))))
+    >>> plan.verified[0].passed
+    True
 
     Four times as many experts, whose weights are stacked, under gradient descent:
 
@@ -123,13 +153,15 @@ def scale(
     """
     param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
     length, factors = horizon_of(budget, moved), constants_of(constants)
+    if verify is not None and verify is not False:
+        _check_forward(verify)
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
     survey = Survey(init, shapes(base, target, told.depth, told.delta, told.experts), layout)
     found_roles = survey.roles(by_pattern("roles", told.roles))
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
     _put_on_branches(survey, param, told.branches, folds)
-    notes = _put_on_queries(survey, param, told.attention, folds)
+    notes = _put_on_queries(survey, param, told.attention, folds, factors.attention)
     sizes = survey.sizes
     more = sizes.crowded.get(told.experts, 1) / sizes.tall.get(told.experts, 1)
     if more != 1.0:
@@ -163,7 +195,28 @@ def scale(
         experts_ratio=more,
         make_parameters=init,
     )
-    return with_constants(plan, factors, [(name, "use") for name in sorted(shared)])
+    plan = with_constants(plan, factors, [(name, "use") for name in sorted(shared)])
+    if verify is False:
+        return plan
+
+    def plan_at(at: Mapping[str, int]) -> JaxPlan:
+        return scale(
+            init, base, at, scheme=scheme, optimizer=optimizer, decay=decay,
+            hints=hints_at(told, survey.sizes, at), layout=layout, tied=tied, budget=budget,
+            constants=constants, verify=False,
+        )  # fmt: skip
+
+    return verified(plan, survey, param, told, verify, plan_at)
+
+
+def _check_forward(verify: Any) -> None:
+    """Refuse what is no pair of a forward pass and its inputs."""
+    if not isinstance(verify, tuple) or len(verify) != 2:
+        raise InvalidInput(
+            "verify: wanted (apply, inputs), the forward pass apply(parameters, inputs) and its "
+            f"inputs, or False, got {shown(verify)}."
+        )
+    takes("verify[0]", verify[0], ("parameters", "inputs"))
 
 
 def _weight(
@@ -228,6 +281,7 @@ def _put_on_queries(
     param: Parameterization,
     named: Mapping[str, float] | None,
     folds: dict[str, list[Folded]],
+    logits: float,  # the factor of all attention logits, the same at every size
 ) -> list[str]:
     """Put the attention logits' factor on queries; return notes of other likely queries."""
     power = attention_multiplier(param)
@@ -238,7 +292,9 @@ def _put_on_queries(
             own = power
             if ratio != survey.ratio(name):  # not a power of this weight's own n
                 own = Power(ratio ** float(power.width))
-            folds[name].append(Folded("attention", own))
+            folds[name].append(Folded("attention", own * Power(logits)))
+    if logits != 1.0 and not found:
+        raise InvalidInput(NO_LOGITS)
     if named is not None or power == Power():
         return []
     likely = (re.sub(r"(?<=\.)\d+(?=\.)", "*", n) for n in survey.likely_queries() if not folds[n])

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 
 from largen.errors import InvalidInput
-from largen.text import shown
 from largen.transfer.alignment import Alignment
 from largen.transfer.initial import InitialDistribution, Moments, measured
 from largen.transfer.jax.draws import Draws
@@ -33,7 +32,7 @@ class Survey(Alignment):
         self.init, self.layout = init, layout
         self._trees = {name: shapes_of(init, at) for name, at in sizes.by_name().items()}
         parts = {name: part_of(tree) for name, tree in self._trees.items()}
-        super().__init__(parts, sizes, "init")
+        super().__init__(parts, sizes, "init", lambda at: part_of(shapes_of(init, at)))
         self._owners = owners(self._trees["target"])
         self.experts = self._expert_axes(parts["base"])
 
@@ -191,7 +190,12 @@ def shapes_of(init: Callable[..., Any], sizes: Mapping[str, Any]) -> Any:
     import equinox as eqx
 
     if not callable(init):
-        raise InvalidInput(f"init: wanted a function of (key, **sizes), got {shown(init)}.")
+        keys = ", ".join(sizes)
+        raise InvalidInput(
+            f"init: wanted a function of (key, **sizes) that returns the parameters, such as "
+            f"lambda key, {keys}: {{'weight': …}}, got {type(init).__name__}; parameters of "
+            "other sizes are made with it."
+        )
     try:
         return eqx.filter_eval_shape(init, jax.random.key(0), **sizes)
     except TypeError as error:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from largen.errors import InvalidInput
+from largen.transfer.shapes import Shapes
 from largen.transfer.torch.examples import NotCallable, record_call
 from largen.transfer.torch.logits import Logits, Product, all_logits, side_weights
 from largen.transfer.torch.reading import LOGITS, Reading, all_of
@@ -36,10 +37,12 @@ class Attention:
     where: str = "output"
 
 
-def heads_ratio(reading: Reading, index: int) -> float:
-    """Return the ratio of an attention's head dimension in the target to that in the base."""
+def heads_ratio(reading: Reading, index: int, sizes: Shapes) -> float:
+    """Return the ratio of an attention's head dimension in the target to that in the base.
+
+    ``sizes``: the shapes of the plan, whose target need not be that of the reading.
+    """
     small, wide = (own.products[0].head for own in reading.logits[index])
-    sizes = reading.sizes
     keys = [k for k in sizes.base if sizes.base[k] != sizes.wide[k]]
     ratios = {sizes.target[k] / sizes.base[k] for k in keys}
     wider = {sizes.wide[k] / sizes.base[k] for k in keys}
@@ -62,8 +65,8 @@ def heads_ratio(reading: Reading, index: int) -> float:
         ) from None
 
 
-def heads_count_ratio(reading: Reading, index: int, ratio: float) -> float:
-    """Return the ratio of the numbers of heads, given the ratio of the head dimensions."""
+def heads_count_ratio(reading: Reading, index: int, at: Shapes) -> float:
+    """Return the ratio of the numbers of heads in the target of these shapes and in the base."""
     small, wide = (own.products[0] for own in reading.logits[index])
     records = reading.base.record, reading.wide.record
     sizes = [
@@ -72,7 +75,6 @@ def heads_count_ratio(reading: Reading, index: int, ratio: float) -> float:
     ]
     if sizes[0] == sizes[1]:
         return 1.0
-    at = reading.sizes
     keys = [k for k in at.base if at.base[k] != at.wide[k]]
     doubled = max(at.wide[k] / at.base[k] for k in keys)
     grown = max(at.target[k] / at.base[k] for k in keys)

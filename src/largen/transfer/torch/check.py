@@ -30,10 +30,10 @@ from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
-from largen.transfer.torch.surveys import MORE_SEEDS, SEEDS, words_of
 from largen.transfer.updates import update
 from largen.transfer.verdicts import effects_of, fitted, with_sums
 from largen.transfer.verified import Verification
+from largen.transfer.verifying import MORE_SEEDS, SEEDS, words_of
 
 
 def coordinate_check(

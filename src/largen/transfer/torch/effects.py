@@ -22,8 +22,7 @@ from largen.transfer.plan import Plan
 from largen.transfer.torch.names import parameters, plain
 from largen.transfer.torch.process import ALONE
 from largen.transfer.torch.recording import forget, output_of
-from largen.transfer.updates import UPDATES
-from largen.transfer.verdicts import Key, Layout
+from largen.transfer.verdicts import Key, Layout, change_by_update
 
 SOFTMAXES = frozenset({F.softmax, torch.softmax, Tensor.softmax})
 FUSED = F.scaled_dot_product_attention
@@ -171,33 +170,47 @@ def measured(
         s = (z * torch.randn(z.shape, generator=torch.Generator().manual_seed(seed)).to(z)).mean()
         slopes = torch.autograd.grad(s, wanted, retain_graph=True, allow_unused=True)
         return {
-            name: _effect(gradient, plan, name)
+            name: change_by_update(
+                plan,
+                name,
+                float(gradient.detach().double().abs().sum()),
+                float(gradient.detach().double().square().sum()),
+            )
             for name, gradient in zip(names, slopes, strict=True)
             if gradient is not None and bool(gradient.any())
         }
 
-    local: dict[str, list[str]] = {}
-    for name in layout.inner:
-        local.setdefault(layout.holders[name], []).append(name)
     # The change of one tensor by gradient descent depends on the gradient behind it.
     single = along == "width" and plan.update.kind != "proportional"
-    for path, names in local.items() if single else ():
+    for kind, place, z, seed, names in _tensors(passed, layout, list(weights), single, inputs):
+        for name, value in effects(z, seed, names).items():
+            found[kind, place, name] = value
+    return found, layout
+
+
+def _tensors(
+    passed: Pass, layout: Layout, every: Sequence[str], single: bool, inputs: bool
+) -> Iterator[tuple[str, str, Tensor, int, Sequence[str]]]:
+    """Yield a kind, a place, the tensor, the seed of its direction, and the weights that act on it.
+
+    ``every``: all weights; ``single``: whether to yield tensors that weights act on first;
+    ``inputs``: whether to yield the inputs of modules that hold weights, too.
+    """
+    local: dict[str, list[str]] = {}
+    for name in layout.inner if single else ():
+        local.setdefault(layout.holders[name], []).append(name)
+    for path, names in local.items():
         if passed.outputs[path].requires_grad:
-            for name, value in effects(passed.outputs[path], ON_TENSOR, names).items():
-                found["tensor", "", name] = value
+            yield "tensor", "", passed.outputs[path], ON_TENSOR, names
     for i, (path, z) in enumerate(passed.logits):
-        for name, value in effects(z, ON_LOGITS, list(weights)).items():
-            found["logits", f"{path}#{i}", name] = value
+        yield "logits", f"{path}#{i}", z, ON_LOGITS, every
     seen = set()
-    for path in local if single and inputs else ():
+    for path in local if inputs else ():
         z = passed.inputs.get(path)
         if z is not None and z.requires_grad and id(z) not in seen:
             seen.add(id(z))
-            for name, value in effects(z, ON_INPUT, list(weights)).items():
-                found["input", path, name] = value
-    for name, value in effects(passed.output, ON_OUTPUT, list(weights)).items():
-        found["output", "", name] = value
-    return found, layout
+            yield "input", path, z, ON_INPUT, every
+    yield "output", "", passed.output, ON_OUTPUT, every
 
 
 def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
@@ -221,21 +234,6 @@ def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
             if weights[name].ndim > 1
         ),
     )
-
-
-def _effect(gradient: Tensor, plan: Plan, name: str) -> float:
-    """Return the change of a scalar by one update of a weight along the scalar's gradient."""
-    weight = plan[name]
-    kind = UPDATES[weight.moved_by or plan.optimizer].kind
-    rate, gradient = weight.lr, gradient.detach().double()
-    if kind == "proportional":
-        return rate * float(gradient.square().sum())
-    if kind == "normalised":
-        return rate * float(gradient.abs().sum())
-    if weight.moved_by == "muon":  # its steps are √max(1, fan-out/fan-in)·O
-        into, out = weight.shape[weight.fan_in], weight.shape[1 - weight.fan_in]
-        rate *= max(1.0, out / into) ** 0.5
-    return rate * float(gradient.square().sum().sqrt())
 
 
 def _rms(z: Tensor) -> float:

@@ -9,6 +9,7 @@ from math import log
 
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization, Power
+from largen.transfer.constants import NO_LOGITS
 from largen.transfer.patterns import patterns
 from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded
@@ -31,9 +32,9 @@ from largen.transfer.torch.attention import (
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.logits import users
 from largen.transfer.torch.reading import Reading, all_of
-from largen.transfer.torch.recording import Record
+from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.streams import Sum
-from largen.transfer.torch.walks import concatenated, walk
+from largen.transfer.torch.walks import End, concatenated, walk
 from largen.transfer.torch.widths import behind, module_at, own_factors
 from largen.transfer.updates import Update
 
@@ -46,6 +47,7 @@ class Factors:
 
     facts: Facts  # the properties of the models' weights
     fold: bool  # whether factors are folded into weights where that is exact
+    logits: float = 1.0  # the factor of all attention logits, the same at every size
     # The factors folded into each weight.
     folds: dict[str, list[Folded]] = field(default_factory=dict)
     # The factors that stay in the forward pass.
@@ -191,37 +193,42 @@ class Factors:
     def on_attention(self, param: Parameterization, named: Mapping[str, float] | None) -> None:
         """Put the attention logits' factor on queries."""
         facts = self.facts
-        if as_built(param) or not facts.widens:
+        if self.logits == 1.0 and (as_built(param) or not facts.widens):
             return
-        if named is None:
-            if facts.reading is not None:
-                for i in range(len(facts.reading.logits)):
-                    self._on_logits(param, facts.reading, i)
-            return
+        if named is None and facts.reading is not None:
+            for i in range(len(facts.reading.logits)):
+                self._on_logits(param, facts.reading, i)
         power = attention_multiplier(param)
-        for pattern, ratio in named.items():
+        for pattern, ratio in (named or {}).items():
             for path in facts.matching("attention", [pattern]):
                 self._on_queries(path, power, float(ratio))
+        placed = [f.kind for folded in self.folds.values() for f in folded]
+        if self.logits != 1.0 and "attention" not in (*placed, *(m.kind for m in self.forward)):
+            raise InvalidInput(NO_LOGITS)
 
     def _on_logits(self, param: Parameterization, reading: Reading, i: int) -> None:
         """Fold the factor of one attention's logits, or keep it in the forward pass."""
-        ratio = heads_ratio(reading, i)
+        ratio = heads_ratio(reading, i, self.facts.sizes)
         power = attention_multiplier(param, built_power(reading, i))
-        if ratio == 1.0 or power == Power():
+        if self._without_factor(power, ratio):
             return
-        place = place_of(reading, i, heads_count_ratio(reading, i, ratio))
+        place = place_of(reading, i, heads_count_ratio(reading, i, self.facts.sizes))
         if place.weights:
             record = reading.base.record
             end = next(iter(walk(record, self._side(reading, i, place)).ends))
             module = module_at(record, end)
             n = self._ratio(place.weights[0])
-            own = _in_terms_of(power, ratio, n)
+            own = _in_terms_of(power, ratio, n) * Power(self.logits)
             if self.fold or module is None:
                 self._fold_all(place.weights, "attention", own)
             else:
                 self._keep_all(module, "attention", "output", own, n)
         elif place.module is not None:
-            self._keep_all(place.module, "attention", place.where, power, ratio)
+            own = power * Power(self.logits)
+            self._keep_all(place.module, "attention", place.where, own, ratio)
+
+    def _without_factor(self, power: Power, ratio: float) -> bool:
+        return self.logits == 1.0 and (ratio == 1.0 or power == Power())
 
     def _side(self, reading: Reading, i: int, place: Attention) -> int:
         """Return the side of the product that the weights multiply."""
@@ -236,8 +243,8 @@ class Factors:
     def _on_queries(self, module: str, power: Power, ratio: float) -> None:
         held = self.facts.weights_of(module)
         n = self.facts.ratio(held[0]) if held else 1.0
-        own = _in_terms_of(power, ratio, n)
-        if ratio == 1.0 or power == Power():
+        own = _in_terms_of(power, ratio, n) * Power(self.logits)
+        if self._without_factor(power, ratio):
             return
         if self.fold and held:
             self.put(module, "attention", own)
@@ -279,21 +286,11 @@ class Factors:
         sizes behind it.
         """
         record = reading.base.record
-        tables = {
-            name
-            for node in record.nodes
-            if node.op in TABLES and record.nodes[node.inputs[0]].is_weight
-            for name in record.parameters(node.inputs[0])
-        }
+        tables = _tables(record)
         both_ways = {weight for weight, axes in reading.contracted_axes.items() if len(axes) > 1}
-        ends = list(reading.read_outs)
-        for end in ends:
-            own = [name for weight in end.weights for name in self.facts.copies(weight)]
-            if own and not any(self.facts.growing(name) for name in own):
-                place = next(i for i in record.nodes[end.node].inputs if record.nodes[i].is_data)
-                before = walk(record, place).ends.values()
-                ends += [each for each in before if each.kind == "product" and each not in ends]
-            parts = () if end.weights else concatenated(record, record.nodes[end.node])
+        for end in self._read_outs(reading):
+            node = record.nodes[end.node]
+            parts = () if end.weights else concatenated(record, node)
             tied = [
                 name
                 for weight in (*sorted(set(end.weights) & (tables | both_ways)), *parts)
@@ -303,9 +300,7 @@ class Factors:
             ]  # fmt: skip
             if not tied:
                 continue
-            node = record.nodes[end.node]
-            data = next(i for i in node.inputs if record.nodes[i].is_data)
-            module = _module_of(record, data)
+            module = _module_of(record, _signal(record, node))
             if module is None:
                 raise InvalidInput(
                     f"make_model: the embedding {tied[0]} is the read-out as well, by a function "
@@ -315,6 +310,16 @@ class Factors:
                 )
             power = tied_multiplier(param, moved) / self.built_in(tied[0])
             self.keep(module, "output", "output", power, self.facts.ratio(tied[0]))
+
+    def _read_outs(self, reading: Reading) -> list[End]:
+        """Return the products that read out, with those in front of layers of fixed sizes."""
+        record, ends = reading.base.record, list(reading.read_outs)
+        for end in ends:
+            names = [name for weight in end.weights for name in self.facts.copies(weight)]
+            if names and not any(self.facts.growing(name) for name in names):
+                before = walk(record, _signal(record, record.nodes[end.node])).ends.values()
+                ends += [e for e in before if e.kind == "product" and e not in ends]
+        return ends
 
     def note_on_roles(self, weights: Iterable[ScaledWeight]) -> None:
         """Add a note on the roles assumed for matrices with a fixed number of outputs."""
@@ -330,6 +335,21 @@ class Factors:
         outputs = [w for w in weights if family(w.role) == "output"]
         if not outputs and not any(m.kind == "output" for m in self.forward):
             self.notes.append("no read-out was found: the output is taken to be features")
+
+
+def _tables(record: Record) -> set[str]:
+    """Return the parameters of which rows are taken, as of an embedding."""
+    return {
+        name
+        for node in record.nodes
+        if node.op in TABLES and record.nodes[node.inputs[0]].is_weight
+        for name in record.parameters(node.inputs[0])
+    }
+
+
+def _signal(record: Record, node: Node) -> int:
+    """Return the first input of a node that is no weight."""
+    return next(i for i in node.inputs if record.nodes[i].is_data)
 
 
 def _in_terms_of(power: Power, ratio: float, n: float) -> Power:

@@ -37,7 +37,7 @@ class Facts(Alignment):
         self.repeated_only = False
         self.models = {name: on_meta(make_model, at) for name, at in sizes.by_name().items()}
         parts = {name: part_of(model) for name, model in self.models.items()}
-        super().__init__(parts, sizes, "make_model")
+        super().__init__(parts, sizes, "make_model", lambda at: part_of(on_meta(make_model, at)))
 
     @cached_property
     def uses(self) -> dict[str, list[str]]:

@@ -53,10 +53,10 @@ class Request:
         param, moved, length = self.scheme, self.moved, self.length
         attention, branches = self.hints.attention, self.hints.branches
         experts = self.hints.experts
-        factors = Factors(facts, fold=self.fold)
+        factors = Factors(facts, fold=self.fold, logits=self.constants.attention)
         if facts.note_on_memory is not None:
             factors.notes.append(facts.note_on_memory)
-        if not as_built(param):
+        if not as_built(param) or factors.logits != 1.0:
             needed = attention is None or (bool(param.branch) and branches is None)
             why = facts.read(self.example, needed)
             if why is not None:

@@ -15,7 +15,7 @@ Under gradient descent, and in depth, rates alone are changed, by the effects on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import log2
 from typing import Any
 
@@ -26,16 +26,18 @@ from largen.transfer.corrections import Correction
 from largen.transfer.torch.effects import Pass, as_in_training, forward
 from largen.transfer.torch.names import modules, parameters
 from largen.transfer.torch.process import fixed_seed
-from largen.transfer.torch.surveys import Specimens, Survey
-from largen.transfer.verdicts import FADES, SINGLE, START, fades, grows, largest
+from largen.transfer.torch.surveys import Specimens
+from largen.transfer.verdicts import FADES, SINGLE, START, Layout, fades, grows, largest
+from largen.transfer.verifying import Slopes
 
 SETS_SIZE = 0.5  # change of log₂ of a size when weights are doubled, above which they set it
 SHARE = 0.1  # of the sum over weights, above which a single weight's slope counts
 EXACT = 1e-3
+SIDES = ("input", "output")
 
 
 def next_corrections(
-    networks: Specimens, survey: Survey, corrections: Sequence[Correction], tried: list[str]
+    networks: Specimens, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Return the corrections of the first kind that applies.
 
@@ -61,31 +63,38 @@ def _half(fit: tuple[float, float] | None) -> float:
 
 
 def _starts(
-    networks: Specimens, survey: Survey, corrections: Sequence[Correction], tried: list[str]
+    networks: Specimens, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Correct the initial values behind the first tensor that starts too large."""
     layout, letter = survey.layout, "l" if networks.along == "depth" else "n"
-    for i, path in enumerate(layout.modules):
-        for side in ("input", "output"):
-            place = f"{side} of {path}"
-            fit = survey.fits.get(("start", place, ""))
-            skip = not path or path in layout.final or tried.count(place) > 1
-            if skip or not grows(fit) or not _half(fit):
-                continue
-            if side == "input" and not _widens(survey, path):
-                continue
-            tried.append(place)
-            for other in reversed(layout.modules[: i + (side == "output")]):
-                inside = side == "input" and f"{other}.".startswith(f"{path}.")
-                names = [] if inside else [n for n, h in layout.holders.items() if h == other]
-                matrices = [n for n in names if n not in layout.vectors]
-                for some in (matrices, [n for n in names if n in layout.vectors]):
-                    if some and _sets(networks, corrections, path, side, some):
-                        return [Correction("init", n, -_half(fit), letter) for n in some]
+    places = [(i, path, side) for i, path in enumerate(layout.modules) for side in SIDES if path]
+    for i, path, side in places:
+        place = f"{side} of {path}"
+        fit = survey.fits.get(("start", place, ""))
+        skip = path in layout.final or tried.count(place) > 1
+        if skip or not grows(fit) or not _half(fit):
+            continue
+        if side == "input" and not _widens(survey, path):
+            continue
+        tried.append(place)
+        for names in _behind(layout, i, path, side):
+            if _sets(networks, corrections, path, side, names):
+                return [Correction("init", n, -_half(fit), letter) for n in names]
     return []
 
 
-def _widens(survey: Survey, path: str) -> bool:
+def _behind(layout: Layout, i: int, path: str, side: str) -> Iterator[list[str]]:
+    """Yield the weights of the modules in front of a tensor, the last first; matrices first."""
+    for other in reversed(layout.modules[: i + (side == "output")]):
+        if side == "input" and f"{other}.".startswith(f"{path}."):
+            continue
+        names = [name for name, holder in layout.holders.items() if holder == other]
+        vectors = [name for name in names if name in layout.vectors]
+        matrices = [name for name in names if name not in layout.vectors]
+        yield from (some for some in (matrices, vectors) if some)
+
+
+def _widens(survey: Slopes, path: str) -> bool:
     """Whether the input of a module grows with the size."""
     return survey.largest.inputs.get(path, 0) > survey.layout.inputs.get(path, 0)
 
@@ -130,7 +139,7 @@ def _sets(
     return log2(max(size(names), 1e-30) / max(size(()), 1e-30)) > SETS_SIZE
 
 
-def _rates(networks: Specimens, survey: Survey) -> list[Correction]:
+def _rates(networks: Specimens, survey: Slopes) -> list[Correction]:
     """Correct rates by the effects on the output."""
     letter, scale = ("l" if networks.along == "depth" else "n"), 2.0
     return [
@@ -142,7 +151,7 @@ def _rates(networks: Specimens, survey: Survey) -> list[Correction]:
     ]
 
 
-def _on_tensors(survey: Survey) -> list[Correction]:
+def _on_tensors(survey: Slopes) -> list[Correction]:
     """Correct the rates of weights by their effects on the tensors that they act on first."""
     found = []
     for name in survey.layout.inner:
@@ -155,7 +164,7 @@ def _on_tensors(survey: Survey) -> list[Correction]:
     return found
 
 
-def _on_inputs(survey: Survey) -> list[Correction]:
+def _on_inputs(survey: Slopes) -> list[Correction]:
     """Correct the rate of the weight that moves the input of a later module most."""
     last = survey.rows[-1][0]
     for path in survey.layout.modules:
@@ -170,7 +179,7 @@ def _on_inputs(survey: Survey) -> list[Correction]:
 
 
 def _on_logits(
-    networks: Specimens, survey: Survey, corrections: Sequence[Correction]
+    networks: Specimens, survey: Slopes, corrections: Sequence[Correction]
 ) -> list[Correction]:
     """Correct the factor of logits: on the key of PyTorch's attention, else in queries or keys."""
     found = []
@@ -196,7 +205,7 @@ def _on_logits(
     return found
 
 
-def _on_output(survey: Survey) -> list[Correction]:
+def _on_output(survey: Slopes) -> list[Correction]:
     """Correct the factor of the output, or the rates of weights that act on it first."""
     fits, layout, last = survey.fits, survey.layout, survey.rows[-1]
     sums = {n: sum(row.get(("output", "", n), 0.0) for row in last) for n in layout.inner}

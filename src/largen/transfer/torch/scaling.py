@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import nn
 
 from largen.errors import InvalidInput, one_of
 from largen.scalars import flag
+from largen.text import shown
 from largen.transfer.constants import Constants, constants_of
 from largen.transfer.hints import Hints, hints_of
 from largen.transfer.horizon import Budget, horizon_of
@@ -123,11 +124,8 @@ def scale(
     >>> model = plan.build(seed=0)
     >>> groups = plan.param_groups(model, lr=1e-3, weight_decay=0.1)
     """
-    if isinstance(make_model, nn.Module):
-        raise InvalidInput(
-            "make_model: wanted the function that builds the model, such as its class, got a model "
-            f"({type(make_model).__name__}); models of other sizes are built with it."
-        )
+    if isinstance(make_model, nn.Module) or not callable(make_model):
+        _refuse_model(make_model, base)
     param, moved, told = scheme_of(scheme), update(optimizer, decay), hints_of(hints)
     length = horizon_of(budget, moved)
     one_of("multipliers", multipliers, ("weights", "forward"))
@@ -140,3 +138,16 @@ def scale(
     facts = Facts(make_model, sizes)
     plan = replace(request.plan(facts), request=request)
     return verified(plan, facts, request) if verify else plan
+
+
+def _refuse_model(model: Any, base: Any) -> NoReturn:
+    """Say what is wanted in place of a model."""
+    keys = ", ".join(base) if isinstance(base, Mapping) else "width"
+    own = isinstance(model, nn.Module) and not type(model).__module__.startswith("torch.")
+    kind = type(model).__name__ if own else "YourModel"
+    got = f"a model ({type(model).__name__})" if isinstance(model, nn.Module) else shown(model)
+    raise InvalidInput(
+        f"make_model: wanted the function that builds the model from base's keys, such as the "
+        f"class {kind} itself, or lambda {keys}: {kind}({keys}), got {got}; models of other sizes "
+        "are built with it."
+    )

@@ -1,15 +1,10 @@
-"""Networks of several sizes, by plans of these sizes, and surveys of the effects in them.
-
-Networks of one, two and four times the base's size are built by plans of these targets, and called
-on the same inputs. No network is larger than four times the base, whatever the target.
-"""
+"""Networks of several sizes, by plans of these sizes, and surveys of the effects in them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import log
 from typing import Any
 
 import torch
@@ -24,27 +19,20 @@ from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
 from largen.transfer.torch.process import fixed_seed
-from largen.transfer.verdicts import Fits, Layout, Rows, fitted, with_sums
+from largen.transfer.verdicts import Layout, fitted, with_sums
+from largen.transfer.verifying import (
+    SEEDS,
+    NotVerified,
+    Slopes,
+    check_number_of_weights,
+    hints_at,
+    ratios_of,
+    sizes_along,
+    words_of,
+)
 
-STEPS = (0, 1, 3)  # sizes: the base, and so many times what the wider (deeper) model adds
-SEEDS, MORE_SEEDS = 4, 32  # networks of each size; where these leave the output's slope open
 SAMPLES = 8  # of generated inputs
-MOST_WEIGHTS = 20_000_000
 MOST_OPERATIONS = 1e9  # multiplications of the base's forward pass: then some ten seconds in all
-
-
-class NotVerified(Exception):
-    """The plan cannot be verified; the message is the reason."""
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Slopes of one verification, the base's and the largest model's parts, and the numbers."""
-
-    fits: Fits
-    layout: Layout
-    largest: Layout
-    rows: Rows
 
 
 @dataclass(eq=False)
@@ -66,12 +54,10 @@ class Specimens:
     def of(cls, request: Request, facts: Facts, along: str) -> Specimens:
         """Return a specimens for the models of a plan."""
         sizes = facts.sizes
-        larger = sizes.wide if along == "width" else sizes.deep or sizes.base
         delta = {**sizes.wide, **({} if sizes.deep is None else sizes.deep)}
         delta |= {k: v for k, v in sizes.wide.items() if v != sizes.base[k]}
         by_size = []
-        for step in STEPS:
-            at = {k: v + step * (larger[k] - v) for k, v in sizes.base.items()}
+        for at in sizes_along(sizes, along):
             try:
                 other = facts.with_target(
                     shapes(sizes.base, at, request.hints.depth, delta, request.hints.experts)
@@ -80,17 +66,17 @@ class Specimens:
                 raise NotVerified(f"no model of {at}: {words_of(error)}") from None
             by_size.append(other)
         count = sum(p.numel() for p in by_size[-1].models["target"].parameters())
-        if count > MOST_WEIGHTS:
-            raise NotVerified(
-                f"at {by_size[-1].sizes.target} the model has {count:.2g} weights, more than "
-                f"{MOST_WEIGHTS:.2g}; coordinate_check measures it by training"
-            )
+        check_number_of_weights(count, by_size[-1].sizes.target)
         specimens = cls(request.folded(), along, by_size)
         try:
-            specimens.plans = [specimens.request.plan(own) for own in by_size]
+            folded = specimens.request
+            specimens.plans = [
+                replace(folded, hints=hints_at(folded.hints, sizes, own.sizes.target)).plan(own)
+                for own in by_size
+            ]
         except LargenError as error:
             raise NotVerified(f"no plan for four times the base: {words_of(error)}") from None
-        specimens.ratios = tuple(ratios_of(request, plan)[along] for plan in specimens.plans)
+        specimens.ratios = tuple(ratios_of(request.hints, plan)[along] for plan in specimens.plans)
         if len(set(specimens.ratios)) < 2:
             raise NotVerified("no weight of the model grows")
         specimens.inputs = _inputs(request.example, by_size)
@@ -108,7 +94,7 @@ class Specimens:
 
     def survey(
         self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
-    ) -> Survey:
+    ) -> Slopes:
         """Measure the effects in all networks.
 
         ``corrections``: corrections of the plans; ``inputs``: whether to measure effects on
@@ -137,7 +123,7 @@ class Specimens:
             rows.append(row)
         if not corrections:
             self.layouts = layouts
-        return Survey(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
+        return Slopes(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
 
 
 def with_corrections(
@@ -149,7 +135,7 @@ def with_corrections(
     """Return a plan with corrections, which name weights as the base does."""
     if not corrections:
         return plan
-    ratios = ratios_of(request, plan)
+    ratios = ratios_of(request.hints, plan)
     proportional = plan.update.kind == "proportional"
     weights, multipliers = corrected(
         plan.weights, plan.multipliers, corrections, ratios["width"], ratios["depth"],
@@ -169,21 +155,6 @@ def names_of(facts: Facts, along: str) -> Mapping[str, str]:
         name: facts.copies_of(name) if name in facts.uses else own
         for name, own in facts.names.items()
     }
-
-
-def ratios_of(request: Request, plan: TorchPlan) -> dict[str, float]:
-    """Return the ratios of target and base by kind of size.
-
-    That of widths is the builder's, since a weight may have n² rows. Of several widths the one that
-    differs most counts.
-    """
-    widths = [
-        plan.target[key] / size
-        for key, size in plan.base.items()
-        if key not in (request.hints.depth, request.hints.experts)
-    ]
-    width = max(widths, key=lambda ratio: abs(log(ratio)), default=1.0)
-    return {"width": width, "depth": plan.depth_ratio, "experts": plan.experts_ratio}
 
 
 def _inputs(example: Any, facts: Sequence[Facts]) -> list[Inputs]:
@@ -208,8 +179,3 @@ def _more_samples(value: Any) -> Any:
         return torch.randn(shape).to(value) if value.std() > 0 else value[:1].expand(shape).clone()
     low, high = int(value.min()), int(value.max())
     return torch.randint(low, high + 1, shape).to(value.dtype)
-
-
-def words_of(error: BaseException) -> str:
-    """Return an error's kind and the first line of its message."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:150]}"

@@ -81,15 +81,36 @@ def factors(
     out = out.reshape(len(x), -1)
     if not out.requires_grad:
         return {}, 0
-    uses = recorder.uses
-    targets = [use.output for use in uses]
+    targets = [use.output for use in recorder.uses]
     noise = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
     mixed = _gradients((noise * out).sum(), [*targets, *parameters.values()])
     total = dict(zip(parameters, mixed[len(targets) :], strict=True))
+    pairs, plain = _pairs_by_name(recorder, out, noise, mixed)
+    used = {name: gradient for name, gradient in total.items() if gradient is not None}
+    of_names = {}
+    for name in [name for name in used if name in pairs and name not in plain]:
+        of_uses = Factors([site for site, _ in pairs[name]], [pair for _, pair in pairs[name]])
+        if _complete(of_uses, noise, used[name]):
+            of_names[name] = _cheaper(of_uses, out.shape[1], samples)
+    rows = _rows(out, {name: parameters[name] for name in used if name not in of_names})
+    held = sum(_numbers(f) for f in of_names.values()) + sum(row.numel() for row in rows.values())
+    held += sum(output.numel() for output in targets) * (out.shape[1] + 1)
+    of_names.update({name: Factors((), (), row) for name, row in rows.items()})
+    return of_names, held // len(x)
+
+
+def _pairs_by_name(
+    recorder: Recorder, out: Tensor, noise: Tensor, mixed: Sequence[Any]
+) -> tuple[dict[str, list[tuple[Site, tuple[Tensor, Tensor]]]], set[str]]:
+    """Return the factors of all uses of each parameter, and the parameters that have others.
+
+    ``mixed``: the gradients of Σ noise · out by the outputs of all uses, in their order.
+    """
+    targets = [use.output for use in recorder.uses]
     parts = [_gradients(out[:, o].sum(), targets) for o in range(out.shape[1])]
-    plain = {name for name in recorder.plain if total[name] is not None}
     pairs: dict[str, list[tuple[Site, tuple[Tensor, Tensor]]]] = {}
-    for number, use in enumerate(uses):
+    plain = set(recorder.plain)
+    for number, use in enumerate(recorder.uses):
         if mixed[number] is None or use.name in plain:
             continue
         zero = torch.zeros_like(use.output)
@@ -100,22 +121,7 @@ def factors(
         else:
             site = Site(number, use.read.of_input, use.read.of_output)
             pairs.setdefault(use.name, []).append((site, pair))
-    found = {}
-    for name, gradient in total.items():
-        if gradient is None or name in plain:
-            continue
-        uses_of = pairs.get(name, [])
-        of_uses = Factors([site for site, _ in uses_of], [pair for _, pair in uses_of])
-        if uses_of and _complete(of_uses, noise, gradient):
-            found[name] = _cheaper(of_uses, out.shape[1], samples)
-        else:
-            plain.add(name)
-    held = sum(_numbers(f) for f in found.values())
-    rows = _rows(out, {name: parameters[name] for name in parameters if name in plain})
-    held += sum(row.numel() for row in rows.values())
-    held += sum(output.numel() for output in targets) * (out.shape[1] + 1)
-    found.update({name: Factors((), (), row) for name, row in rows.items()})
-    return found, held // len(x)
+    return pairs, plain
 
 
 def _numbers(found: Factors) -> int:

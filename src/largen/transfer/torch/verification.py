@@ -6,54 +6,42 @@ See :mod:`largen.transfer.verdicts` for what is measured.
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
-from warnings import warn
 
 import torch
 from torch import Tensor
 
-from largen.errors import InvalidInput, WrongPlan
+from largen.errors import InvalidInput
 from largen.transfer.corrections import Correction
-from largen.transfer.schemes import as_built
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.names import parameters, plain
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
 from largen.transfer.torch.repair import next_corrections
-from largen.transfer.torch.surveys import (
-    MORE_SEEDS,
-    NotVerified,
-    Specimens,
-    Survey,
-    names_of,
-    ratios_of,
-    with_corrections,
-    words_of,
-)
-from largen.transfer.verdicts import effects_of
+from largen.transfer.torch.surveys import Specimens, names_of, with_corrections
 from largen.transfer.verified import Verification
+from largen.transfer.verifying import (
+    NotVerified,
+    measured_verdict,
+    not_meant,
+    verdict,
+    with_records,
+)
 
 MOST_REPAIRS = 16
 
 
 def verified(plan: TorchPlan, facts: Facts, request: Request) -> TorchPlan:
     """Return the plan with the records of its verification; warn if a slope is wrong."""
-    records = []
-    for along, ratio in ratios_of(request, plan).items():
-        if ratio == 1.0:
-            continue
-        try:
-            why = _not_meant(request, along, facts)
-            if why:
-                raise NotVerified(why)
-            record = _record(Specimens.of(request, facts, along))
-        except NotVerified as reason:
-            record = Verification(along, reason=str(reason))
-        records.append(record)
-        if record.flags:
-            more = "" if record.cause else "\n  plan.repaired() corrects what it can."
-            warn(f"{record}{more}", WrongPlan, 3)
-    return replace(plan, verified=tuple(records))
+
+    def record_of(along: str) -> Verification:
+        why = not_meant(request.scheme, along)
+        if not why and facts.reading is None:
+            why = "the model could not be called; pass example="
+        if why:
+            raise NotVerified(why)
+        return _record(Specimens.of(request, facts, along))
+
+    return with_records(plan, request.hints, record_of, "\n  plan.repaired() corrects what it can.")
 
 
 def repaired(plan: TorchPlan) -> TorchPlan:
@@ -87,41 +75,12 @@ def repaired(plan: TorchPlan) -> TorchPlan:
     return replace(plan, verified=tuple(records))
 
 
-def _not_meant(request: Request, along: str, facts: Facts) -> str:
-    """Why the scheme's updates are not meant to be of order one along a size; empty if they are."""
-    scheme = request.scheme
-    if as_built(scheme) or scheme.d != Fraction(1, 2):
-        return f"{scheme.name} does not keep updates of features of order one"
-    if along == "depth" and not scheme.branch:
-        return f"{scheme.name} has no powers of depth"
-    if along == "experts":
-        return "coordinate_check measures it by training"
-    if facts.reading is None:
-        return "the model could not be called; pass example="
-    return ""
-
-
-def _verdict(specimens: Specimens, survey: Survey) -> Verification:
-    """Return the verdict of a survey."""
-    kind = specimens.request.moved.kind
-    effects = effects_of(survey.fits, survey.layout, specimens.along, kind)
-    return Verification(specimens.along, specimens.ratios, len(survey.rows[0]), tuple(effects))
-
-
 def _record(specimens: Specimens) -> Verification:
     """Return the verdict on a plan as it is, with what to correct first."""
-    try:
-        survey = specimens.survey()
-    except NotVerified:
-        raise
-    except Exception as error:
-        raise NotVerified(f"the forward or backward pass failed: {words_of(error)}") from None
-    if ("output", "all", "") not in survey.fits:
-        raise NotVerified("the output is not finite, or no weight acts on it")
-    found = _verdict(specimens, survey)
-    if found.open:
-        survey = specimens.survey(seeds=MORE_SEEDS)
-        found = _verdict(specimens, survey)
+    found, survey = measured_verdict(
+        specimens.along, specimens.ratios, specimens.request.moved.kind,
+        lambda seeds: specimens.survey(seeds=seeds),
+    )  # fmt: skip
     if found.passed:
         return found
     more = tuple(next_corrections(specimens, survey, (), []))
@@ -163,4 +122,5 @@ def _repair(specimens: Specimens, seeds: int) -> tuple[list[Correction], Verific
         if not more:
             break
         corrections += more
-    return corrections, _verdict(specimens, survey)
+    kind = specimens.request.moved.kind
+    return corrections, verdict(specimens.along, specimens.ratios, kind, survey)

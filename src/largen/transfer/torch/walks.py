@@ -185,20 +185,28 @@ def end_at(record: Record, node: Node) -> End:
         names = () if divided else _proportional(record, weights[0].index)
         return End(node.index, "gain", names)
     if node.op in NORMS:
-        rest = tuple(p for n in weights[1:] for p in record.parameters(n.index))
-        return End(node.index, "gain", _proportional(record, weights[0].index), rest)
+        names = _proportional(record, weights[0].index)
+        return End(node.index, "gain", names, _parameters(record, weights[1:]))
     if node.op in PRODUCTS:
-        added = node.op in ("addmm", "baddbmm", "addbmm", "addmv")
-        # These operations add their first argument; convolutions add their third.
-        factors = inputs[1:3] if added else inputs[:2]
-        bias = inputs[:1] if added else inputs[2:]
-        multiplied = [n for n in factors if n.is_weight]
-        if len(multiplied) != 1:
-            return End(node.index, "other")
-        rest = tuple(p for n in bias if n.is_weight for p in record.parameters(n.index))
-        names = _proportional(record, multiplied[0].index)
-        return End(node.index, "product", names, rest)
+        return _end_at_product(record, node, inputs)
     return End(node.index, "other")
+
+
+def _end_at_product(record: Record, node: Node, inputs: list[Node]) -> End:
+    """Return the end at a product of the signal with a weight, to which a bias may be added."""
+    # These operations add their first argument; convolutions add their third.
+    added = node.op in ("addmm", "baddbmm", "addbmm", "addmv")
+    factors, bias = (inputs[1:3], inputs[:1]) if added else (inputs[:2], inputs[2:])
+    multiplied = [n for n in factors if n.is_weight]
+    if len(multiplied) != 1:
+        return End(node.index, "other")
+    names = _proportional(record, multiplied[0].index)
+    return End(node.index, "product", names, _parameters(record, bias))
+
+
+def _parameters(record: Record, nodes: list[Node]) -> tuple[str, ...]:
+    """Return the parameters of which the weights among some nodes are computed."""
+    return tuple(p for n in nodes if n.is_weight for p in record.parameters(n.index))
 
 
 def _proportional(record: Record, place: int) -> tuple[str, ...]:

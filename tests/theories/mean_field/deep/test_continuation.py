@@ -10,8 +10,9 @@ import pytest
 import largen as lg
 from largen.errors import DamagedFile, InvalidInput, NumericalFailure
 from largen.theories.mean_field.deep.restarts import sweep_state as place
-from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint, Done
+from largen.theories.mean_field.deep.restarts.checkpoint import Common, Shown, SweepCheckpoint
 from largen.theories.mean_field.deep.sweep import advance
+from largen.theories.mean_field.engine.checkpoint import Found
 from largen.theories.mean_field.record_times import NOTHING, Recorded
 
 solve = partial(lg.solve, theory="mean field, deep")
@@ -182,10 +183,10 @@ def test_what_differs_is_named(tmp_path):
 
     def checkpoint(run, key=0, recorded=(0, 2)):
         of = Recorded(np.array(recorded), NOTHING.pairs)
-        return Checkpoint(tmp_path / "limit.npz", run, {"key": key}, of)
+        return SweepCheckpoint(tmp_path / "limit.npz", run, {"key": key}, of)
 
     mine = run_of(2, loss=loss(1.0))
-    checkpoint(mine).save(Done(0.01, {}, np.zeros(()), 0.0, []))
+    checkpoint(mine).save(Found(Common(0.01, 0.0), Shown({}, np.zeros(())), []))
     assert checkpoint(run_of(2, loss=loss(1.0))).load() is not None
     assert checkpoint(run_of(3, loss=loss(1.0)), recorded=(0, 3)).load() is None
     for other, words in (
@@ -207,7 +208,7 @@ def test_what_differs_is_named(tmp_path):
             checkpoint(mine).load()
     (tmp_path / "other.npz.states").write_bytes(b"a file where the folder should be")
     with pytest.raises(InvalidInput, match="cannot make"):
-        Checkpoint(tmp_path / "other.npz", mine, {}, NOTHING)
+        SweepCheckpoint(tmp_path / "other.npz", mine, {}, NOTHING)
 
 
 @pytest.mark.parametrize(("wrong", "words"), [(".", "is a folder"), ("a\0b", "null character")])

@@ -12,7 +12,7 @@ import pytest
 import largen as lg
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.estimation import memory, replicates
-from largen.theories.mean_field.deep.estimation.parallel import Dismissed, Team
+from largen.theories.mean_field.engine.parallel import Dismissed, Team
 
 
 def run_of(**kwargs):
@@ -92,7 +92,7 @@ def test_device_is_that_of_the_caller():
 
 PROGRAM = """
 import jax.numpy as jnp, threadpoolctl
-from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
+from largen.theories.mean_field.engine.parallel import one_thread_of_blas
 
 with one_thread_of_blas():
     jnp.linalg.eigh(jnp.eye(3))

@@ -191,7 +191,7 @@ def test_a_solution_is_taken_up_where_it_stopped(tmp_path, monkeypatch):
     np.testing.assert_array_equal(rest.ntk_error, whole.ntk_error)
     with pytest.raises(InvalidInput, match="checkpoint"):
         solve(run, replicates=3, particles=1024, checkpoint=file)
-    monkeypatch.setattr("largen.theories.mean_field.deep.restarts.checkpoint.FORMAT", 1)
+    monkeypatch.setattr("largen.theories.mean_field.engine.checkpoint.FORMAT", 1)
     with pytest.raises(InvalidInput, match="another format"):
         solve(run, replicates=3, particles=512, checkpoint=file)
 

@@ -112,8 +112,9 @@ def test_chance_is_no_error_of_depth():
 
 
 def test_sets_are_added_for_the_error_that_falls_with_them():
-    assert sets_for(1e-2, 4, depth=1e-3, whole=9e-3, most=64) == 4
-    assert sets_for(1e-2, 4, depth=1e-3, whole=1.5e-2, most=64) == 10
+    assert sets_for(1e-2, 4, depth=1e-3, whole=6e-3, most=64) == 4
+    assert sets_for(1e-2, 4, depth=1e-3, whole=9e-3, most=64) == 7
+    assert sets_for(1e-2, 4, depth=1e-3, whole=1.5e-2, most=64) == 13
     assert sets_for(1e-2, 4, depth=1e-3, whole=1.5e-2, most=8) == 8
     assert sets_for(1e-2, 4, depth=1.1e-2, whole=2e-2, most=64) == 8  # it may be chance
     assert sets_for(1e-2, 4, depth=1.1e-2, whole=1.2e-2, most=64) == 4  # it is not

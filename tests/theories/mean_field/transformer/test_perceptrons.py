@@ -24,7 +24,7 @@ from tests.theories.mean_field.transformer.test_attention import (
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
 from largen.theories import AttentionMeanField
-from largen.theories.mean_field.deep.estimation.averages import ratio
+from largen.theories.mean_field.engine.statistics import ratio
 from largen.theories.mean_field.options import NO_KERNELS
 from largen.theories.mean_field.transformer import random_matrix, replicates
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
@@ -221,9 +221,9 @@ def test_only_errors_of_whole_solutions_are_told(monkeypatch):
     monkeypatch.setattr(replicates, "PER_COLUMN", 1)
     run = run_of(transformer(CAUSAL, PLAIN), steps=6)
     problem, reached = AttentionMeanField.pose(run).problem, []
-    settings = replicates.Settings(5e-2, None, None, 2**12, (), NO_KERNELS, 1e9, reached.append)
-    seed = np.zeros(2, int)
-    found = replicates.solve_by_replicates(problem, run, settings, seed, lambda done, total: None)
+    settings = replicates.Settings(5e-2, None, None, 2**12, (), NO_KERNELS, 1e9)
+    told = (lambda done, total: None), reached.append
+    found = replicates.solve_by_replicates(problem, run, settings, np.zeros(2, int), *told)
     assert found.stopped is None
     assert "128 neurons" not in found.how
     assert reached
@@ -262,14 +262,15 @@ def test_an_interrupted_solution_resumes_from_its_replicates(tmp_path):
 
     with pytest.raises(KeyboardInterrupt) as caught:
         lg.solve(run, checkpoint=place, progress=stop, **options)
-    assert "the same call resumes from them" in caught.value.__notes__[0]
+    assert "the same call resumes from it" in caught.value.__notes__[0]
     again = lg.solve(run, checkpoint=place, progress=lambda *now: told.append(now), **options)
     np.testing.assert_array_equal(again.f_train, whole.f_train)
     np.testing.assert_array_equal(again.f_test_error, whole.f_test_error)
     np.testing.assert_array_equal(again.attention, whole.attention)
     np.testing.assert_array_equal(again.gradient_kernel, whole.gradient_kernel)
     np.testing.assert_array_equal(again.ntk_error, whole.ntk_error)
-    assert told[-1][1] < 400
+    assert told[0][0] >= 100
+    assert told[-1] == (400, 400)
     # More replicates are added to those of the file; other runs are refused by name.
     more = lg.solve(run, checkpoint=place, **(options | {"replicates": 6}))
     assert "6 replicates" in more.notes[0]

@@ -7,21 +7,19 @@ mean difference estimates the shift; as far as it is not significant it counts a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import lcm
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from largen.errors import InvalidInput
+from largen.progress import Report
 from largen.runs import Run
-from largen.theories.mean_field.deep.estimation.averages import ratio
-from largen.theories.mean_field.deep.estimation.parallel import (
-    Team,
-    cores,
-    one_thread_of_blas,
-    part,
-)
+from largen.theories.mean_field.engine.checkpoint import Checkpoint
+from largen.theories.mean_field.engine.parallel import Tell, cores, one_thread_of_blas, part
+from largen.theories.mean_field.engine.replicates import Goal, Replicates
+from largen.theories.mean_field.engine.statistics import mean_and_error, ratio, relative
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
     Drawn,
@@ -30,8 +28,7 @@ from largen.theories.mean_field.transformer.dynamics import (
     train,
 )
 from largen.theories.mean_field.transformer.populations import TooFewNeurons
-from largen.theories.mean_field.transformer.replicates import Mean, Settings
-from largen.theories.mean_field.transformer.saved import Kept, SavedReplicates
+from largen.theories.mean_field.transformer.replicates import Mean, Settings, mean_over
 
 FEWEST_REPLICATES = 8
 FEWEST_PARTICLES, MOST_PARTICLES = 1024, 4096
@@ -66,10 +63,12 @@ def solve_by_replicates(
     run: Run,
     settings: Settings,  # the target error, and the numbers of neurons and replicates
     seed: np.ndarray,
-    # Called with parts of the work that are finished, and all of them.
-    tell: Callable[[int, int], Any],
+    # tell, reached: called with the completed and the total percentages, summed over replicates,
+    # and with the relative error that is reached.
+    tell: Report,
+    reached: Callable[[float], None],
     # The file that finished replicates are written to, and read from.
-    saved: SavedReplicates | None = None,
+    saved: Checkpoint | None = None,
 ) -> Mean:
     """Return the mean over as many replicates as the target error requires."""
     kept = None if saved is None else saved.load()
@@ -80,63 +79,23 @@ def solve_by_replicates(
             f"neurons in all layers, at half of them as well, got {particles}."
         )
     at_once = int(min(cores(), max(1, settings.budget // bytes_of(problem, particles))))
-    found = [] if kept is None else kept.found
-    goal = settings.replicates or FEWEST_REPLICATES
-
-    def solve(number: int, neurons: int, tell: Callable[[float], None]) -> Solved:
-        first = (len(run.data.x) + problem.samples) * problem.network.positions
-        drawn = Drawn(neurons, first, (*seed.tolist(), neurons, number))
-        network = InfiniteNetwork(problem, drawn)
-        return train(
-            network,
-            problem,
-            run,
-            settings.record_at,
-            settings.wanted,
-            settings.budget / at_once,
-            lambda done, total: tell(done / total),
-        )
-
-    def both(number: int, tell: Callable[[float], None]) -> list[Solved]:
-        return [
-            solve(number, particles, part(tell, 0, 2)),
-            solve(number, particles // 2, part(tell, 1, 2)),
-        ]
-
-    while True:
-        before = len(found) // 2
-        total = goal - before
-
-        def report(done: float, total: int = total) -> None:
-            tell(int(100 * done), 100 * total)
-
-        try:
-            with one_thread_of_blas(), Team(at_once, report) as team:
-                tasks = [
-                    team.start(i, lambda tell, i=i: both(i, tell)) for i in range(before, goal)
-                ]
-                for ended in tasks:
-                    found = [*found, *ended()]
-                    if not all(_whole(one) for one in found[-2:]):
-                        return _mean(found, particles)
-                    if saved is not None:
-                        saved.save(Kept(particles, np.dtype(float), 0.0, found[0], found))
-        except TooFewNeurons:
-            raise InvalidInput(
-                f"particles: the first passes of {len(run.data.x)} samples need more neurons, got "
-                f"{particles}."
-            ) from None
-        mean = _mean(found, particles)
-        error = mean.relative_error
-        if np.isfinite(error):
-            settings.reached(error)
-        if settings.replicates or not np.isfinite(error) or error <= settings.rtol:
-            return mean
-        most = settings.max_particles // particles
-        wanted = min(int(np.ceil(1.1 * goal * (error / settings.rtol) ** 2)), most, 2 * goal)
-        if wanted <= goal:
-            return mean
-        goal = wanted
+    plan = AdaptivePlan(problem, run, settings, particles, seed, at_once)
+    goal = Goal(
+        settings.rtol,
+        settings.replicates,
+        FEWEST_REPLICATES,
+        settings.max_particles // particles,
+        reached=reached,
+    )
+    replicates = Replicates(plan, plan.common, goal, at_once, tell, saved)
+    try:
+        with one_thread_of_blas():
+            return plan.average(replicates.run(kept).replicates)
+    except TooFewNeurons:
+        raise InvalidInput(
+            f"particles: the first passes of {len(run.data.x)} samples need more neurons, got "
+            f"{particles}."
+        ) from None
 
 
 def _step(problem: AttentionProblem) -> int:
@@ -146,30 +105,97 @@ def _step(problem: AttentionProblem) -> int:
     return 2 * lcm(*(weight.width_ratio.denominator for weight in weights), *heads)
 
 
-def _whole(one: Solved) -> bool:
-    """Whether a solution came to its end."""
-    return one.stopped is None and bool(np.isfinite(one.f).all())
+class Common(NamedTuple):
+    """What replicates have in common."""
+
+    particles: int  # S, the number of neurons per unit of width
 
 
-def _mean(found: list[Solved], particles: int) -> Mean:
-    """Return the mean of replicates, and its error by their spread and by the shift."""
-    if not all(map(_whole, found)):
+class Both(NamedTuple):
+    """A replicate with S neurons, and with half as many; twice the same one if that has no end."""
+
+    fine: Solved
+    rough: Solved
+
+
+# The types of what a checkpoint has. The first replicate shows nothing beside itself.
+KINDS = (Common, Solved | None, Both)
+
+
+class AdaptivePlan:
+    """Replicates of some number of neurons, and of half as many."""
+
+    def __init__(
+        self,
+        problem: AttentionProblem,
+        run: Run,
+        settings: Settings,
+        particles: int,
+        seed: np.ndarray,
+        at_once: int,  # the number of replicates that share the memory budget
+    ):
+        self._problem, self._run, self._settings = problem, run, settings
+        self.common, self._seed = Common(particles), tuple(seed.tolist())
+        self._budget = settings.budget / at_once
+
+    def begin(self, tell: Tell) -> tuple[Common, None, Both]:
+        """Return the number of neurons, and the first replicate."""
+        return self.common, None, self.replicate(self.common, 0, tell)
+
+    def replicate(self, common: Common, number: int, tell: Tell) -> Both:
+        """Return a replicate."""
+        solved = []
+        for i, neurons in enumerate((common.particles, common.particles // 2)):
+            solved.append(self._solved(number, neurons, part(tell, i, 2)))
+            if not solved[-1].ended:
+                return Both(*solved[-1:] * 2)
+        return Both(*solved)
+
+    def ended(self, result: Both) -> bool:
+        """Whether training came to its end, with finite outputs."""
+        return result.fine.ended
+
+    def error(self, found: Sequence[Both]) -> float:
+        """Return the relative error of the outputs, by sampling and by the shift."""
+        mean = self.average(found)
+        assert mean.f_error is not None
+        return relative(mean.f_error, mean.f)
+
+    def average(self, found: Sequence[Both]) -> Mean:
+        """Return the mean, and its errors with that by the shift."""
         # One that stopped, or diverged, shows how far the others would have come.
-        found = next([one, one] for one in found[-2:] if not _whole(one))
-    fine, rough = found[::2], found[1::2]
+        shown = found if self.ended(found[-1]) else found[-1:]
+        how = (
+            f"{len(shown)} replicates of {self.common.particles} neurons per unit of width, and of "
+            "half as many"
+        )
 
-    def mean(of: Callable[[Solved], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        return _mean_and_error(np.stack(list(map(of, fine))), np.stack(list(map(of, rough))))
+        def mean(of: Callable[[Solved], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            return _mean_and_error(
+                np.stack([of(both.fine) for both in shown]),
+                np.stack([of(both.rough) for both in shown]),
+            )
 
-    f, f_error = mean(lambda one: one.f)
-    patterns, patterns_error = mean(lambda one: one.patterns)
-    kernels = {}
-    for name in fine[0].kernels:
-        kernels[name], kernels[f"{name}_error"] = mean(lambda one, name=name: one.kernels[name])
-    how = f"{len(fine)} replicates of {particles} neurons per unit of width, and of half as many"
-    stopped = fine[0].stopped
-    directions = max(one.directions for one in fine)
-    return Mean(f, patterns, f_error, patterns_error, kernels, how, stopped, directions)
+        return mean_over([both.fine for both in shown], mean, how)
+
+    def _solved(self, number: int, neurons: int, tell: Tell) -> Solved:
+        """Return the solution with some number of neurons."""
+        first = (len(self._run.data.x) + self._problem.samples) * self._problem.network.positions
+        network = InfiniteNetwork(
+            self._problem, Drawn(neurons, first, (*self._seed, neurons, number))
+        )
+        solved = train(
+            network,
+            self._problem,
+            self._run,
+            self._settings.record_at,
+            self._settings.wanted,
+            self._budget,
+            lambda done, total: tell(done / total),
+        )
+        if solved.stopped == "particles":
+            raise TooFewNeurons
+        return solved
 
 
 def _mean_and_error(fine: np.ndarray, rough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,13 +204,11 @@ def _mean_and_error(fine: np.ndarray, rough: np.ndarray) -> tuple[np.ndarray, np
     A shift of order 1/S is the mean difference between S/2 and S neurons. Its square is reduced by
     that of noise.
     """
-    count = len(fine)
-    if count < 2:
-        return fine.mean(0), np.full_like(fine[0], np.nan)
+    mean, error = mean_and_error(fine)
+    if len(fine) < 2:
+        return mean, error
     with np.errstate(invalid="ignore", over="ignore"):
-        shift = (rough - fine).mean(0)
-        noise = (rough - fine).std(0, ddof=1) / count**0.5
+        shift, noise = mean_and_error(rough - fine)
         share = ratio(noise, shift)
         left = np.sqrt(max(0.0, 1 - share**2)) if share else float(bool(shift.any()))
-        error = fine.std(0, ddof=1) / count**0.5
-        return fine.mean(0), np.hypot(error, left * shift)
+        return mean, np.hypot(error, left * shift)

@@ -9,6 +9,7 @@ from largen.memory import check_fits
 from largen.runs import Posed, Run
 from largen.theories.mean_field.adaptive_deep.problem import posed_by
 from largen.theories.mean_field.adaptive_deep.replicates import (
+    KINDS,
     bytes_of,
     solve_by_replicates,
     wanted_particles,
@@ -102,6 +103,7 @@ class AdaptiveMeanField(AttentionMeanField):
 
     name: ClassVar[str] = "mean field, adaptive"
     papers: ClassVar[tuple[str, ...]] = ("golikov2020towards", "yang2023adaptive")
+    _kinds: ClassVar[tuple[Any, Any, Any]] = KINDS
 
     @classmethod
     def pose(cls, run: Run) -> Posed[AttentionProblem]:

@@ -18,10 +18,10 @@ import numpy as np
 
 from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.adaptive_deep.constants import WeightConstants
+from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.running_averages import Average, adapt
 from largen.theories.mean_field.transformer.populations import Population
 from largen.theories.mean_field.transformer.weights import (
-    Descent,
     Matrix,
     Trained,
     Updates,
@@ -48,7 +48,7 @@ class Averaged(Trained):
         self._memory: Any = (np.zeros_like(self.values),) * 2
         self._count = 0
 
-    def move(self, descent: np.ndarray, step: Descent) -> None:
+    def move(self, descent: np.ndarray, step: Step) -> None:
         """Make a step with the negative gradient of passes."""
         if not self._moves:
             return
@@ -123,7 +123,7 @@ class StoredMatrix(Matrix):
             z = np.asarray(_backward(self._entries[0], _single(g)), float)
         return self._ratio * self._std * z
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Make a step along the products of backward and forward fields of the last passes."""
         if self._entries is None:
             entries = _single(self._drawn())

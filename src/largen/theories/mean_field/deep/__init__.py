@@ -13,7 +13,6 @@
 =============================  =========================================================
 """
 
-from largen.theories.mean_field.deep.responses import ResponseFunctions, response_functions
-from largen.theories.mean_field.deep.solution import DeepMeanField
+from largen._rooms import attach
 
-__all__ = ["DeepMeanField", "ResponseFunctions", "response_functions"]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -40,6 +40,8 @@ def trajectory(
         }
 
     extra = named("error", estimate.f_error)
+    if estimate.f_margin is not None:
+        extra |= named("margin", estimate.f_margin)
     if estimate.f_std is not None:
         extra |= named("std", estimate.f_std)
     if spread is not None:
@@ -55,7 +57,7 @@ def trajectory(
             layers = np.arange(1, problem.hidden_layers + 1)
         recorded = estimate.kernels | estimate.sample_neurons
         extra |= kernel_variables(run, recorded, wanted, layers, neurons)
-    note = error_in_words(estimate.how, estimate.relative_error, rtol)
+    note = error_in_words(estimate.how, estimate.f, estimate.f_error, estimate.f_margin, rtol)
     return Trajectory.of(
         run,
         shaped(estimate.f[:, :p]),

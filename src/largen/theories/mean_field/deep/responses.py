@@ -37,6 +37,7 @@ from largen.scalars import integer, random_key
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.solution import DeepMeanField
 from largen.theories.mean_field.deep.sweep.smoothness import smooth_throughout
+from largen.theories.mean_field.engine.statistics import mean_and_error
 
 MOST_PARTICLES, MOST_REPLICATES = 10**6, 1000
 
@@ -168,12 +169,10 @@ def response_functions(
     found = [_replicate(posed, particles, each) for each in keys]
     one = (times, samples)
     shapes = ((-1, *one, *one), (-1, *one, *one), one)
-    stacked = [
-        np.stack([replicate[i].reshape(shape) for replicate in found])
+    (a, a_error), (b, b_error), (f, f_error) = (
+        mean_and_error(np.stack([replicate[i].reshape(shape) for replicate in found]))
         for i, shape in enumerate(shapes)
-    ]
-    a, b, f = (x.mean(0) for x in stacked)
-    a_error, b_error, f_error = (x.std(0, ddof=1) / len(keys) ** 0.5 for x in stacked)
+    )
     return ResponseFunctions(a, b, a_error, b_error, f, f_error)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.files import as_path
-from largen.interrupts import go_on_with, interruptible
+from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.parameterizations import temperature_of
 from largen.progress import Report, reporter
@@ -41,10 +41,11 @@ from largen.theories.mean_field.deep.method import (
     choose_method,
     wanted_particles,
 )
-from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
+from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.start import fewest
 from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import (
     Sampling,
     WantedKernels,
@@ -102,7 +103,7 @@ class DeepMeanField(Theory):
         more directions than neurons are expected.
     rtol
         Target relative error of the whole trajectory of outputs, |error|/|f|. Replicates are added
-        until it is reached.
+        until it is reached: until the 95 % interval is ± 1.96 ``rtol``.
     particles
         N, the number of neurons of a layer in each replicate; with ratios of widths, per unit of
         width. By default at least 2048 in the narrowest layer, and 16 for every sample (and
@@ -163,6 +164,8 @@ class DeepMeanField(Theory):
       finite time steps of gradient flow); the effect of omitted directions is measured on one
       replicate and, for smooth activations, added to the mean. For linear networks it is the
       error of the closed equations;
+    * ``f_train_margin``, ``f_test_margin``: half of the 95 % interval, by Student's distribution of
+      the number of replicates (± 3.2 standard errors for four, ± 2.0 for many);
     * ``f_train_std``, ``f_test_std`` with ``sampling="finite_width"``: the standard deviation
       of one network;
     * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
@@ -325,7 +328,6 @@ class DeepMeanField(Theory):
         """Return means over replicates, and a message if directions outgrow the memory budget."""
         run, seed = posed.run, np.asarray(jax.random.key_data(random_key(self.key)))
         saved = None
-        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
         if self.checkpoint is not None:
             options = {
                 "method": "dense" if settings.dense else "sweep",
@@ -335,21 +337,12 @@ class DeepMeanField(Theory):
                 "choice of record or sample_neurons": settings.kept,
                 "key": seed,
             }
-            saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
-            goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
-        errors: list[float] = []  # after each round of replicates
-
-        def cheaper(seconds: float) -> str:
-            return f"rtol={errors[-1]:.1e} is reached already" if errors else ""
-
-        with reporter(self.progress, "mean field", cheaper) as report:
-            settings = settings._replace(report=report, reached=errors.append)
-            rng = np.random.default_rng(seed)
+            saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)
+        with watched(self.progress, "mean field", self.checkpoint) as (report, reached):
+            settings = settings._replace(report=report, reached=reached)
+            what = posed.problem, run, wanted.recorded, settings, np.random.default_rng(seed)
             try:
-                with go_on_with(goes_on):
-                    return sample_replicates(
-                        posed.problem, run, wanted.recorded, settings, rng, saved
-                    ), None
+                return sample_replicates(*what, saved), None
             except Stopped as failure:
                 return failure.estimate, str(failure)
 

@@ -28,6 +28,7 @@ from largen.runs import Loss
 from largen.theories.chains.normalized import LayerActivation, pull_back, slopes
 from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian
+from largen.theories.mean_field.engine.descent import moved, moved_matrices
 from largen.theories.mean_field.infinite_depth.depth_iteration import (
     extrapolate,
     integrate_over_depth,
@@ -35,7 +36,7 @@ from largen.theories.mean_field.infinite_depth.depth_iteration import (
 from largen.theories.mean_field.infinite_depth.training_loop import (
     is_steady,
     loss_gradient,
-    step_with_momentum,
+    step_of,
 )
 
 ITERATIONS = 12
@@ -185,7 +186,7 @@ def backward(
     state: BlockState,
     constants: BlockConstants,
     ahead: Ahead,
-    batch: Int[Array, " k"],
+    batch: Any,
     z: Float[Array, "k n"],
     guess: Float[Array, "node k n"] | None = None,
 ) -> tuple[BlockState, Back]:
@@ -251,31 +252,30 @@ def descend(model: BlockModel, state: BlockState, constants: BlockConstants) -> 
     guess = extrapolate(state.pulled) if steady else None
     state, back = backward(model, state, constants, ahead, batch, z, guess)
 
-    lr = constants.rates[state.step]
-    kappa = lr * constants.gamma
+    step, gamma = step_of(state, constants), constants.gamma
     everywhere = jnp.tile(jnp.arange(model.maps), model.nodes)
-    out = kappa * constants.readout[0] * constants.readout[1]
-    change = Moving(
-        fields=kappa
+    out = gamma * constants.readout[0] * constants.readout[1]
+    gradient = Moving(
+        fields=gamma
         * constants.field_rate[:, None]
         * (constants.fields[batch].T @ (pull[:, None] * back.first)),
         readout=out * (delta.T @ model.phi_out(ahead.last[batch])),
-        biases=kappa
+        biases=gamma
         * constants.bias_rate[everywhere, None]
         * jnp.einsum("k,lkn->ln", pull, back.inner),
-        constant=lr * constants.readout[2] * delta.sum(0),
+        constant=constants.readout[2] * delta.sum(0),
         scale=jnp.zeros_like(state.params.scale),
     )
-    params, velocity = step_with_momentum(state, change, constants)
+    params, velocity = moved(state.params, state.velocity, gradient, step)
     learnt = jnp.einsum("lgk,lfk->lgf", back.coordinates * pull, ahead.coordinates[:, :, batch])
-    learnt = kappa * constants.rate[everywhere, None, None] * learnt
-    before, after = (part.scale[:, None, None] for part in (state.params, params))
-    # The velocity of V is U beside that of s: M ← M + U/s, referred to the new s.
-    assert state.matrices.velocity is not None
-    learnt = learnt + constants.momentum * state.matrices.velocity
-    matrices = state.matrices._replace(
-        change=state.matrices.change + learnt / after, velocity=learnt * (before / after)
+    changed = moved_matrices(
+        state.matrices.change,
+        state.matrices.velocity,
+        gamma * constants.rate[everywhere, None, None] * learnt,
+        (state.params.scale, params.scale),
+        step,
     )
+    matrices = state.matrices._replace(change=changed[0], velocity=changed[1])
     return BlockState(
         step=state.step + 1,
         params=params,

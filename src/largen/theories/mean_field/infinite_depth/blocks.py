@@ -28,6 +28,7 @@ from largen.theories.mean_field.deep.sweep.variance_reduction import (
     pull_back_at,
     values_at,
 )
+from largen.theories.mean_field.engine.statistics import mean_and_error
 from largen.theories.mean_field.infinite_depth.block_fields import (
     BlockConstants,
     BlockModel,
@@ -46,7 +47,6 @@ from largen.theories.mean_field.infinite_depth.estimates import (
     Found,
     beyond_chance,
     mean_kernels,
-    mean_of,
     source_of,
 )
 from largen.theories.mean_field.infinite_depth.neuron_network import (
@@ -126,8 +126,10 @@ def blocks_limit(
             known[i, n] = solve(network, training, record_at, start, n, tolerance, random)
     tell(1.0)
     found = [known[i, nodes] for i in range(replicates)]
-    mean, error = mean_of(np.stack([one.outputs for one in found]))
-    rough, its_error = mean_of(np.stack([known[i, coarse].outputs for i in range(replicates)]))
+    mean, error = mean_and_error(np.stack([one.outputs for one in found]))
+    rough, its_error = mean_and_error(
+        np.stack([known[i, coarse].outputs for i in range(replicates)])
+    )
     depth = beyond_chance(rough - mean, np.hypot(error, its_error))
     kernels, spread = mean_kernels(found)
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
@@ -339,7 +341,7 @@ def _look(model: BlockModel, state: BlockState, constants: BlockConstants) -> De
     weight, maps = constants.precision.weight, model.maps
     x = model.phi[0](jnp.concatenate([ahead.first[None], ahead.h, ahead.last[None]]))
     features = weight * jnp.einsum("dkn,dln->dkl", x, x)
-    everything = jnp.arange(len(ahead.last))
+    everything = slice(None)
 
     def pulled(row):
         z = jnp.broadcast_to(constants.readout[0] * row, ahead.last.shape)

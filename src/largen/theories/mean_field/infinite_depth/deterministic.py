@@ -21,6 +21,7 @@ from largen.theories.chains.normalized import elementwise
 from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Precision, Side
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
 from largen.theories.mean_field.deep.sweep.smoothness import smooth
+from largen.theories.mean_field.engine.statistics import mean_and_error
 from largen.theories.mean_field.infinite_depth.depth_grid import gauss
 from largen.theories.mean_field.infinite_depth.estimates import (
     DepthEstimate,
@@ -28,7 +29,6 @@ from largen.theories.mean_field.infinite_depth.estimates import (
     Found,
     beyond_chance,
     mean_kernels,
-    mean_of,
     source_of,
 )
 from largen.theories.mean_field.infinite_depth.neuron_fields import (
@@ -95,9 +95,9 @@ def deterministic_limit(
     tell(1.0)
     found = [known[i, nodes] for i in range(replicates)]
     apart = [known[i, coarse].outputs - known[i, nodes].outputs for i in range(pairs)]
-    change, by_chance = mean_of(np.stack(apart))
+    change, by_chance = mean_and_error(np.stack(apart))
     depth = np.abs(change) if pairs == 1 else beyond_chance(change, by_chance)
-    mean, spread = mean_of(np.stack([one.outputs for one in found]))
+    mean, spread = mean_and_error(np.stack([one.outputs for one in found]))
     kernels, error = mean_kernels(found)
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)

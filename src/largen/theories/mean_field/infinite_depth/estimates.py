@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from largen.theories.mean_field.engine.statistics import mean_and_error
+
 
 class DepthKernels(NamedTuple):
     """Kernels of all samples at a recorded time, at the depths 0, the nodes, and 1."""
@@ -49,20 +51,13 @@ def source_of(key: int, index: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(key, spawn_key=(index,)))
 
 
-def mean_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean over the first axis, and its standard error."""
-    number = len(values)
-    error = values.std(0, ddof=1) / number**0.5 if number > 1 else np.full(values.shape[1:], np.nan)
-    return values.mean(0), error
-
-
 def mean_kernels(found: Sequence[Found]) -> tuple[DepthKernels, DepthKernels]:
     """Return means of kernels over sets of neurons, with a leading axis of records, and errors."""
     if not found[0].kernels:
         empty = DepthKernels(*(np.zeros(0) for _ in DepthKernels._fields))
         return empty, empty
     trees = [DepthKernels(*map(np.stack, zip(*one.kernels, strict=True))) for one in found]
-    both = [mean_of(np.stack(parts)) for parts in zip(*trees, strict=True)]
+    both = [mean_and_error(np.stack(parts)) for parts in zip(*trees, strict=True)]
     return DepthKernels(*(mean for mean, _ in both)), DepthKernels(*(error for _, error in both))
 
 

@@ -6,7 +6,6 @@ on L.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -21,8 +20,9 @@ from largen.memory import check_fits
 from largen.parameterizations import GradientDescent
 from largen.runs import Run
 from largen.theories.chains.problem import AffineMap, Problem
-from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
+from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels, kernel_variables
+from largen.theories.mean_field.engine.statistics import margin, ratio, replicates_for
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
     analytic,
@@ -186,7 +186,10 @@ def deterministic(
         f"{sets} sets of {particles} quasi-random neurons on {nodes} nodes of depth, ranks up to "
         f"{found.ranks.max()}"
     )
-    return Solved(Estimate(found.outputs, found.error, None, variables, how, {}), found.tau)
+    random = np.sqrt(np.maximum(found.error**2 - found.depth_error**2, 0))
+    interval = margin(found.error, random, sets) if sets > 1 else None
+    estimate = Estimate(found.outputs, found.error, None, variables, how, {}, interval)
+    return Solved(estimate, found.tau)
 
 
 def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> int:
@@ -196,10 +199,9 @@ def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> i
     is one of chance, unless it is far beyond the sampling error.
     """
     left, by_chance = rtol**2 - depth**2, whole**2 - depth**2
-    if whole <= rtol or (left <= 0 and depth**2 > 4 * by_chance):
-        return sets
-    wanted = 1.2 * sets * by_chance / left if left > 0 else math.inf
-    return int(min(max(wanted, sets + 1), 2 * sets if left <= 0 else 4 * sets, most))
+    if left > 0:
+        return replicates_for(left**0.5, sets, by_chance**0.5, most)
+    return sets if depth**2 > 4 * by_chance else min(2 * sets, most)
 
 
 def _rows(net: Problem, wanted: WantedKernels) -> int:

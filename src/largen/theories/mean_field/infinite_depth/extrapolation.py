@@ -36,11 +36,10 @@ from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.dense import stored
-from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
+from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
-from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.smoothness import smooth
 from largen.theories.mean_field.deep.sweep.start import (
@@ -50,6 +49,7 @@ from largen.theories.mean_field.deep.sweep.start import (
     start_from_rows,
 )
 from largen.theories.mean_field.deep.sweep.state import Start, SweepModel
+from largen.theories.mean_field.engine.parallel import Tell, ignore_progress
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, Stack
 from largen.theories.mean_field.record_times import Recorded
 
@@ -157,7 +157,7 @@ def replicate(
     known: Any = None,
     *,
     tell: Tell = ignore_progress,
-    saved: Checkpoint | None = None,
+    saved: SweepCheckpoint | None = None,
 ) -> Swept:
     """Return the solution with one set of random matrices for each depth, extrapolated."""
     rng, count = np.random.default_rng(seed), len(depths.times)

@@ -38,6 +38,7 @@ from largen.theories.mean_field.deep.matrices.by_directions import (
     extend,
 )
 from largen.theories.mean_field.deep.matrices.row_buffers import combine, inner
+from largen.theories.mean_field.engine.descent import moved
 from largen.theories.mean_field.infinite_depth.depth_iteration import (
     extrapolate,
     integrate_over_depth,
@@ -45,7 +46,7 @@ from largen.theories.mean_field.infinite_depth.depth_iteration import (
 from largen.theories.mean_field.infinite_depth.training_loop import (
     is_steady,
     loss_gradient,
-    step_with_momentum,
+    step_of,
 )
 
 ITERATIONS = 60
@@ -188,19 +189,18 @@ def descend(model: NeuronModel, state: NeuronState, constants: NeuronConstants) 
     features, c = _extend(state.features, model.phi(h), constants)
     gradients, d = _extend(state.gradients, back.g, constants)
 
-    lr = constants.rates[state.step]
-    kappa = lr * constants.gamma
+    gamma = constants.gamma
     seen, pulled = constants.fields[batch], pull[:, None]
-    change = Moving(
-        fields=kappa * constants.field_rate[:, None] * (seen.T @ (pulled * back.first)),
-        readout=kappa
+    gradient = Moving(
+        fields=gamma * constants.field_rate[:, None] * (seen.T @ (pulled * back.first)),
+        readout=gamma
         * (constants.readout[0] * constants.readout[1])
         * (delta.T @ model.phi_out(last)),
-        biases=kappa * constants.block[1] * jnp.einsum("k,mkn->mn", pull, back.g),
-        constant=lr * constants.readout[2] * delta.sum(0),
-        change=kappa * constants.block[0] * jnp.einsum("mgk,mfk->mgf", d * pull, c),
+        biases=gamma * constants.block[1] * jnp.einsum("k,mkn->mn", pull, back.g),
+        constant=constants.readout[2] * delta.sum(0),
+        change=gamma * constants.block[0] * jnp.einsum("mgk,mfk->mgf", d * pull, c),
     )
-    params, velocity = step_with_momentum(state, change, constants)
+    params, velocity = moved(state.params, state.velocity, gradient, step_of(state, constants))
     return NeuronState(
         step=state.step + 1,
         params=params,

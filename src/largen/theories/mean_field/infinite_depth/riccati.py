@@ -40,6 +40,7 @@ import numpy as np
 from jaxtyping import Float
 
 from largen.interrupts import check
+from largen.theories.mean_field.engine.descent import ESCAPED
 from largen.theories.mean_field.infinite_depth.depth_grid import DepthGrid, lobatto
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
 from largen.theories.mean_field.infinite_depth.sites import (
@@ -54,7 +55,6 @@ from largen.theories.mean_field.infinite_depth.time_filters import Link
 
 ITERATIONS = 200
 CLOSE = 1e-11  # relative tolerance of an iteration
-ESCAPED = 1e6  # outputs beyond this many times the residuals have diverged
 FEWEST_NODES = 8
 
 Pull = Callable[[int, Float[np.ndarray, "sample output"]], Float[np.ndarray, "sample output"]]

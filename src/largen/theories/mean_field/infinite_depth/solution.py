@@ -14,7 +14,7 @@ import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.files import as_path
-from largen.interrupts import go_on_with, interruptible
+from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
@@ -30,9 +30,10 @@ from largen.theories.mean_field.deep.estimation.replicates import (
 )
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.method import check_particles, choose_method, wanted_particles
-from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
+from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.infinite_depth.exact import (
     Solved,
     closed_bytes,
@@ -137,7 +138,8 @@ class InfiniteDepth(Theory):
     directions, and half of the change by the last term of the extrapolation. For deterministic
     neurons it combines the standard error over sets of neurons with the change of f with one node
     of depth less; for blocks of several matrices, whose neurons are drawn anew at each node, the
-    sampling error is subtracted from this change.
+    sampling error is subtracted from this change. ``f_train_margin`` and ``f_test_margin`` are half
+    of the 95 % interval, by Student's distribution of the number of replicates or sets.
 
     Raises
     ------
@@ -287,7 +289,6 @@ class InfiniteDepth(Theory):
             kept=Kept(wanted.test),
         )
         check_memory(method, deepest, particles, settings.dtype, self.memory_budget)
-        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
         saved = None
         if self.checkpoint is not None:
             options = {
@@ -297,12 +298,12 @@ class InfiniteDepth(Theory):
                 "rtol": (settings.tolerance, str(settings.dtype)),
                 "key": seed,
             }
-            saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
-            goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
+            saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)
         one = partial(replicate, depths, run, wanted.recorded, saved=saved)
         how = Replication(one, depths.recorded_network)
-        with reporter(self.progress, "mean field, infinite depth") as report, go_on_with(goes_on):
-            settings = settings._replace(report=report)
+        with watched(self.progress, "mean field, infinite depth", self.checkpoint) as watching:
+            report, reached = watching
+            settings = settings._replace(report=report, reached=reached)
             rng = np.random.default_rng(seed)
             try:
                 found = sample_replicates(deepest, run, wanted.recorded, settings, rng, saved, how)

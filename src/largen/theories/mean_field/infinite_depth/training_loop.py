@@ -9,12 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from largen.interrupts import Pace
+from largen.theories.mean_field.engine.descent import (
+    Step,
+    goes_on,
+    largest_outputs,
+    pulled_together,
+    residual,
+    samples_of,
+)
 from largen.theories.mean_field.infinite_depth.estimates import DepthKernels, Found
-
-ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
 
 
 class Loop(NamedTuple):
@@ -49,28 +55,24 @@ def run_through(
                 found = jax.tree.map(lambda x: np.full_like(x, np.nan), found)
             kernels[stop] = found
     outputs = np.array(state.outputs, np.float64)
-    largest = ESCAPED * (1 + np.abs(np.asarray(targets)).max())
-    escaped = ~(np.abs(outputs).max((1, 2)) < largest)
+    escaped = ~(np.abs(outputs).max((1, 2)) < largest_outputs(np.asarray(targets)))
     outputs[np.logical_or.accumulate(escaped)] = np.nan
     return state, Found(outputs, [kernels[t] for t in record_at], np.zeros(0))
 
 
 def train_until(stepped, has_room, state: Any, targets: Array, stop: Any) -> Any:
     """Return the state after as many steps as there is room for, unless the outputs diverge."""
-    most = ESCAPED * (1 + jnp.abs(targets).max())
 
-    def goes_on(state):
-        last = state.outputs[jnp.maximum(state.step - 1, 0)]
-        bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
-        return (state.step < stop) & bounded & has_room(state)
+    def another(state):
+        return goes_on(state.step, stop, state.outputs, targets) & has_room(state)
 
-    return lax.while_loop(goes_on, stepped, state)
+    return lax.while_loop(another, stepped, state)
 
 
 class LossGradient(NamedTuple):
     """The gradient of the loss at a step."""
 
-    batch: Int[Array, " k"]  # samples of the step
+    batch: Any  # samples of the step
     delta: Float[Array, "k output"]  # Δ over their number
     # z, pull: gradients behind the read-out, and their factors: Σ_c Δ_c ∂f_c/∂h = pull · ∂(z·h)/∂h.
     z: Float[Array, "k n"]
@@ -79,20 +81,10 @@ class LossGradient(NamedTuple):
 
 def loss_gradient(model: Any, state: Any, constants: Any, outputs: Array) -> LossGradient:
     """Return the gradient of the loss at a step, given the outputs of all samples."""
-    batch: Any = jnp.arange(len(constants.targets))
-    if constants.batches is not None:
-        batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
-    f = outputs[batch]
-    delta = model.loss.residual(f.reshape(-1, *model.output_shape), constants.targets[batch])
-    delta = delta.reshape(f.shape).astype(f.dtype) / len(f)
-    readout = constants.readout[0] * state.params.readout
-    if model.outputs == 1:
-        return LossGradient(
-            batch, delta, jnp.broadcast_to(readout, (len(f), readout.shape[1])), delta[:, 0]
-        )
-    # Only Σ_c Δ_c ∂f_c/∂h enters the update.
-    pull = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
-    return LossGradient(batch, delta, (delta / pull[:, None]) @ readout, pull)
+    batch = samples_of(constants.batches, state.step, len(constants.targets))
+    delta = residual(model.loss, model.output_shape, outputs[batch], constants.targets[batch])
+    z, pull = pulled_together(delta, constants.readout[0] * state.params.readout)
+    return LossGradient(batch, delta, z, pull)
 
 
 def is_steady(model: Any, constants: Any) -> bool:
@@ -100,17 +92,9 @@ def is_steady(model: Any, constants: Any) -> bool:
     return model.outputs == 1 and constants.batches is None
 
 
-def step_with_momentum(state: Any, change: Any, constants: Any) -> tuple[Any, Any]:
-    """Return parameters and velocities after a step: v ← βv + change − ηλθ, θ ← θ + v."""
-    lr = constants.rates[state.step]
-    velocity = jax.tree.map(
-        lambda v, dx, x, shrink: constants.momentum * v + dx - lr * shrink * x,
-        state.velocity,
-        change,
-        state.params,
-        constants.decay,
-    )
-    return jax.tree.map(jnp.add, state.params, velocity), velocity
+def step_of(state: Any, constants: Any) -> Step:
+    """Return the constants of the next step."""
+    return Step(constants.rates[state.step], constants.momentum, constants.decay)
 
 
 def tangent_kernel(model: Any, constants: Any, body: Array, first: Array, last: Array) -> Array:

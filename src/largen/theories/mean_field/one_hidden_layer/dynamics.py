@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Shaped
 from largen.expectations import ActivationFunction
 from largen.parameterizations import GradientDescent, temperature_of
 from largen.runs import Loss, Run
+from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 from largen.theories.mean_field.running_averages import Average
@@ -200,25 +201,16 @@ def negative_gradient(
     )
 
 
+def step_of(constants: OneLayerConstants, index) -> Step:
+    """Return the constants of the step after a time index."""
+    return Step(constants.rates[index], constants.momentum, constants.decay)
+
+
 def step_with_decay(
     move: OneLayerState, state: OneLayerState, constants: OneLayerConstants, rate
 ) -> OneLayerState:
     """Return the step η(move − λθ), with weight decay."""
     return jax.tree.map(lambda dx, x, l: rate * (dx - l * x), move, state, constants.decay)
-
-
-def add_langevin_noise(
-    move: OneLayerState, noise: OneLayerState | None, rate, key
-) -> OneLayerState:
-    """Return the step plus Langevin noise √(2ηT) ξ, independent for each neuron."""
-    if noise is None:
-        return move
-    keys = OneLayerState(*jax.random.split(key, 3))
-
-    def noisy(dx, size, key):
-        return dx + jnp.sqrt(rate) * size * jax.random.normal(key, dx.shape, dx.dtype)
-
-    return jax.tree.map(noisy, move, noise, keys)
 
 
 def kernels(model: OneLayerModel, state: OneLayerState, constants: OneLayerConstants) -> Records:

@@ -28,6 +28,7 @@ from jaxtyping import Array, Float
 from largen.errors import InvalidInput
 from largen.parameterizations import GradientDescent
 from largen.runs import Run
+from largen.theories.mean_field.engine.descent import moved
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
     OneLayerConstants,
@@ -38,7 +39,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     prepare,
     residual,
     sample_weights,
-    step_with_decay,
+    step_of,
     test_outputs,
 )
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
@@ -153,9 +154,7 @@ def _advance(model: OneLayerModel, constants: OneLayerConstants, counts, moving,
     state, velocity = moving
     row = counts[jnp.minimum(index, len(counts) - 1)]
     move = negative_gradient(state, constants, row, forward(model, state, constants), delta)
-    move = step_with_decay(move, state, constants, constants.rates[index])
-    velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
-    return jax.tree.map(jnp.add, state, velocity), velocity
+    return moved(state, velocity, move, step_of(constants, index))
 
 
 @partial(jax.jit, static_argnames=("model", "steps"))

@@ -13,6 +13,7 @@ from largen.parameterizations import GradientFlow, temperature_of
 from largen.progress import Report
 from largen.runs import Run
 from largen.scalars import random_key
+from largen.theories.mean_field.engine.statistics import margin, mean_and_error, widening
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.problem import LINEAR, OneLayerProblem
@@ -56,6 +57,7 @@ class OneLayerEstimate(NamedTuple):
     f_test_error: np.ndarray
     record_errors: Records | None
     how: str
+    margins: tuple[np.ndarray, np.ndarray] | None = None  # half of the intervals, for particles
 
     @property
     def finite(self) -> bool:
@@ -188,7 +190,7 @@ def particles(
         report(replicates, replicates)
         how = f"{replicates} replicates of {count} {called} neurons"
         found = _replicate(samples, late, how)
-        error, spent = found.relative_error, replicates * count
+        error, spent = found.relative_error * widening(replicates), replicates * count
         enough = drawn.each is not None or error <= rtol or 2 * spent > budget
         if enough or not found.finite:
             return found
@@ -201,17 +203,18 @@ def particles(
 def _replicate(samples: list, late: tuple[Any, Any], how: str) -> OneLayerEstimate:
     """Return the mean over replicates, with its standard error and the integration error."""
 
-    def mean(*values):
-        return np.mean(np.stack(values).astype(np.float64), 0)
+    def averaged(which: int) -> Any:
+        """Return the means (0) or the standard errors (1)."""
+        return jax.tree.map(
+            lambda *values: mean_and_error(np.stack(values).astype(np.float64))[which], *samples
+        )
 
-    def error(*values):
-        return np.std(np.stack(values).astype(np.float64), 0, ddof=1) / np.sqrt(len(values))
-
+    (f_train, f_test, records), (*sampling, of_records) = averaged(0), averaged(1)
     with np.errstate(invalid="ignore", over="ignore"):
-        f_train, f_test, records = jax.tree.map(mean, *samples)
-        *sampling, of_records = jax.tree.map(error, *samples)
-        errors = [np.hypot(s, e) for s, e in zip(sampling, late, strict=True)]
-    return OneLayerEstimate(f_train, f_test, records, errors[0], errors[1], of_records, how)
+        train, test = (np.hypot(s, e) for s, e in zip(sampling, late, strict=True))
+    count = len(samples)
+    margins = margin(train, sampling[0], count), margin(test, sampling[1], count)
+    return OneLayerEstimate(f_train, f_test, records, train, test, of_records, how, margins)
 
 
 def _flow_steps(

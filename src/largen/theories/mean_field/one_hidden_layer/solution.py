@@ -96,6 +96,8 @@ class MeanField(Theory):
       error of the mean over independent replicates, for quadrature the difference of two
       grids, for closed equations the rounding error or the tolerance of the integrator; and
       for quadrature and particles likewise ``…_error`` of every kernel;
+    * for particles ``f_train_margin``, ``f_test_margin``: half of the 95 % interval, by Student's
+      distribution of the number of replicates;
     * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
       and ``ntk``, ``(record, sample, sample_2)``; on request ``ntk_test``, ``(record, test_sample,
       sample)``; with several outputs all but Φ have further axes ``output, output_2``.
@@ -263,6 +265,10 @@ def _trajectory(
         "f_train_error": (("step", "sample", *out), shaped(found.f_train_error)),
         "f_test_error": (("step", "test_sample", *out), shaped(found.f_test_error)),
     }
+    if found.margins is not None:
+        train, test = map(shaped, found.margins)
+        extra["f_train_margin"] = ("step", "sample", *out), train
+        extra["f_test_margin"] = ("step", "test_sample", *out), test
     if len(recorded.alone) or len(recorded.pairs):
         extra["layer"] = (("layer",), np.array([1]))
     if len(recorded.alone):
@@ -282,7 +288,12 @@ def _trajectory(
                 paired(varies.covariance),
             ),
         }
-    note = error_in_words(found.how, found.relative_error, rtol)
+    f, error = (
+        np.concatenate(parts, axis=1)
+        for parts in ((found.f_train, found.f_test), (found.f_train_error, found.f_test_error))
+    )
+    interval = None if found.margins is None else np.concatenate(found.margins, axis=1)
+    note = error_in_words(found.how, f, error, interval, rtol)
     return Trajectory.of(
         run,
         shaped(found.f_train),

@@ -18,13 +18,13 @@ from jaxtyping import Array, Float, Int
 
 from largen.runs import Run
 from largen.segments import scan_segments
+from largen.theories.mean_field.engine.descent import moved, noisy
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Fields,
     OneLayerConstants,
     OneLayerModel,
     OneLayerState,
     Records,
-    add_langevin_noise,
     drift,
     empty_records,
     forward,
@@ -32,6 +32,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     kernels_between,
     prepare,
     sample_weights,
+    step_of,
     step_with_decay,
     test_outputs,
 )
@@ -143,10 +144,10 @@ def _step(model: OneLayerModel, index, carry, constants: OneLayerConstants, coun
         change = jax.tree.map(jnp.multiply, change, constants.steps)
         change = step_with_decay(change, state, constants, rate)
         return ((jax.tree.map(jnp.add, state, change), velocity), found), ()
-    move = step_with_decay(move, state, constants, rate)
-    move = add_langevin_noise(move, constants.noise, rate, jax.random.fold_in(key, index))
-    velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
-    return ((jax.tree.map(jnp.add, state, velocity), velocity), found), ()
+    state, velocity = moved(state, velocity, move, step_of(constants, index))
+    if constants.noise is not None:
+        state = noisy(state, constants.noise, rate, jax.random.fold_in(key, index))
+    return ((state, velocity), found), ()
 
 
 def _flow(

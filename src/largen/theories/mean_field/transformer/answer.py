@@ -36,6 +36,8 @@ def trajectory(
     if found.f_error is not None:
         axes = ("step", "sample", *run.output_axes)
         add("f", axes, shaped(found.f_error), ("_train_error", "_test_error"))
+        if found.f_margin is not None:
+            add("f", axes, shaped(found.f_margin), ("_train_margin", "_test_margin"))
     if posed.problem.network.attentions and settings.record_at:
         axes = ("record", "attention_layer", "sample", "position", "position_2")
         add("attention", axes, found.patterns.astype(dtype), ("", "_test"))
@@ -54,7 +56,7 @@ def trajectory(
         extra |= kernel_variables(run, found.kernels, settings.wanted, every, more)
     note = found.how
     if found.f_error is not None:
-        note = error_in_words(note, found.relative_error, settings.rtol)
+        note = error_in_words(note, found.f, found.f_error, found.f_margin, settings.rtol)
     f = shaped(found.f)
     return Trajectory.of(
         run, f[:, :p], f[:, p:], theory=theory, reason=posed.reason, extra=extra, notes=(note,)

@@ -13,7 +13,8 @@ from largen.arrays import precision
 from largen.interrupts import Pace, check
 from largen.programs import Affine
 from largen.runs import Run
-from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
+from largen.theories.mean_field.engine.descent import Step
+from largen.theories.mean_field.engine.parallel import one_thread_of_blas
 from largen.theories.mean_field.options import NO_KERNELS, WantedKernels
 from largen.theories.mean_field.transformer.kernel_records import KernelRecords
 from largen.theories.mean_field.transformer.network import PopulatedNetwork
@@ -27,7 +28,7 @@ from largen.theories.mean_field.transformer.random_matrix import (
     TOLERANCE,
     Diverged,
 )
-from largen.theories.mean_field.transformer.weights import Descent, Matrix, Updates
+from largen.theories.mean_field.transformer.weights import Matrix, Updates
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Solved(NamedTuple):
     # The name of the option that ended training: "memory_budget" if the matrices outgrew it,
     # "particles" if fields span the neurons of a sampled population; None if none did.
     stopped: str | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether training came to its end, with finite outputs."""
+        return self.stopped is None and bool(np.isfinite(self.f).all())
 
 
 class Output:
@@ -112,7 +118,7 @@ class Output:
         """Return to the bias before training."""
         self._bias.restart()
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Make a step."""
         for vectors in self._vectors:
             vectors.step(step)
@@ -157,7 +163,7 @@ class InfiniteNetwork:
         """Pass backward from weights γ₀Δ/P of outputs of the first samples, as f of these."""
         self._inner.backward(self._output.backward(weights.astype(self.dtype)))
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Make a step of gradient descent along the gradients of the last backward pass."""
         self._inner.step(step)
         self._output.step(step)
@@ -244,7 +250,7 @@ def train(
             patterns[record_at.index(t)] = network.context.patterns
         if t < last:
             network.backward(weights)
-            network.step(Descent(float(run.rates[t]), momentum, run.optimizer.weight_decay))
+            network.step(Step(float(run.rates[t]), momentum, run.optimizer.weight_decay))
             stopped = "memory_budget" if network.bytes > budget else None
         if tell is not None:
             tell(t + 1, times)

@@ -22,11 +22,12 @@ from largen.expectations import ActivationFunction
 from largen.parameterizations.weight_rules import first_fan_in
 from largen.programs import BRANCH, Affine, Function, Normalise, Operation, Pool, Product, Sum
 from largen.theories.chains.constants import MapConstants
+from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.transformer.kernel_records import ObservedMap
 from largen.theories.mean_field.transformer.network import Node, PopulatedNetwork
 from largen.theories.mean_field.transformer.populations import Population, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import Diverged
-from largen.theories.mean_field.transformer.weights import Bias, Descent, Matrix, Updates, Vectors
+from largen.theories.mean_field.transformer.weights import Bias, Matrix, Updates, Vectors
 
 Fields = np.ndarray
 
@@ -44,7 +45,7 @@ class Pass(Protocol):
         """Return the backward fields of what it reads, and keep the gradients of weights."""
         ...
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Make a step of gradient descent."""
         ...
 
@@ -162,7 +163,7 @@ class Passes:
         """Return how often the fields of each operation are read."""
         return Counter(read for reads in self._reads for read in reads)
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Make a step of gradient descent."""
         for part in self._parts:
             part.step(step)
@@ -203,7 +204,7 @@ class _InputMap:
         self._bias.pull(flat)
         return (g[..., :0],)
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         self._rows.step(step)
         self._bias.step(step)
 
@@ -240,7 +241,7 @@ class _BetweenPopulations:
         self._bias.pull(flat)
         return [matrix.backward(flat).reshape(*g.shape[:2], -1) for matrix in self._matrices]
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         for weights in (*self._matrices, self._bias):
             weights.step(step)
 
@@ -248,7 +249,7 @@ class _BetweenPopulations:
 class Weightless:
     """Base of the operations without weights."""
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Do nothing."""
 
 

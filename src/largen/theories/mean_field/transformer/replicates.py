@@ -10,16 +10,19 @@ in as many threads as there are cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from largen.errors import InvalidInput
+from largen.progress import Report
 from largen.runs import Run
-from largen.theories.mean_field.deep.estimation.averages import ratio
-from largen.theories.mean_field.deep.estimation.parallel import Team, cores, one_thread_of_blas
+from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
+from largen.theories.mean_field.engine.parallel import Tell, cores, one_thread_of_blas, part
+from largen.theories.mean_field.engine.replicates import Goal, Replicates
+from largen.theories.mean_field.engine.statistics import margin, mean_and_error, ratio, relative
 from largen.theories.mean_field.options import WantedKernels
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
@@ -29,7 +32,6 @@ from largen.theories.mean_field.transformer.dynamics import (
     train,
 )
 from largen.theories.mean_field.transformer.populations import TooFewNeurons
-from largen.theories.mean_field.transformer.saved import Kept, SavedReplicates
 
 FEWEST_REPLICATES = 4
 FEWEST_PARTICLES, PER_COLUMN = 2048, 64
@@ -56,8 +58,6 @@ class Settings:
     record_at: tuple[int, ...]  # time indices at which attention weights are recorded
     wanted: WantedKernels  # kernels that are recorded, and their time indices
     budget: float  # the number of bytes that the matrices of all replicates at work may take
-    # Called with the relative error by sampling after each round of replicates.
-    reached: Callable[[float], object]
 
 
 class Mean(NamedTuple):
@@ -77,14 +77,7 @@ class Mean(NamedTuple):
     # The name of the option that ended the solution before its time, if one did.
     stopped: str | None
     directions: int  # the largest number of directions of a matrix
-
-    @property
-    def relative_error(self) -> float:
-        """|error|/|f| over all time indices and samples; NaN if an error is not known."""
-        if self.f_error is None:
-            return 0.0
-        unknown = np.isnan(self.f_error) & np.isfinite(self.f)
-        return np.nan if unknown.any() else ratio(self.f_error, self.f)
+    f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
 
 
 def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell: Any) -> Mean:
@@ -102,25 +95,35 @@ def solve_by_replicates(
     run: Run,
     settings: Settings,  # the target error, and the numbers of neurons and replicates
     seed: np.ndarray,
-    # Called with parts of the work that are finished, and all of them.
-    tell: Callable[[int, int], Any],
+    # tell, reached: called with the completed and the total percentages, summed over replicates,
+    # and with the relative error that is reached.
+    tell: Report,
+    reached: Callable[[float], None],
     # The file that finished replicates are written to, and read from.
-    saved: SavedReplicates | None = None,
+    saved: Checkpoint | None = None,
 ) -> Mean:
     """Return the mean over as many replicates as the target error requires."""
     kept = None if saved is None else saved.load()
     particles = settings.particles or wanted_particles(problem, run)
-    if kept is not None:
-        particles = kept.particles
     at_once, dtype = cores(), np.dtype(np.float64)
     if settings.rtol >= SINGLE and problem.gamma >= SINGLE_GAMMA:
-        dtype = np.dtype(np.float32 if kept is None else kept.dtype)
+        dtype = np.dtype(np.float32)
+    if kept is not None:
+        particles, dtype = kept.common.particles, np.dtype(kept.common.dtype)
     while True:
         last = settings.particles is not None or 2 * particles > settings.max_particles
+        plan = AttentionPlan(problem, run, settings, particles, dtype, seed, at_once)
+        goal = Goal(
+            settings.rtol,
+            settings.replicates,
+            FEWEST_REPLICATES,
+            settings.max_particles // particles,
+            reached=reached,
+        )
+        replicates = Replicates(plan, plan.supposed, goal, at_once, tell, saved)
         try:
             with one_thread_of_blas():
-                replicates = _Replicates(problem, run, settings, particles, dtype, seed, saved)
-                found = replicates.mean(kept, at_once, tell)
+                mean = plan.average(replicates.run(kept))
         except TooCoarse:
             dtype = np.dtype(np.float64)
             continue
@@ -132,12 +135,12 @@ def solve_by_replicates(
                 ) from None
             particles *= 2
             continue
-        if found.stopped == "particles" and not last:
-            particles *= 2
-        elif found.stopped == "memory_budget" and at_once > 1:
+        if mean.stopped == "particles" and not last:
+            particles, kept = 2 * particles, None
+        elif mean.stopped == "memory_budget" and at_once > 1:
             at_once = 1  # one replicate may take all of the budget
         else:
-            return found
+            return mean
 
 
 def wanted_particles(problem: AttentionProblem, run: Run) -> int:
@@ -147,7 +150,41 @@ def wanted_particles(problem: AttentionProblem, run: Run) -> int:
     return 2 ** int(np.ceil(np.log2(max(FEWEST_PARTICLES, wanted))))
 
 
-class _Replicates:
+def mean_over(
+    found: Sequence[Solved],
+    # Returns the mean over replicates of what a function takes from them, and its error.
+    mean: Callable[[Callable[[Solved], np.ndarray]], tuple[np.ndarray, np.ndarray]],
+    how: str,
+) -> Mean:
+    """Return the mean over replicates, with the interval of the outputs."""
+    f, f_error = mean(lambda one: one.f)
+    patterns, patterns_error = mean(lambda one: one.patterns)
+    kernels = {}
+    for name in found[0].kernels:
+        kernels[name], kernels[f"{name}_error"] = mean(lambda one, name=name: one.kernels[name])
+    count, interval = len(found), None
+    if count > 1:
+        random = mean_and_error(np.stack([one.f for one in found]))[1]
+        interval = margin(f_error, random, count)
+    directions = max(one.directions for one in found)
+    errors = f_error, patterns_error
+    return Mean(f, patterns, *errors, kernels, how, found[-1].stopped, directions, interval)
+
+
+class Common(NamedTuple):
+    """What replicates have in common."""
+
+    particles: int  # the number of neurons of a sampled population
+    dtype: str  # the precision of fields
+    tolerance: float  # the tolerance of directions
+
+
+# The types of what a checkpoint has: beside the replicates the first one with three times the
+# tolerance.
+KINDS = (Common, Solved, Solved)
+
+
+class AttentionPlan:
     """Replicates of some number of neurons."""
 
     def __init__(
@@ -158,116 +195,70 @@ class _Replicates:
         particles: int,
         dtype: np.dtype,
         seed: np.ndarray,
-        saved: SavedReplicates | None,
+        at_once: int,  # the number of replicates that share the memory budget
     ):
         self._problem, self._run, self._settings = problem, run, settings
-        self._particles, self._dtype, self._saved = particles, dtype, saved
+        self._particles, self._dtype = particles, dtype
         self._seed = (*seed.tolist(), particles)
-        # The first replicate has three times this tolerance at first.
-        self._tolerance = settings.rtol / FINER**2
-        self._goal = settings.replicates or FEWEST_REPLICATES
-        self._budget = settings.budget
-        self._rough: Any = None
-        self._found: list[Solved] = []
+        self._budget = settings.budget / at_once
 
-    def mean(self, kept: Kept | None, at_once: int, tell: Callable[[int, int], Any]) -> Mean:
-        """Return the mean over as many replicates as are wanted.
+    @property
+    def supposed(self) -> Common:
+        """The tolerance that is tried first, after three times as much."""
+        return Common(self._particles, str(self._dtype), self._settings.rtol / FINER**2)
 
-        ``kept``: replicates of an earlier call, if there are any; ``at_once``: the number of
-        replicates that are computed at the same time; ``tell``: called with the finished part of
-        the work, and all of it.
-        """
-        self._budget = self._settings.budget / at_once
-
-        said = before = 0
-
-        def report(done: float) -> None:
-            nonlocal said
-            said = max(said, int(100 * done))  # another tolerance begins replicates anew
-            tell(said, 100 * (self._goal - before))
-
-        with Team(at_once, report) as team:
-            if kept is None:
-                begun = self._begin(team)
-            else:
-                self._tolerance, self._rough, self._found = kept[2:]
-                before, begun = len(self._found), []
-            while True:
-                new = range(len(self._found) + len(begun), self._goal)
-                for ended in begun + [self._start(team, i) for i in new]:
-                    self._found.append(ended())
-                    if not self._go_on():
-                        return self._average(self._rough)
-                    self._keep()
-                found, wanted = self._average(self._rough), self._wanted()
-                if wanted <= self._goal:
-                    return found
-                self._goal, begun = wanted, []
-
-    def _begin(self, team: Team) -> list[Callable[[], Solved]]:
-        """Find a sufficient tolerance, and return the replicates that have begun meanwhile."""
-        supposed = self._tolerance
-        ended = team.start(0, self._refine)
-        begun = [self._start(team, i) for i in range(1, self._goal)]
-        self._rough, first, self._tolerance = ended()
-        if self._tolerance != supposed:
-            team.dismiss()
-            begun = []
-        return [lambda: first, *begun]
-
-    def _refine(self, tell: Callable[[float], None]) -> tuple[Solved, Solved, float]:
-        """Return the first replicate with three times a sufficient tolerance, and with it."""
-        network, tolerance = self._network(0), FINER * self._tolerance
+    def begin(self, tell: Tell) -> tuple[Common, Solved, Solved]:
+        """Return a sufficient tolerance, and the first replicate with three times and with it."""
+        network, tolerance = self._network(0), FINER * self.supposed.tolerance
         network.restart(tolerance)
-        rough = self._train(network, lambda part: tell(part / 2))
+        rough = self._train(network, part(tell, 0, 2))
         while True:
             fine = rough
             if rough.stopped is None:
                 tolerance /= FINER
                 network.restart(tolerance)
-                fine = self._train(network, lambda part: tell((1 + part) / 2))
+                fine = self._train(network, part(tell, 1, 2))
             left = ratio((fine.f - rough.f) / (FINER - 1), fine.f)
             last = tolerance < LEAST_TOLERANCE or fine.stopped is not None
             if last or not np.isfinite(fine.f).all() or left <= self._settings.rtol / 2:
-                return rough, fine, tolerance
+                return self.supposed._replace(tolerance=tolerance), rough, fine
             if self._dtype == np.float32 and tolerance < SINGLE_TOLERANCE:
                 del network  # the error keeps what is known here
                 raise TooCoarse
             rough = fine
 
-    def _start(self, team: Team, number: int) -> Callable[[], Solved]:
-        """Begin a replicate, and return the function that waits for it."""
-        tolerance = self._tolerance
+    def replicate(self, common: Common, number: int, tell: Tell) -> Solved:
+        """Return a replicate."""
+        network = self._network(number)
+        network.restart(common.tolerance)
+        return self._train(network, tell)
 
-        def solve(tell: Callable[[float], None]) -> Solved:
-            network = self._network(number)
-            network.restart(tolerance)
-            return self._train(network, tell)
+    def ended(self, result: Solved) -> bool:
+        """Whether training came to its end, with finite outputs."""
+        return result.ended
 
-        return team.start(number, solve)
+    def error(self, found: Sequence[Solved]) -> float:
+        """Return the relative error of the outputs by sampling."""
+        f, error = mean_and_error(np.stack([one.f for one in found]))
+        return relative(error, f)
 
-    def _go_on(self) -> bool:
-        """Whether all replicates came to their end."""
-        return all(one.stopped is None and np.isfinite(one.f).all() for one in self._found)
+    def average(self, done: Found) -> Mean:
+        """Return the mean, and its errors with that of the tolerance."""
+        found, rough = done.replicates, done.shown
+        # One that stopped, or diverged, shows how far the others would have come.
+        shown = found if self.ended(found[-1]) else found[-1:]
 
-    def _wanted(self) -> int:
-        """Return the number of replicates that the target error requires, as far as allowed."""
-        settings, rounds = self._settings, len(self._found)
-        random = self._average(None).relative_error
-        if np.isfinite(random):
-            settings.reached(random)
-        if settings.replicates or not np.isfinite(random) or random <= settings.rtol:
-            return rounds
-        most = settings.max_particles // self._particles
-        wanted = int(np.ceil(1.1 * rounds * (random / settings.rtol) ** 2))
-        return min(wanted, most, 4 * rounds)
+        def mean(of: Callable[[Solved], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            average, error = mean_and_error(np.stack([of(one) for one in shown]))
+            with np.errstate(invalid="ignore", over="ignore"):
+                return average, np.hypot(error, np.abs(of(found[0]) - of(rough)) / (FINER - 1))
 
-    def _keep(self) -> None:
-        """Write what is finished to the file."""
-        if self._saved is not None:
-            self._saved.save(
-                Kept(self._particles, self._dtype, self._tolerance, self._rough, self._found)
-            )
+        directions = max(one.directions for one in shown)
+        how = (
+            f"{len(shown)} replicates of {self._particles} neurons in sampled populations,"
+            f" up to {directions} directions of a matrix"
+        )
+        return mean_over(shown, mean, how)
 
     def _network(self, number: int) -> InfiniteNetwork:
         """Return the network of a replicate."""
@@ -276,7 +267,7 @@ class _Replicates:
         drawn = Drawn(self._particles, first, (*self._seed, number), self._dtype)
         return InfiniteNetwork(self._problem, drawn)
 
-    def _train(self, network: InfiniteNetwork, tell: Callable[[float], None]) -> Solved:
+    def _train(self, network: InfiniteNetwork, tell: Tell) -> Solved:
         """Train a network."""
         return train(
             network,
@@ -287,40 +278,3 @@ class _Replicates:
             self._budget,
             lambda done, total: tell(done / total),
         )
-
-    def _average(self, rough: Solved | None) -> Mean:
-        """Return the mean, its errors with those of a rougher first replicate if it is given."""
-        found = self._found
-        # One that stopped, or diverged, shows how far the others would have come.
-        shown = found if self._go_on() else found[-1:]
-
-        def mean(of: Callable[[Solved], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-            coarse = None if rough is None else of(rough)
-            return _mean_and_error([of(one) for one in shown], of(found[0]), coarse)
-
-        f, f_error = mean(lambda one: one.f)
-        patterns, patterns_error = mean(lambda one: one.patterns)
-        kernels = {}
-        for name in found[0].kernels:
-            kernels[name], kernels[f"{name}_error"] = mean(lambda one, name=name: one.kernels[name])
-        directions = max(one.directions for one in shown)
-        how = (
-            f"{len(shown)} replicates of {self._particles} neurons in sampled populations,"
-            f" up to {directions} directions of a matrix"
-        )
-        stopped = shown[-1].stopped
-        return Mean(f, patterns, f_error, patterns_error, kernels, how, stopped, directions)
-
-
-def _mean_and_error(
-    values: list[np.ndarray], fine: np.ndarray, rough: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of replicates, and its error by their spread and by omitted directions."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        each = np.stack(values)
-        error = (
-            each.std(0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else np.full_like(fine, np.nan)
-        )
-        if rough is not None:
-            error = np.hypot(error, np.abs(fine - rough) / (FINER - 1))
-        return each.mean(0), error

@@ -12,25 +12,27 @@ import numpy as np
 
 from largen.errors import NoTheory, NumericalFailure
 from largen.files import as_path
-from largen.interrupts import go_on_with, interruptible
+from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.records import pairs_of, record_names
 from largen.runs.theory import set_fields
 from largen.scalars import integer, integers, random_key, real
+from largen.theories.mean_field.engine.checkpoint import Checkpoint
+from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import WantedKernels, optional_count, wanted_kernels
 from largen.theories.mean_field.transformer.answer import trajectory
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem, bytes_at_start
 from largen.theories.mean_field.transformer.problem import posed_by
 from largen.theories.mean_field.transformer.replicates import (
+    KINDS,
     Mean,
     Settings,
     solve_by_replicates,
     solve_exactly,
     wanted_particles,
 )
-from largen.theories.mean_field.transformer.saved import SavedReplicates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +157,9 @@ class AttentionMeanField(Theory):
       ``attention_test`` on test samples; where heads differ, their mean over heads;
     * in networks that are sampled ``f_train_error``, ``f_test_error``, ``attention_error`` and
       ``attention_test_error``, with the same axes: the standard error of the mean over replicates,
-      combined with the effect of omitted directions;
+      combined with the effect of omitted directions; and ``f_train_margin``, ``f_test_margin``,
+      half of the 95 % interval of the outputs, by Student's distribution of the number of
+      replicates;
     * ``record_step`` and ``attention_layer``, the time indices, and the attention layers from 1 on.
 
     All networks have
@@ -202,6 +206,7 @@ class AttentionMeanField(Theory):
     name: ClassVar[str] = "mean field, branches and attention"
     papers: ClassVar[tuple[str, ...]] = ("bordelon2024transformer",)
     has_positions: ClassVar[bool] = True
+    _kinds: ClassVar[tuple[Any, Any, Any]] = KINDS  # of what a checkpoint has
 
     rtol: float = 3e-3
     particles: int | None = None
@@ -251,11 +256,6 @@ class AttentionMeanField(Theory):
         """Solve the mean-field limit of a network with attention."""
         run, problem = posed.run, posed.problem
         wanted = self._wanted(run, problem)
-        errors: list[float] = []  # after each round of replicates
-
-        def cheaper(seconds: float) -> str:
-            return f"rtol={errors[-1]:.1e} is reached already" if errors else ""
-
         settings = Settings(
             self.rtol,
             self.particles,
@@ -264,13 +264,12 @@ class AttentionMeanField(Theory):
             run.time_indices("record_at", self.record_at),
             wanted,
             self.memory_budget,
-            errors.append,
         )
         self._check_memory(problem, run)
-        with reporter(self.progress, "mean field", cheaper) as report:
-            if problem.network.populations.sampled:
-                found = self._sampled(posed, settings, report)
-            else:
+        if problem.network.populations.sampled:
+            found = self._sampled(posed, settings)
+        else:
+            with reporter(self.progress, "mean field") as report:
                 found = solve_exactly(problem, run, settings, report)
         result = trajectory(posed, self.name, found, settings)
         if found.stopped is not None:
@@ -314,23 +313,25 @@ class AttentionMeanField(Theory):
             )
         return wanted_kernels(run, record, self.record_at, self.record_pairs, others=True)
 
-    def _sampled(self, posed: Posed[AttentionProblem], settings: Settings, report: Any) -> Mean:
+    def _sampled(self, posed: Posed[AttentionProblem], settings: Settings) -> Mean:
         """Return the mean over replicates, with what the checkpoint has of them."""
         seed = np.asarray(jax.random.key_data(random_key(self.key)))
         saved = None
-        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
         if self.checkpoint is not None:
+            batches = posed.run.batches
+            steps = posed.run.rates, None if batches is None else np.asarray(batches)
             options = {
                 "key": seed,
                 "rtol": self.rtol,
                 "number of particles": self.particles,
                 "choice of record_at": settings.record_at,
                 "choice of record or record_pairs": settings.wanted,
+                "number of steps, or other rates": steps,
             }
-            saved = SavedReplicates(self.checkpoint, posed.run, options)
-            goes_on = f"Replicates are in {self.checkpoint}: the same call resumes from them."
-        with go_on_with(goes_on):
-            return self._replicated(posed.problem, posed.run, settings, seed, report, saved)
+            saved = Checkpoint(self.checkpoint, posed.run, options, self._kinds)
+        with watched(self.progress, "mean field", self.checkpoint) as watching:
+            what = posed.problem, posed.run, settings, seed
+            return self._replicated(*what, *watching, saved)
 
     def _why(self, found: Mean) -> str:
         """Return why a solution ended before its time, and what to do."""

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
 from largen.theories.chains.constants import MapConstants
+from largen.theories.mean_field.engine.descent import Step, moved
 from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix
-
-
-class Descent(NamedTuple):
-    """One step, θ ← θ + v with v ← βv + η₀(ρ × (−gradient) − λ₀θ)."""
-
-    rate: float  # η₀ of this step
-    # momentum, decay: β and λ₀.
-    momentum: float
-    decay: float
 
 
 class Trained:
@@ -32,15 +23,13 @@ class Trained:
         """Return to the numbers before training."""
         self.values, self._velocity = self._initial, np.zeros_like(self._initial)
 
-    def move(self, descent: np.ndarray, step: Descent) -> None:
+    def move(self, descent: np.ndarray, step: Step) -> None:
         """Make a step with the negative gradient in units of η₀."""
         if not self._moves:  # weights of rate 0 do not decay either
             return
         shape = tuple(map(max, self.values.shape, descent.shape))
-        self.values, velocity = (grown(a, shape) for a in (self.values, self._velocity))
-        velocity = step.momentum * velocity + step.rate * grown(descent, shape)
-        self._velocity = velocity - step.rate * step.decay * self.values
-        self.values = self.values + self._velocity
+        values, velocity = (grown(a, shape) for a in (self.values, self._velocity))
+        self.values, self._velocity = moved(values, velocity, grown(descent, shape), step)
 
 
 class Vectors:
@@ -74,7 +63,7 @@ class Vectors:
         """Note the negative gradient in units of η₀ρ, which :meth:`step` follows."""
         self._descent = descent
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Make a step."""
         self._trained.move(self._rate * self._descent, step)
 
@@ -113,7 +102,7 @@ class Matrix:
         self._descent = self._std * gradients.T @ self._features[: len(g)]
         return self._ratio * self._std * z
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Make a step along the products of backward and forward fields of the last passes."""
         self._kept.move(np.zeros(1), step)
         self._change.move(self._rate * self._descent, step)
@@ -143,7 +132,7 @@ class Bias:
         if self._vector is not None:
             self._vector.pull(self._std * g.sum(0, keepdims=True))
 
-    def step(self, step: Descent) -> None:
+    def step(self, step: Step) -> None:
         """Make a step."""
         if self._vector is not None:
             self._vector.step(step)

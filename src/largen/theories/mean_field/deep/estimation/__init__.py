@@ -7,8 +7,7 @@
 ``width_extrapolation``  two widths, extrapolated in 1/N
 ``averages``             means over replicates, and their errors
 ``memory``               the memory that replicates take
-``parallel``             replicates that are computed at the same time
-``replicates``           independent replicates, and their number
+``replicates``           what replicates of the sweep are, and their number
 ``by_layers``            shift and variance at finite width, by the layers that cause them
 =======================  ================================================================
 """

@@ -8,12 +8,13 @@ import numpy as np
 
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.deep.estimation.control_variate import correct
+from largen.theories.mean_field.deep.estimation.control_variate import correct, fit_error
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.estimation.truncation import Changes, add_remainder, values_of
 from largen.theories.mean_field.deep.estimation.width_extrapolation import at_infinite_width
 from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import neuron_variables
+from largen.theories.mean_field.engine.statistics import margin, mean_and_error
 
 
 class Estimate(NamedTuple):
@@ -26,12 +27,7 @@ class Estimate(NamedTuple):
     kernels: dict[str, np.ndarray]
     how: str
     sample_neurons: dict[str, np.ndarray]
-
-    @property
-    def relative_error(self) -> float:
-        """|error|/|f| over all time indices and samples; NaN if an error is not known."""
-        unknown = np.isnan(self.f_error) & np.isfinite(self.f)
-        return np.nan if unknown.any() else ratio(self.f_error, self.f)
+    f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
 
 
 def average(
@@ -66,7 +62,7 @@ def average(
             means = levels[0]
             drawn = f"({settings.sampling}{rank})"
             how = f"{count} replicates of {settings.particles} neurons {each} {drawn}"
-        std = levels[0]["f"][1] * count**0.5
+        std, random = levels[0]["f"][1] * count**0.5, means["f"][1]
         for name, moved in (change or {}).items():
             means[name] = add_remainder(problem, name, *means[name], moved)
         f, error = means.pop("f")
@@ -85,7 +81,8 @@ def average(
     if settings.kept.sample_neurons and found[0].kernels:
         sample_neurons = neuron_variables(problem, run.output_shape, found[0].kernels)
     one = std if settings.sampling == "finite_width" and count > 1 else None
-    return Estimate(f, error, one, kernels, how, sample_neurons)
+    interval = margin(error, random, count) if count > 1 else None
+    return Estimate(f, error, one, kernels, how, sample_neurons, interval)
 
 
 def extrapolation_error(found: list[Swept]) -> np.ndarray | float:
@@ -104,6 +101,7 @@ def means_and_errors(
     """Return the means of replicates and their standard errors; NaN for a single one."""
     parts = [values_of(problem, run, one) for one in found]
     values = {name: np.stack([part[name] for part in parts]).astype(float) for name in parts[0]}
+    means = {}
     if len(found[0].linear_kernels):
         outputs = np.stack([one.linear for one in found]).swapaxes(1, 2)
         kernels = np.stack([one.linear_kernels for one in found])[:, :, None]
@@ -112,17 +110,8 @@ def means_and_errors(
             if name in values:
                 exact, own = linear.swapaxes(0, 1)
                 shape = *exact.shape[:2], *values[name].shape[2:]
-                values[name] = correct(values[name], exact.reshape(shape), own.reshape(shape))
-    means = {}
-    for name, each in values.items():
-        lone = np.full(each.shape[1:], np.nan)
-        error = each.std(0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else lone
-        means[name] = each.mean(0), error
-    return means
-
-
-def ratio(errors: np.ndarray, values: np.ndarray) -> float:
-    """Return the norm of the errors over that of the values; 0/0 is 0."""
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        above, below = np.sqrt(np.nansum(errors**2)), np.sqrt(np.nansum(values**2))
-        return float(above / below) if above else 0.0
+                models = exact.reshape(shape), own.reshape(shape)
+                corrected = correct(values[name], *models)
+                error = fit_error(values.pop(name), corrected, *models)
+                means[name] = mean_and_error(corrected)[0], error
+    return means | {name: mean_and_error(each) for name, each in values.items()}

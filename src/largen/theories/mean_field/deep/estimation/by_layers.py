@@ -27,6 +27,7 @@ and count as one group.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -36,17 +37,17 @@ from largen.arrays import precision as in_precision
 from largen.errors import NumericalFailure
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.deep.estimation.averages import ratio
-from largen.theories.mean_field.deep.estimation.parallel import Team, one_thread_of_blas, part
 from largen.theories.mean_field.deep.estimation.truncation import values_of
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.by_neurons import nothing_known
 from largen.theories.mean_field.deep.sweep.advance import COPIES, Swept, advance
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
-from largen.theories.mean_field.deep.sweep.listeners import Tell
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.deep.sweep.start import begin, gaussian_rows, start_from_rows
 from largen.theories.mean_field.deep.sweep.state import Kept, SweepModel
+from largen.theories.mean_field.engine.parallel import Tell, one_thread_of_blas, part
+from largen.theories.mean_field.engine.replicates import Goal, Replicates, Seeds
+from largen.theories.mean_field.engine.statistics import Sums, ratio
 from largen.theories.mean_field.record_times import Recorded
 
 FIRST, SECOND, BOTH = "first", "second", "both"  # sets of neurons of a layer: A, B and AB
@@ -87,38 +88,33 @@ class Corrections(NamedTuple):
     next_order: float  # Σ Var(Nĉ_l)/N over Σ V_l, summed over steps and samples of the outputs
 
 
-class Sums:
-    """Sums of arrays and of their squares, from which means and standard errors follow."""
-
-    def __init__(self) -> None:
-        self.count, self.sum, self.squares = 0, np.zeros(()), np.zeros(())
-
-    def add(self, x: np.ndarray) -> None:
-        """Add an array."""
-        self.count, self.sum, self.squares = self.count + 1, self.sum + x, self.squares + x**2
-
-    @property
-    def mean(self) -> np.ndarray:
-        """The mean."""
-        return self.sum / self.count
-
-    @property
-    def sample_variance(self) -> np.ndarray:
-        """The variance of one array."""
-        excess = np.maximum(self.squares / self.count - self.mean**2, 0)
-        return excess * self.count / (self.count - 1)
-
-    @property
-    def error(self) -> np.ndarray:
-        """The standard error of the mean."""
-        return np.sqrt(self.sample_variance / self.count)
-
-
 class Replicate(NamedTuple):
     """Estimates of c and V of each group from one set of neurons, by the name of the variable."""
 
     shift: dict[str, np.ndarray]
     variance: dict[str, np.ndarray]
+
+
+class Totals:
+    """Sums over replicates: of each group, and of all of them together."""
+
+    def __init__(self) -> None:
+        self.shift: dict[str, tuple[Sums, Sums]] = {}
+        self.variance: dict[str, tuple[Sums, Sums]] = {}
+        self.summed: list[np.ndarray] = []  # V of the outputs, summed over steps and samples
+
+    def __len__(self) -> int:
+        return len(self.summed)
+
+    def append(self, found: Replicate) -> None:
+        """Add a replicate."""
+        for sums, values in ((self.shift, found.shift), (self.variance, found.variance)):
+            for name, x in values.items():
+                groups, total = sums.setdefault(name, (Sums(), Sums()))
+                groups.add(x)
+                total.add(x.sum(0))
+        v = found.variance["f"]
+        self.summed.append(v.reshape(len(v), -1).sum(1))
 
 
 def groups_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
@@ -153,47 +149,17 @@ def corrections(
     report: Callable[[int, int], object],  # called with the completed and the total percentages
 ) -> Corrections:
     """Return c and V from as many replicates as a relative error of the outputs requires."""
-    shift: dict[str, tuple[Sums, Sums]] = {}
-    variance: dict[str, tuple[Sums, Sums]] = {}
-    summed: list[np.ndarray] = []
-    goal, begun = replicates or min(FEWEST_REPLICATES, most), 0
-    with (
-        one_thread_of_blas(),
-        Team(settings.threads, lambda done: report(int(100 * done), 100 * goal)) as team,
-    ):
-        while True:
-            tasks = []
-            for i in range(begun, goal):
-                seed = int(rng.integers(2**31))
-                tasks.append(
-                    team.start(
-                        i,
-                        lambda tell, seed=seed: replicate(
-                            problem, run, recorded, settings, seed, tell
-                        ),
-                    )
-                )
-            begun = goal
-            for ended in tasks:
-                found = ended()
-                _check_bounded(found, settings.width)
-                for sums, values in ((shift, found.shift), (variance, found.variance)):
-                    for name, x in values.items():
-                        groups, total = sums.setdefault(name, (Sums(), Sums()))
-                        groups.add(x)
-                        total.add(x.sum(0))
-                v = found.variance["f"]
-                summed.append(v.reshape(len(v), -1).sum(1))
-            off = max(ratio(sums["f"][1].error, sums["f"][1].mean) for sums in (shift, variance))
-            if replicates or off <= rtol or goal >= most:
-                break
-            goal = min(int(np.ceil(1.1 * goal * (off / rtol) ** 2)), most, 4 * goal)
+    plan, totals = _Plan(problem, run, recorded, settings, Seeds(rng)), Totals()
+    goal = Goal(rtol, replicates, min(FEWEST_REPLICATES, most), most)
+    with one_thread_of_blas():
+        Replicates(plan, (), goal, settings.threads, report, results=totals).run()
+    shift, variance = totals.shift, totals.variance
     quadratic = float(shift["f"][0].sample_variance.sum()) / settings.width
     linear = float(variance["f"][0].mean.sum())
     return Corrections(
         {name: _coefficient(*sums) for name, sums in shift.items()},
         {name: _coefficient(*sums) for name, sums in variance.items()},
-        np.stack(summed),
+        np.stack(totals.summed),
         quadratic / linear if linear else 0.0,
     )
 
@@ -202,12 +168,39 @@ def _coefficient(groups: Sums, total: Sums) -> Coefficient:
     return Coefficient(groups.mean, groups.error, total.mean, total.error)
 
 
-def _check_bounded(found: Replicate, width: int) -> None:
-    if not all(np.isfinite(x).all() for x in found.shift.values()):
-        raise NumericalFailure(
-            f"networks of width {width} or {2 * width} diverge. Lower the learning rate or gamma, "
-            "or take a larger width."
-        )
+@dataclass(frozen=True)
+class _Plan:
+    """Replicates of the same networks."""
+
+    problem: Problem
+    run: Run
+    recorded: Recorded
+    settings: Settings
+    seeds: Seeds
+
+    def begin(self, tell: Tell) -> tuple[tuple[()], None, Replicate]:
+        """Return the first replicate, which says nothing of the others."""
+        return (), None, self.replicate((), 0, tell)
+
+    def replicate(self, common: tuple[()], number: int, tell: Tell) -> Replicate:
+        """Return a replicate."""
+        what = self.problem, self.run, self.recorded, self.settings, self.seeds[number]
+        found, width = replicate(*what, tell), self.settings.width
+        if not all(np.isfinite(x).all() for x in found.shift.values()):
+            raise NumericalFailure(
+                f"networks of width {width} or {2 * width} diverge. Lower the learning rate or "
+                "gamma, or take a larger width."
+            )
+        return found
+
+    def ended(self, result: Replicate) -> bool:
+        """Whether numbers are finite: others raise."""
+        return True
+
+    def error(self, found: Totals) -> float:
+        """Return the larger relative error of c and V."""
+        totals = (sums["f"][1] for sums in (found.shift, found.variance))
+        return max(ratio(each.error, each.mean) for each in totals)
 
 
 def replicate(

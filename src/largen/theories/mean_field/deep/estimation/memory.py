@@ -11,12 +11,12 @@ from largen.errors import InvalidInput
 from largen.memory import check_fits
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.deep.estimation.parallel import cores
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.sweep.advance import COPIES, first_capacities
 from largen.theories.mean_field.deep.sweep.layer_widths import counts, unit_for
 from largen.theories.mean_field.deep.sweep.linear import Size, first_rows
 from largen.theories.mean_field.deep.sweep.start import fewest
+from largen.theories.mean_field.engine.parallel import cores
 
 AT_ONCE = 2.0**30  # largest number of bytes of all replicates that are computed at the same time
 

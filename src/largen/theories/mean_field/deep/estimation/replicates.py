@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,14 +18,8 @@ from largen.theories.mean_field.deep.estimation.averages import (
     Estimate,
     average,
     extrapolation_error,
-    ratio,
 )
 from largen.theories.mean_field.deep.estimation.memory import replicates_at_once
-from largen.theories.mean_field.deep.estimation.parallel import (
-    Team,
-    one_thread_of_blas,
-    part,
-)
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.estimation.truncation import (
     FINER,
@@ -35,16 +29,23 @@ from largen.theories.mean_field.deep.estimation.truncation import (
 )
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.dense import stored
-from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint, Done
+from largen.theories.mean_field.deep.restarts.checkpoint import Common, Shown, SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
 from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent
 from largen.theories.mean_field.deep.sweep.kernel_records import kernel_variables
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
 from largen.theories.mean_field.deep.sweep.linear import TOLERANCE, solve_linear
-from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, descent, extrapolate, flow
 from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
 from largen.theories.mean_field.deep.sweep.state import Kept, SweepModel
+from largen.theories.mean_field.engine.parallel import (
+    Tell,
+    ignore_progress,
+    one_thread_of_blas,
+    part,
+)
+from largen.theories.mean_field.engine.replicates import Goal, Replicates, Seeds
+from largen.theories.mean_field.engine.statistics import ratio, relative
 from largen.theories.mean_field.record_times import Recorded
 
 FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 12
@@ -117,7 +118,7 @@ def sample_replicates(
     recorded: Recorded,
     settings: NumericalSettings,
     rng: np.random.Generator,
-    saved: Checkpoint | None = None,
+    saved: SweepCheckpoint | None = None,
     how: Replication | None = None,
 ) -> Estimate:
     """Return the mean over as many replicates as the target error requires.
@@ -125,104 +126,104 @@ def sample_replicates(
     With a checkpoint, finished work is written to files, and resumed from them. By default a
     replicate is one sweep of the problem.
     """
-    found: list[Swept] = []
     how = how or Replication(partial(_random, problem, run, recorded, saved=saved), problem)
+    plan, widths = SweepPlan(problem, run, settings, rng, how), settings.widths
+    goal = Goal(
+        settings.rtol,
+        settings.replicates,
+        FEWEST_ROUNDS if settings.dense else FEWEST_REPLICATES,
+        settings.max_particles // sum(widths),
+        len(widths),
+        settings.reached,
+    )
+    size = replicates_at_once(problem, settings)
+    replicates = Replicates(plan, plan.supposed, goal, size, settings.report, saved)
     try:
         with one_thread_of_blas():
-            return _sample_replicates(problem, run, settings, rng, saved, how, found)
+            found = replicates.run(None if saved is None else saved.load())
     except NumericalFailure as failure:
         swept = failure.result
         assert isinstance(swept, Swept)
-        whole = found[: len(found) // len(settings.widths) * len(settings.widths)]
+        count = len(replicates.results)
+        whole = replicates.results[: count // len(widths) * len(widths)]
         estimate = average(how.problem, run, whole or [swept], settings)
         raise Stopped(str(failure), estimate) from None
+    left_out, stepping = found.shown
+    results: list[Swept] = found.replicates
+    if plan.ended(results[-1]):
+        left = np.hypot(stepping, extrapolation_error(results))
+        return average(how.problem, run, results, settings, left, left_out)
+    last = widths[(len(results) - 1) % len(widths)]
+    shown = results[-1:] if settings.dense else results
+    return average(how.problem, run, shown, settings._replace(particles=last), stepping)
 
 
-def _sample_replicates(
-    problem: Problem,
-    run: Run,
-    settings: NumericalSettings,
-    rng: np.random.Generator,
-    saved: Checkpoint | None,
-    how: Replication,
-    found: list[Swept],
-) -> Estimate:
-    """Return the mean over replicates, and append the replicates to a list as they finish."""
-    widths, flows, tried = settings.widths, run.steps is None, not settings.dense
-    rounds = settings.replicates or (FEWEST_ROUNDS if settings.dense else FEWEST_REPLICATES)
-    longest = _first_step(problem, run) if flows else 0.0
-    schedule = flow(run, longest, 0, LEVELS - 1) if flows else descent(run)
-    seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
-    trial = next(seeds) if tried else None
-    drawn = [] if trial is None or flows else [trial]  # for descent, the trial is replicate 0
+class SweepPlan:
+    """Replicates of the causal sweep: a tolerance of directions, and steps of gradient flow."""
 
-    def seed(i: int) -> int:
-        while len(drawn) <= i:
-            drawn.append(next(seeds))
-        return drawn[i]
+    def __init__(
+        self,
+        problem: Problem,
+        run: Run,
+        settings: NumericalSettings,
+        rng: np.random.Generator,
+        how: Replication,
+    ):
+        self._run, self._settings, self._how = run, settings, how
+        self._flows, self._seeds = run.steps is None, Seeds(rng)
+        longest = _first_step(problem, run) if self._flows else 0.0
+        self._first = Common(settings.tolerance, longest)
 
-    def sweep(i: int) -> Sweep:
-        now = settings._replace(particles=widths[i % len(widths)])
-        return partial(how.one, now, seed(i))
+    @property
+    def supposed(self) -> Common | None:
+        """The tolerance that is likely to suffice; the steps of gradient flow are not known."""
+        return None if self._flows else self._first
 
-    def replicate(i: int) -> Callable[[], Swept]:
-        """Submit a replicate."""
-        one = sweep(i)
-        if flows:
-            return team.start(i, lambda tell: _flow(run, one, longest, LEVELS, tell)[0])
-        return team.start(i, lambda tell: one(schedule, tell=tell)._replace(matrices=None))
+    def begin(self, tell: Tell) -> tuple[Common, Shown, Swept]:
+        """Find a tolerance and steps that suffice, on a trial that is replicate 0 of descent."""
+        common, shown, swept = self._first, Shown({}, np.zeros(())), None
+        parts = 1 + (self._flows and not self._settings.dense)
+        if not self._settings.dense:
+            trial = self._how, self._run, self._schedule(common), self._settings, self._seeds[0]
+            tolerance, left_out, swept = _tolerance(*trial, part(tell, 0, parts))
+            common, shown = common._replace(tolerance=tolerance), shown._replace(left_out=left_out)
+        if self._flows:
+            one, last = self._sweep(common, 0), part(tell, parts - 1, parts)
+            swept, stepping, longest = _first_flow(
+                self._run, one, common.longest, self._settings.rtol, last
+            )
+            common, shown = common._replace(longest=longest), shown._replace(stepping=stepping)
+        return common, shown, swept or self.replicate(common, 0, tell)
 
-    def keep() -> None:
-        if saved and np.isfinite(found[-1].outputs).all():
-            saved.save(Done(settings.tolerance, change, stepping, longest, found))
+    def replicate(self, common: Common, number: int, tell: Tell) -> Swept:
+        """Return a replicate."""
+        one = self._sweep(common, number)
+        if self._flows:
+            return _flow(self._run, one, common.longest, LEVELS, tell)[0]
+        return one(self._schedule(common), tell=tell)._replace(matrices=None)
 
-    size = replicates_at_once(problem, settings)
-    with Team(size, lambda done: settings.report(int(100 * (done + loaded)), 100 * goal)) as team:
-        goal, loaded, stepping = rounds * len(widths), 0, np.zeros(())
-        change: Changes = {}
-        begun: list[Callable[[], Swept]] = []
-        kept = saved.load() if saved else None
-        if kept is not None:
-            tolerance, change, stepping, longest, done = kept
-            settings = settings._replace(tolerance=tolerance)
-            found += done
-            loaded = len(done)
-        elif trial is not None:
-            find = partial(_tolerance, how, run, schedule, settings, trial)
-            ended = team.start(0, find)
-            # The tolerance is likely to suffice: other replicates start together with its trial.
-            begun = [] if flows else [replicate(i) for i in range(1, goal)]
-            tolerance, change, swept = ended()
-            if tolerance != settings.tolerance:
-                team.dismiss()
-                settings, begun = settings._replace(tolerance=tolerance), []
-            if not flows:
-                found.append(swept)
-                keep()
-        if flows and not found:
-            first = partial(_first_flow, run, sweep(0), longest, settings.rtol)
-            swept, stepping, longest = team.start(0, first)()
-            begun = [lambda: swept]
-        while True:
-            goal = rounds * len(widths)
-            begun += [replicate(i) for i in range(len(found) + len(begun), goal)]
-            for ended in begun:
-                found.append(ended())
-                keep()
-                if not np.isfinite(found[-1].outputs).all():
-                    now = settings._replace(particles=widths[(len(found) - 1) % len(widths)])
-                    shown = found[-1:] if settings.dense else found
-                    return average(how.problem, run, shown, now, stepping)
-            begun = []
-            left = np.hypot(stepping, extrapolation_error(found))
-            estimate = average(how.problem, run, found, settings, left, change)
-            random = average(how.problem, run, found, settings).relative_error
-            settings.reached(random)
-            most = settings.max_particles // sum(widths)
-            if settings.replicates or random <= settings.rtol or most <= rounds:
-                return estimate
-            wanted = int(np.ceil(1.1 * rounds * (random / settings.rtol) ** 2))
-            rounds = min(wanted, most, 4 * rounds)
+    def ended(self, result: Swept) -> bool:
+        """Whether outputs are finite."""
+        return bool(np.isfinite(result.outputs).all())
+
+    def error(self, found: Sequence[Swept]) -> float:
+        """Return the relative error of the outputs by sampling."""
+        mean = average(self._how.problem, self._run, list(found), self._settings)
+        return relative(mean.f_error, mean.f)
+
+    def _schedule(self, common: Common) -> Schedule:
+        if self._flows:
+            return flow(self._run, common.longest, 0, LEVELS - 1)
+        return descent(self._run)
+
+    def _sweep(self, common: Common, number: int) -> Sweep:
+        """Return the sweep of a replicate; the trial of gradient flow is none of them."""
+        settings, widths = self._settings, self._settings.widths
+        seed = self._seeds[number + (self._flows and not settings.dense)]
+        width = widths[number % len(widths)]
+        return partial(
+            self._how.one, settings._replace(tolerance=common.tolerance, particles=width), seed
+        )
 
 
 def _tolerance(
@@ -261,7 +262,7 @@ def _random(
     known: Known = None,
     *,
     tell: Tell = ignore_progress,
-    saved: Checkpoint | None = None,
+    saved: SweepCheckpoint | None = None,
 ) -> Swept:
     """Return the solution with one set of random matrices."""
     rng = np.random.default_rng(seed)

@@ -13,71 +13,50 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from largen.files import as_file, make_folder
+from largen.files import make_folder
 from largen.runs import Run
-from largen.theories.mean_field.deep.restarts.marked_files import (
-    load_marked,
-    marks_of,
-    other,
-    save_marked,
-)
 from largen.theories.mean_field.deep.restarts.sweep_state import SavedState
 from largen.theories.mean_field.deep.sweep.advance import Swept
-from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, course
+from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
+from largen.theories.mean_field.engine.marked_files import other
 from largen.theories.mean_field.record_times import Recorded
 
-FORMAT = 4  # version of the file format
-NUMBERS = "tolerance", "stepping", "longest"
-ARRAYS = "outputs", "linear", "linear_kernels", "ranks"  # of a replicate
+
+class Common(NamedTuple):
+    """What replicates have in common."""
+
+    tolerance: float  # the tolerance of directions
+    longest: float  # the longest step of gradient flow; 0 for gradient descent
 
 
-class Done(NamedTuple):
-    """The finished replicates, and the numerical parameters that were determined before them."""
+class Shown(NamedTuple):
+    """The errors that the first replicate has shown."""
 
-    # tolerance, left_out: the tolerance of directions, and its truncation error.
-    tolerance: float
-    left_out: dict[str, np.ndarray]
-    # stepping, longest: the error of gradient flow by finite steps, and the length of its steps.
-    stepping: np.ndarray
-    longest: float
-    found: list[Swept]
+    left_out: dict[str, np.ndarray]  # the truncation error
+    stepping: np.ndarray  # the error of gradient flow by finite steps
 
 
-class Checkpoint:
-    """A file, and a folder beside it, for one run with one set of options.
+class SweepCheckpoint(Checkpoint):
+    """A file of replicates, and a folder beside it for the states of their sweeps.
 
-    ``path``: the path of the file, which is rewritten after each replicate. ``run``, ``options``:
-    the run and the options of the theory by name. Files of other runs or options are rejected with
-    an error that names the differences. ``recorded``: time indices at which kernels are recorded.
+    ``path``, ``run``, ``options``: as in :class:`Checkpoint`. ``recorded``: time indices at which
+    kernels are recorded.
     """
 
     def __init__(
         self, path: str | PathLike[str], run: Run, options: dict[str, Any], recorded: Recorded
     ):
-        self.path = as_file("checkpoint", path)
+        super().__init__(path, run, options, (Common, Shown, Swept))
         self._folder = make_folder("checkpoint", self.path.with_name(self.path.name + ".states"))
-        self._marks = marks_of(run, options | {"format": FORMAT})
         self._course, self._recorded = course(run), recorded
 
-    def load(self) -> Done | None:
-        """Return the replicates in the file; None if there is none, or of a shorter run."""
-        held = load_marked(self.path, self._marks)
-        if held is None or self._is_longer(held):
-            return None
-        found = []
-        for i in range(int(held["replicates"])):
-            kernels, pairs = (_kernels(held, f"{i}/{kind}") for kind in ("kernels", "pairs"))
-            f, linear, linear_kernels, ranks = (held[f"{i}/{name}"] for name in ARRAYS)
-            rougher = held.get(f"{i}/rougher")
-            found.append(Swept(f, kernels, pairs, linear, linear_kernels, ranks, rougher=rougher))
-        inside = {name.partition("left_out/")[2]: change for name, change in held.items()}
-        left = {name: change for name, change in inside.items() if name}
-        tolerance, stepping, longest = (held[name] for name in NUMBERS)
-        return Done(float(tolerance), left, stepping, float(longest), found)
+    def more(self) -> dict[str, Any]:
+        """Return the rates and times, by which a longer run is known."""
+        return {"course": self._course} | self._recorded._asdict()
 
-    def _is_longer(self, held: dict[str, np.ndarray]) -> bool:
-        """Whether this run continues the shorter run of a file."""
+    def serves(self, held: dict[str, np.ndarray]) -> bool:
+        """Whether the replicates are of this run, and not of a shorter one that it continues."""
         before, now = held["course"], self._course
         common = min(len(before), len(now))
         differ = np.flatnonzero(before[:common] != now[:common])
@@ -91,23 +70,11 @@ class Checkpoint:
         until = len(before) if longer else len(now) + 1
         if not all(map(np.array_equal, recorded.before(until), self._recorded.before(until))):
             raise other(self.path, "kernels were recorded at other time indices")
-        return longer
+        return not longer
 
-    def save(self, done: Done) -> None:
+    def save(self, found: Found) -> None:
         """Write the finished replicates, and delete states that are no longer needed."""
-        held: dict[str, Any] = {"course": self._course} | self._recorded._asdict()
-        held |= {name: getattr(done, name) for name in NUMBERS}
-        held |= {f"left_out/{name}": change for name, change in done.left_out.items()}
-        held["replicates"] = len(done.found)
-        for i, swept in enumerate(done.found):
-            held |= {f"{i}/{name}": getattr(swept, name) for name in ARRAYS}
-            if swept.rougher is not None:
-                held[f"{i}/rougher"] = swept.rougher
-            for kind, kernels in (("kernels", swept.kernels), ("pairs", swept.pairs)):
-                held[f"{i}/{kind}"] = len(kernels)
-                for name in RecordedKernels._fields:
-                    held[f"{i}/{kind}/{name}"] = np.array([getattr(k, name) for k in kernels])
-        save_marked(self.path, self._marks, held)
+        super().save(found)
         for passing in self._folder.glob("again-*.npz"):
             passing.unlink()
 
@@ -126,9 +93,4 @@ class Checkpoint:
             what += [array.tobytes() for array in (*schedule, *times)]
         name = hashlib.sha256(repr(what).encode()).hexdigest()[:16]
         path = self._folder / f"{'sweep' if fresh else 'again'}-{name}.npz"
-        return SavedState(path, self._marks, schedule.rates, times)
-
-
-def _kernels(held: dict[str, np.ndarray], prefix: str) -> list[RecordedKernels]:
-    parts = [held[f"{prefix}/{name}"] for name in RecordedKernels._fields]
-    return [RecordedKernels(*(part[i] for part in parts)) for i in range(int(held[prefix]))]
+        return SavedState(path, self.marks, schedule.rates, times)

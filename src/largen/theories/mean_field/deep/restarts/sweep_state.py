@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices
-from largen.theories.mean_field.deep.restarts.marked_files import load_marked, other, save_marked
 from largen.theories.mean_field.deep.sweep.kernel_records import Along, Fields, RecordedKernels
 from largen.theories.mean_field.deep.sweep.state import SweepState
+from largen.theories.mean_field.engine.marked_files import load_marked, other, save_marked
 from largen.theories.mean_field.record_times import Recorded
 
 SECONDS = 60.0  # least time between two states that are written within a sweep

@@ -22,7 +22,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import (
     look,
     measure,
 )
-from largen.theories.mean_field.deep.sweep.listeners import Keeper, Tell, ignore_progress
+from largen.theories.mean_field.deep.sweep.listeners import Keeper
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.state import (
     SweepConstants,
@@ -31,6 +31,7 @@ from largen.theories.mean_field.deep.sweep.state import (
     enlarge,
     has_room,
 )
+from largen.theories.mean_field.engine.parallel import Tell, ignore_progress
 from largen.theories.mean_field.record_times import Recorded
 
 FEW_SAMPLES = 100

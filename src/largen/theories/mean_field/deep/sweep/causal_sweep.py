@@ -48,8 +48,15 @@ from largen.theories.mean_field.deep.sweep.state import (
     SweepState,
     has_room,
 )
-
-ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
+from largen.theories.mean_field.engine.descent import (
+    Step,
+    goes_on,
+    moved,
+    moved_matrices,
+    pulled_together,
+    residual,
+    samples_of,
+)
 
 
 class Passed(NamedTuple):
@@ -97,14 +104,10 @@ def sweep(
         constants.positions.output_positions * samples,
     )
 
-    most = ESCAPED * (1 + jnp.abs(constants.targets).max())
-
-    def goes_on(carry):
+    def another(carry):
         state, _ = carry
-        last = state.outputs[jnp.maximum(state.step - 1, 0), 0]
         room = has_room(state, *room_for, model)
-        bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
-        return (state.step < stop) & room & bounded
+        return room & goes_on(state.step, stop, state.outputs[:, 0], constants.targets)
 
     def step(carry):
         state, seen = carry
@@ -118,7 +121,7 @@ def sweep(
             (layers, samples * places, state.params.fields.shape[1]), constants.fields.dtype
         )
         nothing = Seen(h, h, jnp.zeros((samples, state.params.readout.shape[1]), h.dtype))
-    return lax.while_loop(goes_on, step, (state, nothing))
+    return lax.while_loop(another, step, (state, nothing))
 
 
 def hidden(state: SweepState, constants: SweepConstants) -> Index:
@@ -229,89 +232,51 @@ def _step(
     """Make one training step; also return the fields of the samples of its batch."""
     state, passed = forward_pass(model, state, constants)
     f, samples, at = passed.outputs, constants.kernels.shape[2], constants.positions
-    batch: Any = slice(0, samples)
-    if constants.batches is not None:
-        batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
+    batch, y = samples_of(constants.batches, state.step, samples), constants.targets
     outputs = jnp.concatenate([f[None], state.params.linear])
-    deltas = jnp.stack([_residual(model, constants, each, batch) for each in outputs])
-    delta, count = deltas[0], deltas.shape[1]
-    readout = constants.std[-1] * state.params.readout
-    if delta.shape[1] == 1:
-        z, coefficients = jnp.broadcast_to(readout, (count, readout.shape[1])), delta[:, 0]
-    else:
-        # Only Σ_c Δ_c ∂f_c/∂h enters the update, so that one backward pass serves all outputs.
-        size = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
-        z, coefficients = (delta / size[:, None]) @ readout, size
+    deltas = jnp.stack(
+        [residual(model.loss, model.output_shape, each[batch], y[batch]) for each in outputs]
+    )
+    delta = deltas[0]
+    z, coefficients = pulled_together(delta, constants.std[-1] * state.params.readout)
     h = of_samples(passed.h, batch, 1, at.places)
     state, g, d = backward_pass(model, state, constants, h, z)
 
-    lr = constants.rates[state.step]
-    kappa = lr * constants.gamma
+    step = Step(constants.rates[state.step], constants.momentum, constants.decay)
+    gamma = constants.gamma
     everywhere = jnp.repeat(coefficients, at.places)
     pushed = jnp.einsum("m,lmn->ln", everywhere, g[1:])
     seen = of_samples(constants.fields, batch, 0, at.places)
-    change = Moving(
-        fields=kappa * constants.field_rate[:, None] * (seen.T @ (everywhere[:, None] * g[0])),
-        readout=kappa * constants.rate[-1] * (delta.T @ passed.last[batch]),
-        biases=kappa * constants.bias_rate[:-1, None] * pushed,
-        constant=lr * constants.bias_rate[-1] * constants.bias_std[-1] * delta.sum(0),
-        linear=lr * jnp.einsum("kms,kso->kmo", constants.kernels[:, :, batch], deltas[1:]),
+    gradient = Moving(
+        fields=gamma * constants.field_rate[:, None] * (seen.T @ (everywhere[:, None] * g[0])),
+        readout=gamma * constants.rate[-1] * (delta.T @ passed.last[batch]),
+        biases=gamma * constants.bias_rate[:-1, None] * pushed,
+        constant=constants.bias_rate[-1] * constants.bias_std[-1] * delta.sum(0),
+        linear=jnp.einsum("kms,kso->kmo", constants.kernels[:, :, batch], deltas[1:]),
         scale=jnp.zeros_like(state.params.scale),
     )
-    params, velocity = _descend(
-        state.params, state.velocity, change, lr, constants.decay, constants.momentum
-    )
+    params, velocity = moved(state.params, state.velocity, gradient, step)
     c = of_samples(passed.coordinates, batch, 2, at.output_positions)
     d = d * jnp.repeat(coefficients, at.output_positions)
-    matrices = _descend_matrices(
-        state.matrices,
-        kappa * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d, c),
-        state.params.scale,
-        params.scale,
-        constants.momentum,
+    changed = moved_matrices(
+        state.matrices.change,
+        state.matrices.velocity,
+        gamma * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d, c),
+        (state.params.scale, params.scale),
+        step,
     )
+    matrices = state.matrices._replace(change=changed[0], velocity=changed[1])
     if constants.noise is not None:
         assert isinstance(matrices, DenseMatrices)
         key = jax.random.fold_in(state.draws[0], state.step)
         params, matrices = add_langevin_noise(
-            params, matrices, constants.noise, constants.live, lr, key
+            params, matrices, constants.noise, constants.live, step.rate, key
         )
     outputs = lax.dynamic_update_index_in_dim(state.outputs, outputs, state.step, 0)
     state = state._replace(
         step=state.step + 1, params=params, velocity=velocity, matrices=matrices, outputs=outputs
     )
     return state, Seen(h, g, passed.last[batch])
-
-
-def _residual(
-    model: SweepModel, constants: SweepConstants, f: Float[Array, "sample output"], batch
-):
-    """Return Δ/P for the samples of a batch."""
-    shaped = f[batch].reshape(-1, *model.output_shape)
-    delta = model.loss.residual(shaped, constants.targets[batch]).reshape(len(shaped), -1)
-    return delta.astype(f.dtype) / len(shaped)
-
-
-def _descend(params: Moving, velocity: Moving | None, change: Moving, lr, decay: Moving, momentum):
-    """θ ← θ + v,  v ← βv − η∇ − ηλθ."""
-    moved = jax.tree.map(lambda c, p, shrink: c - lr * shrink * p, change, params, decay)
-    if velocity is not None:
-        velocity = moved = jax.tree.map(lambda m, v: m + momentum * v, moved, velocity)
-    return jax.tree.map(jnp.add, params, moved), velocity
-
-
-def _descend_matrices(matrices, change, before, after, momentum) -> AnyMatrices:
-    """Make the step of :func:`_descend` in the coordinates V = s (V(0) + Q_o M Q_iᵀ/N).
-
-    The velocity is a (V(0) + Q_o M Q_iᵀ/N) + Q_o U Q_iᵀ/N, with a the velocity of s, so that
-    s ← s + a, U ← βU + change, M ← M + U/s; in terms of the new M, U shrinks by s_before/s.
-    """
-    velocity = matrices.velocity
-    before, after = before[:, None, None], after[:, None, None]
-    if velocity is not None:
-        change = change + momentum * velocity
-        velocity = change * (before / after)
-    return matrices._replace(change=matrices.change + change / after, velocity=velocity)
 
 
 def _rule(model: SweepModel, constants: SweepConstants, layer: Index, taps: Any = None):

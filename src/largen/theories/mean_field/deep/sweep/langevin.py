@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.sweep.state import Moving, Noise
+from largen.theories.mean_field.engine.descent import noisy
 
 
 def add_langevin_noise(
@@ -24,18 +24,15 @@ def add_langevin_noise(
 
     ``live`` is a mask of the neurons of each layer, None for all; other neurons stay 0.
     """
-    keys = jax.random.split(key, 4)
-    root = jnp.sqrt(lr)
-
-    there = jnp.ones((matrices.number + 1, 1), root.dtype) if live is None else live
-
-    def noisy(x: Array, size: Array, key: Any) -> Array:
-        return x + root * size * jax.random.normal(key, x.shape, x.dtype)
-
-    moved = params._replace(
-        fields=noisy(params.fields, noise.fields * there[0], keys[0]),
-        readout=noisy(params.readout, noise.readout * there[-1], keys[1]),
-        biases=noisy(params.biases, noise.biases * there[1:], keys[2]),
-    )
+    there = jnp.ones((matrices.number + 1, 1), params.fields.dtype) if live is None else live
     size = (noise.matrices / params.scale)[:, None, None] * there[1:, :, None] * there[:-1, None]
-    return moved, matrices._replace(change=noisy(matrices.change, size, keys[3]))
+    sizes = (
+        noise.fields * there[0],
+        noise.readout * there[-1],
+        noise.biases * there[1:],
+        size,
+    )
+    values = params.fields, params.readout, params.biases, matrices.change
+    fields, readout, biases, change = noisy(values, sizes, lr, key)
+    moved = params._replace(fields=fields, readout=readout, biases=biases)
+    return moved, matrices._replace(change=change)

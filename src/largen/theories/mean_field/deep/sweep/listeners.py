@@ -1,18 +1,11 @@
-"""Interfaces of a sweep for reporting progress and for storing its state."""
+"""The interface of a sweep for storing its state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from largen.theories.mean_field.deep.sweep.kernel_records import Along
 from largen.theories.mean_field.deep.sweep.state import SweepState
-
-Tell = Callable[[float], None]  # called with the completed fraction of steps
-
-
-def ignore_progress(fraction: float) -> None:
-    """Do not report progress."""
 
 
 @runtime_checkable

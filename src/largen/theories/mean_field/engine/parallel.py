@@ -19,10 +19,14 @@ import jax
 from threadpoolctl import threadpool_limits
 
 from largen.interrupts import check
-from largen.theories.mean_field.deep.sweep.listeners import Tell
 
 Result = TypeVar("Result")
+Tell = Callable[[float], None]  # called with the completed fraction of a task
 LOOK_EVERY = 0.1  # seconds between checks for an interrupt while waiting for threads
+
+
+def ignore_progress(fraction: float) -> None:
+    """Do not report progress."""
 
 
 class Dismissed(Exception):

@@ -1,0 +1,5 @@
+"""Kernels of modules by runs at populations of neurons."""
+
+from largen.reading.torch.population.estimate import Sampler
+
+__all__ = ["Sampler"]

@@ -1,0 +1,235 @@
+"""Which functions of PyTorch run as they are on a population of neurons, and what they must not do.
+
+A function runs as it is if it acts on each neuron alone, or by means over all of them, which
+converge. Functions of an axis that grows with the width otherwise have no limit, or one that is
+random: they are refused by name, as are all functions that are not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from largen.reading.torch.recording import Param, Ref
+
+if TYPE_CHECKING:
+    from largen.reading.torch.population.calls import Pending
+    from largen.reading.torch.population.run import Population
+
+# Attributes and functions that say what a tensor is, without its entries.
+ATTRIBUTES = frozenset({
+    "shape", "size", "dim", "ndim", "ndimension", "device", "dtype", "numel", "nelement", "stride",
+    "requires_grad", "is_floating_point", "is_cuda", "is_contiguous", "is_meta", "is_nested",
+    "is_sparse", "is_quantized", "layout", "element_size", "len", "hash", "get_device",
+    "is_complex", "is_mps", "is_xpu", "is_cpu", "is_leaf", "grad_fn", "is_inference", "is_mkldnn",
+})  # fmt: skip
+
+ELEMENTWISE = frozenset({
+    "relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "elu", "selu", "celu", "leaky_relu",
+    "mish", "hardswish", "hardsigmoid", "hardtanh", "relu6", "logsigmoid", "softsign", "erf", "sin",
+    "cos", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "square", "pow", "neg", "tan",
+    "reciprocal", "sign", "atan", "sinh", "cosh", "prelu", "threshold", "hardshrink", "softshrink",
+    "tanhshrink", "glu", "add", "sub", "rsub", "mul", "div", "rdiv", "maximum", "minimum", "clamp",
+    "where", "masked_fill", "lerp", "addcmul", "addcdiv", "float", "double", "to", "type_as",
+    "type", "contiguous", "clone", "detach", "requires_grad_", "gt", "lt", "ge", "le", "eq", "ne",
+    "logical_not", "logical_and", "logical_or", "invert", "and", "or", "bool", "long", "int",
+    "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_tensor",
+    "nan_to_num", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
+    "feature_dropout", "feature_alpha_dropout", "broadcast_tensors", "fill", "zero",
+})  # fmt: skip
+DRAWS = frozenset(name for name in ELEMENTWISE if "dropout" in name)
+VIEWS = frozenset({
+    "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "mT",
+    "T", "t", "movedim", "moveaxis", "expand", "expand_as", "getitem", "split", "chunk", "unbind",
+    "narrow", "select", "view_as", "tensor_split", "iter", "reshape_as", "broadcast_to",
+})  # fmt: skip
+# Functions along an axis (the second argument, or by name) that no growing axis may be.
+ALONG = frozenset({
+    "softmax", "log_softmax", "logsumexp", "max", "min", "amax", "amin", "argmax", "argmin",
+    "median", "cumsum", "cumprod", "prod", "sort", "argsort", "topk", "norm", "normalize", "flip",
+    "roll", "all", "any", "tril", "triu", "softmin", "index_select", "repeat_interleave",
+    "gather", "std", "var", "var_mean",
+})  # fmt: skip
+MEANS = frozenset({"mean", "var", "std", "var_mean"})  # those that converge
+NORMS = frozenset({"layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"})
+POSITIONS = frozenset({
+    "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "interpolate", "upsample", "pixel_shuffle",
+    "pixel_unshuffle", "lp_pool1d", "lp_pool2d", "max_pool1d_with_indices",
+    "max_pool2d_with_indices",
+})  # fmt: skip
+CONTRACTIONS = frozenset({"matmul", "bmm", "mm", "einsum", "linear", "baddbmm"})
+JOINS = frozenset({"cat", "stack", "hstack", "concat"})
+DEFAULT_AXIS = {"normalize": 1, "topk": -1, "sort": -1, "argsort": -1, "median": None}
+
+
+def check(population: Population, call: Pending) -> None:
+    """Refuse a call that cannot run as it is."""
+    small, large = (_numbers(each.args) for each in population.widths.calls(call.index))
+    for one, two in zip(small, large, strict=False):
+        if one.shape != two.shape and bool((two != two.flatten()[0]).any()):
+            raise population.refused(
+                call,
+                "it reads numbers that differ from channel to channel, of which there are more at "
+                "larger widths; wanted one number, or a parameter",
+            )
+    for names, rule in _TABLE:
+        if call.op in names:
+            rule(population, call)
+            return
+    raise population.refused(call, "there is no rule for this function on populations of neurons")
+
+
+def _numbers(value: Any) -> list[Tensor]:
+    """Return the tensors among arguments that depend on nothing."""
+    if isinstance(value, Tensor):
+        return [value] if value.numel() else []
+    if isinstance(value, tuple):
+        return [found for item in value for found in _numbers(item)]
+    return []
+
+
+def leaves(value: Any) -> Iterator[Ref | Param]:
+    """Yield the tensors among arguments."""
+    if isinstance(value, (Ref, Param)):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from leaves(item)
+
+
+def _anywhere(population: Population, call: Pending) -> None:
+    if call.op in DRAWS and population.draws(call):
+        raise population.refused(call, "it draws masks; wanted training=self.training")
+
+
+def _view(population: Population, call: Pending) -> None:
+    """Refuse a part of the neurons whose number does not grow as theirs does."""
+    first = next(leaves(call.args))
+    one, two = (prod(shape) for shape in population.widths.shapes(first))
+    made = population.widths.calls(call.index)
+    if call.op in ("expand", "expand_as", "broadcast_to"):
+        return
+    if prod(made[0].shape) * two != prod(made[1].shape) * one:
+        raise population.refused(
+            call, "it takes a part of the channels whose number does not grow with the width"
+        )
+
+
+def _along(population: Population, call: Pending) -> None:
+    tensors = list(leaves((call.args, call.kwargs)))
+    if len(tensors) > 1 and call.op in ("max", "min"):
+        return  # of two tensors
+    axes = _axes(call, len(population.widths.shapes(tensors[0])[0]))
+    wide = [axis for axis in population.widths.wide(tensors[0]) if axis in axes]
+    if wide and call.op not in MEANS:
+        raise population.refused(
+            call, f"{call.op} over axis {wide[0]}, which grows with the width, has no limit"
+        )
+
+
+def _sum(population: Population, call: Pending) -> None:
+    (tensor,) = leaves((call.args, call.kwargs))
+    axes = _axes(call, len(population.widths.shapes(tensor)[0]))
+    if any(axis in axes for axis in population.widths.wide(tensor)):
+        population.check_mean(call, "a sum over an axis that grows with the width")
+
+
+def _axes(call: Pending, count: int) -> tuple[int, ...]:
+    """Return the axes that a call acts along."""
+    missing = DEFAULT_AXIS.get(call.op)
+    place = 2 if call.op in ("norm", "topk", "roll", "normalize", "repeat_interleave") else 1
+    given = call.args[place] if len(call.args) > place else missing
+    for name in ("dim", "axis", "dims"):
+        given = call.kwargs.get(name, given)
+    if call.op in ("tril", "triu"):
+        given = (-2, -1)
+    if given is None or isinstance(given, bool):
+        return tuple(range(count))
+    found = given if isinstance(given, (tuple, list)) else (given,)
+    return tuple(int(axis) % max(count, 1) for axis in found)
+
+
+def _norm(population: Population, call: Pending) -> None:
+    """Normalisations are elementwise but for means."""
+
+
+def _positions(population: Population, call: Pending) -> None:
+    tensor = next(leaves(call.args))
+    if set(population.widths.wide(tensor)) - {0, 1}:
+        raise population.refused(
+            call, "it acts along an axis that grows with the width; wanted (N, C, positions)"
+        )
+
+
+def _join(population: Population, call: Pending) -> None:
+    """Refuse a concatenation of channels that grow with others that do not."""
+    if call.op in ("stack", "hstack"):
+        return
+    tensors = list(leaves(call.args[0]))
+    axis = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else 0)
+    found = {
+        axis % len(population.widths.shapes(t)[0]) in population.widths.wide(t) for t in tensors
+    }
+    if len(found) > 1:
+        raise population.refused(call, "it joins channels that grow with the width and others")
+
+
+def _contraction(population: Population, call: Pending) -> None:
+    """Refuse a product of two values that sums over neurons, but for a mean of them."""
+    tensors = list(leaves((call.args, call.kwargs)))
+    for tensor, axes in zip(tensors, _contracted(population, call, tensors), strict=True):
+        if any(axis in axes for axis in population.widths.wide(tensor)):
+            if made := population.of_parameters(tensors):
+                raise population.refused(
+                    call,
+                    f"its weight is computed from parameters ({made}); a transposed, tied, shared "
+                    "or reparameterised matrix has no rule",
+                )
+            population.check_mean(
+                call,
+                "a sum over channels that grow with the width, as of attention heads of a growing "
+                "size,",
+            )
+
+
+def _contracted(
+    population: Population, call: Pending, tensors: list[Ref | Param]
+) -> list[tuple[int, ...]]:
+    """Return the axes of each tensor over which a product sums."""
+    ranks = [len(population.widths.shapes(t)[0]) for t in tensors]
+    if call.op == "einsum":
+        inputs, _, output = str(call.args[0]).replace(" ", "").partition("->")
+        if "." in inputs or not output:
+            raise population.refused(call, "wanted an equation with an output and without dots")
+        return [
+            tuple(i for i, letter in enumerate(term) if letter not in output)
+            for term in inputs.split(",")
+        ]
+    if call.op == "baddbmm":
+        return [(), (ranks[1] - 1,), (ranks[2] - 2,)]
+    if len(tensors) < 2:  # by a tensor of numbers
+        return [tuple(range(max(ranks[0] - 2, 0), ranks[0]))]
+    if call.op == "linear":
+        return [(ranks[0] - 1,), (ranks[1] - 1,), *[() for _ in tensors[2:]]]
+    return [(ranks[0] - 1,), (max(ranks[1] - 2, 0),)]
+
+
+_TABLE: tuple[tuple[frozenset[str], Callable[[Any, Any], None]], ...] = (
+    (ELEMENTWISE, _anywhere),
+    (VIEWS, _view),
+    (MEANS | ALONG, _along),
+    (frozenset({"sum"}), _sum),
+    (NORMS, _norm),
+    (POSITIONS, _positions),
+    (JOINS, _join),
+    (CONTRACTIONS, _contraction),
+    (frozenset({"pad"}), _view),
+)

@@ -1,0 +1,250 @@
+"""Effects of one update of every weight of one network in JAX, from a forward and a few backwards.
+
+See :mod:`largen.transfer.verdicts`. The forward pass is the user's function, whose jaxpr is gone
+through: where an operation first takes a weight, or what is computed from weights alone, together
+with data, its output is the tensor that the weight acts on first; what a softmax exponentiates,
+after its maximum was subtracted, are logits. Operations inside loops (``jax.lax.scan``) are not
+looked at: weights that are used there have effects on the output alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Literal, primitives
+
+from largen.errors import InvalidInput
+from largen.networks.tangents.affine_uses import evaluate, inlined
+from largen.text import shown
+from largen.transfer.jax.trees import is_weight, map_named, weights_of
+from largen.transfer.plan import Plan
+from largen.transfer.verdicts import Key, Layout, change_by_update
+
+ON_OUTPUT, ON_TENSOR, ON_LOGITS = range(1, 4)  # seeds of the directions
+# Operations behind which a value is the same one, up to its arrangement and a constant.
+KEEPING = frozenset({
+    "add", "add_any", "sub", "neg", "mul", "div", "reshape", "transpose", "squeeze",
+    "convert_element_type", "broadcast_in_dim", "copy",
+})  # fmt: skip
+OF_MAXIMA = KEEPING | {"max", "stop_gradient", "select_n"}
+
+
+@dataclass(eq=False)
+class Value:
+    """A value of a forward pass."""
+
+    array: Any
+    weights: frozenset[str] = frozenset()  # if it is computed from weights and constants alone
+    data: bool = False  # whether the inputs enter
+    users: int = 0  # the number of operations that take it
+    first: tuple[str, ...] = ()  # weights whose first tensor it is
+    before: list[Value] = field(default_factory=list)  # of which it is an arrangement
+    maximum_of: Value | None = None
+    shifted: Value | None = None  # which it is without its maximum
+
+
+@dataclass(eq=False)
+class Pass:
+    """The tensors of one forward pass."""
+
+    tensors: dict[str, Any] = field(default_factory=dict)  # weight → what it acts on first
+    inputs: dict[str, Any] = field(default_factory=dict)  # weight → what it acts with
+    # The same tensors, as functions of their weights alone, for derivatives.
+    own: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    logits: dict[str, Any] = field(default_factory=dict)
+    output: Any = None
+    last: frozenset[str] = frozenset()  # weights that act on the output first
+
+    def run(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
+        """Return the outputs of a jaxpr."""
+        held = dict(zip(jaxpr.constvars, map(Value, constants), strict=True))
+        held.update(zip(jaxpr.invars, arguments, strict=True))
+
+        def read(atom: Any) -> Value:
+            return Value(atom.val) if isinstance(atom, Literal) else held[atom]
+
+        for equation in jaxpr.eqns:
+            made = self._apply(jaxpr, equation, [*map(read, equation.invars)])
+            held.update(zip(equation.outvars, made, strict=True))
+        return [*map(read, jaxpr.outvars)]
+
+    def _apply(self, jaxpr: Any, equation: Any, values: list[Value]) -> list[Value]:
+        inner = inlined(equation)
+        if equation.primitive == primitives.custom_jvp_call_p:
+            closed = equation.params["call_jaxpr"]
+            inner = closed.jaxpr, closed.consts
+        if inner is not None:
+            return self.run(*inner, values)
+        name, data = equation.primitive.name, any(v.data for v in values)
+        for value in values:
+            value.users += 1
+        weights = frozenset[str]().union(*(v.weights for v in values))
+        outputs = evaluate(equation, [v.array for v in values], jaxpr)
+        made = [Value(array, frozenset() if data else weights, data) for array in outputs]
+        if not data:
+            return made
+        output = made[0]
+        if name in KEEPING:
+            output.before = [v for v in values if v.data]
+        self._note_logits(name, values, output)
+        new = tuple(sorted(weights - set(self.tensors)))
+        if new and jnp.issubdtype(output.array.dtype, jnp.floating):
+            self._note_first(jaxpr, equation, values, output, new)
+        return made
+
+    def _note_first(
+        self, jaxpr: Any, equation: Any, values: list[Value], output: Value, new: tuple[str, ...]
+    ) -> None:
+        """Note the tensor that some weights act on first."""
+        output.first = new
+        alone = [jax.lax.stop_gradient(v.array) if v.data else v.array for v in values]
+        self.own[new] = evaluate(equation, alone, jaxpr)[0]
+        acts_with = next(v.array for v in values if v.data)
+        for weight in new:
+            self.tensors[weight], self.inputs[weight] = output.array, acts_with
+
+    def _note_logits(self, name: str, values: Sequence[Value], output: Value) -> None:
+        if name == "reduce_max":
+            output.maximum_of = values[0]
+        elif name == "sub" and values[1].maximum_of is values[0]:
+            output.shifted = values[0]
+        elif name == "exp" and values[0].shifted is not None:
+            behind = next(reversed(self.tensors), "")
+            if behind:
+                self.logits[f"{behind}#{len(self.logits)}"] = values[0].shifted.array
+        elif name in OF_MAXIMA:
+            found = [v.maximum_of for v in values if v.maximum_of is not None]
+            output.maximum_of = found[0] if found else None
+
+
+def acting_last(output: Value) -> Iterator[str]:
+    """Yield the weights whose first tensor is the output, up to its arrangement and sums."""
+    behind = [output]
+    while behind:
+        value = behind.pop()
+        yield from value.first
+        behind += [v for v in value.before if v.users == 1]
+
+
+def passed(apply: Callable[[Any, Any], Any], parameters: Any, inputs: Any) -> Callable[..., Pass]:
+    """Return a function of the weights by name that goes through the forward pass.
+
+    ``apply``, ``parameters``, ``inputs``: the user's function and its arguments, or their shapes.
+    """
+    names = list(weights_of(parameters))
+
+    def flat(values: Sequence[Any], x: Any) -> Any:
+        by_name = dict(zip(names, values, strict=True))
+        tree = map_named(lambda name, leaf: by_name.get(name, leaf), parameters)
+        return output_of(apply(tree, x))
+
+    closed = jax.make_jaxpr(flat)([*weights_of(parameters).values()], inputs)
+
+    def forward(weights: Mapping[str, Any], x: Any) -> Pass:
+        found = Pass()
+        given = [Value(weights[name], frozenset({name})) for name in names]
+        leaves = [Value(leaf, data=True) for leaf in jax.tree.leaves(x)]
+        (output,) = found.run(closed.jaxpr, closed.consts, [*given, *leaves])
+        found.output, found.last = output.array, frozenset(acting_last(output))
+        return found
+
+    return forward
+
+
+def output_of(outputs: Any) -> Any:
+    """Return the first array of real numbers among the outputs."""
+    for leaf in jax.tree.leaves(outputs):
+        if is_weight(leaf):
+            return leaf
+    raise InvalidInput(f"apply: wanted an array of real numbers, got {shown(outputs)}.")
+
+
+class Measurement:
+    """The effects of single updates in networks of one shape, compiled once.
+
+    ``plan``: the plan of the shape; ``along``: ``"width"`` or ``"depth"``, in which weights have no
+    effects on single tensors.
+    """
+
+    def __init__(
+        self,
+        apply: Callable[[Any, Any], Any],
+        parameters: Any,
+        inputs: Any,
+        plan: Plan,
+        along: str,
+    ):
+        self.plan, self.inputs = plan, inputs
+        self.single = along == "width" and plan.update.kind != "proportional"
+        self.forward = passed(apply, parameters, inputs)
+        self.order: list[str] = []
+        self.last: frozenset[str] = frozenset()
+        self.vectors = frozenset(n for n, w in weights_of(parameters).items() if w.ndim < 2)
+        self.compiled = jax.jit(self._effects)
+
+    @property
+    def layout(self) -> Layout:
+        """The parts of the model, each weight being one, in the order of their first use."""
+        matrices = [name for name in self.order if name not in self.vectors]
+        return Layout(
+            modules=tuple(matrices),
+            holders={name: name for name in self.order},
+            final=self.last,
+            last=self.last,
+            vectors=self.vectors,
+        )
+
+    def __call__(self, parameters: Any) -> dict[Key, float]:
+        """Return the effects in one network."""
+        sizes, gradients = self.compiled(dict(weights_of(parameters)), self.inputs)
+        found = {("start", place, ""): float(size) for place, size in sizes.items()}
+        for (kind, place), sums in gradients.items():
+            for name, (absolute, square) in sums.items():
+                if float(absolute) > 0:
+                    change = change_by_update(self.plan, name, float(absolute), float(square))
+                    found[kind, place, name] = change
+        return found
+
+    def _effects(self, weights: Mapping[str, Any], x: Any) -> tuple[dict, dict]:
+        def scalars(weights: Mapping[str, Any]) -> tuple[dict, dict]:
+            found = self.forward(weights, x)
+            self.order = [*found.tensors, *(n for n in weights if n not in found.tensors)]
+            self.last = found.last
+            several = {("output", ""): _mean(found.output, ON_OUTPUT)}
+            # Each is a function of its own weights alone, so that one backward pass is enough.
+            own = [
+                _mean(z, ON_TENSOR) for names, z in found.own.items() if not self.last & set(names)
+            ]
+            if own and self.single:
+                several["tensor", ""] = sum(own, jnp.zeros(()))
+            several |= {("logits", at): _mean(z, ON_LOGITS) for at, z in found.logits.items()}
+            sizes = {"output": _rms(found.output)}
+            for name, z in found.tensors.items():
+                if name not in self.vectors:
+                    sizes[f"input of {name}"] = _rms(found.inputs[name])
+                    sizes[f"output of {name}"] = _rms(z)
+            return several, sizes
+
+        several, backward, sizes = jax.vjp(scalars, dict(weights), has_aux=True)
+        gradients = {}
+        for key in several:
+            (slopes,) = backward({k: jnp.ones_like(s) * (k == key) for k, s in several.items()})
+            gradients[key] = {
+                name: (jnp.abs(g).sum(), jnp.square(g).sum()) for name, g in slopes.items()
+            }
+        return sizes, gradients
+
+
+def _mean(z: Any, seed: int) -> Any:
+    """Return the mean of a tensor times fixed Gaussian numbers."""
+    finite = jnp.where(jnp.isfinite(z), z, 0.0)  # masked logits may be −∞
+    return (finite * jax.random.normal(jax.random.key(seed), z.shape, z.dtype)).mean()
+
+
+def _rms(z: Any) -> Any:
+    z = jnp.asarray(z, jnp.float32)
+    return jnp.sqrt(jnp.square(z).mean())
