@@ -42,7 +42,7 @@ class _Entry:
 
 def _moves(run: Run) -> bool:
     """Whether features move at order one."""
-    return run.param.d == HALF
+    return run.param.canonical_d == HALF
 
 
 def _adapts(run: Run) -> bool:
@@ -65,7 +65,7 @@ def _of_chain(run: Run) -> bool:
 
 
 _THEORIES: dict[str, _Entry | type[Theory]] = {
-    "kernel": _Entry("kernel_limit.limit", "KernelLimit", lambda run: run.param.d < HALF),
+    "kernel": _Entry("kernel_limit.limit", "KernelLimit", lambda run: run.param.canonical_d < HALF),
     "mean field, one hidden layer": _Entry("mean_field.one_hidden_layer", "MeanField", _two_maps),
     "mean field, deep": _Entry("mean_field.deep", "DeepMeanField", _of_chain),
     "mean field, infinite depth": _Entry("mean_field.infinite_depth", "InfiniteDepth", _endless),
