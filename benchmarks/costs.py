@@ -51,6 +51,11 @@ def solve(layers: int, samples: int, steps: int, rtol: float, gamma: float = 2.0
     return call
 
 
+def solve_adaptive(seed: int) -> lg.Trajectory:
+    run = lg.Run(lg.mlp(2, "tanh"), lg.mup(), data(16, seed), optimizer=lg.adam(0.05), steps=40)
+    return lg.solve(run, rtol=1e-2, key=seed, progress=False)
+
+
 def solve_lazy(seed: int) -> lg.Trajectory:
     run = lg.Run(lg.mlp(3, "tanh"), lg.ntk(), data(200, seed, 200), optimizer=lg.gd(0.5), steps=100)
     return lg.solve(run)
@@ -102,6 +107,7 @@ CALLS: dict[str, Callable[[int], Any]] = {
     "mean field, deep: 2 layers, 8 samples, 20 steps, rtol 3e-3": solve(2, 8, 20, 3e-3),
     "mean field, deep: 3 layers, 16 samples, 40 steps, rtol 5e-2": solve(3, 16, 40, 5e-2),
     "mean field, deep: 3 layers, 16 samples, 40 steps, rtol 3e-3": solve(3, 16, 40, 3e-3),
+    "mean field, adaptive: 2 layers, 16 samples, 40 steps, rtol 1e-2": solve_adaptive,
     "infinite depth, branches L^(−½), 4 samples, 10 steps, rtol 1e-2": solve_endless(
         lg.depth_mup(), 1e-2
     ),

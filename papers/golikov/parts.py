@@ -106,11 +106,11 @@ def _limit(run: Any, how: Ladder) -> xarray.Dataset:
     """Return the limit's test losses, one for each draw of the initial function if it is random."""
     import xarray
 
-    if run.param.d == 0:
+    if run.param.canonical_d == 0:
         problem = problem_of(KernelLimit.pose(run))
         losses = _from_draws(run, problem, how.draws)
         error = np.zeros(losses.shape[1])
-    elif run.param.d * 2 == 1:
+    elif run.param.canonical_d * 2 == 1:
         limit = solve(run, method="particles", particles=how.particles, record_at=[])
         losses = limit.loss_test[None]
         # |∂ℓ/∂f| ≤ 1: the mean error of the outputs bounds that of the loss.

@@ -1,5 +1,6 @@
 """The rule table against the published ones, and against what follows from the symmetry."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -110,6 +111,28 @@ def test_canonical_form_does_not_see_the_gauge(scheme, theta):
             canonical_form(shifted, NET, lg.gd(0.1), inputs=5)
     else:
         assert canonical_form(shifted, NET, lg.gd(0.1), inputs=5).weights == form.weights
+
+
+@pytest.mark.parametrize("delta", [HALF, Fraction(-1, 3)])
+@pytest.mark.parametrize(
+    "net",
+    [lg.residual_mlp(3, "tanh", weight_std=1.3), lg.serial(lg.Dense(bias_std=0.5), lg.Dense())],
+    ids=["residual", "with a bias"],
+)
+def test_what_is_called_gamma_has_no_effect(net, delta):
+    """A factor of the read-out may be in its multiplier or in γ = γ₀Nᵈ."""
+    scheme = lg.mean_field(2.0)
+    moved = {
+        role: replace(getattr(scheme, role), c=getattr(scheme, role).c + 2 * delta)
+        for role in ("input", "hidden", "output", "bias")
+    }
+    moved["output"] = replace(moved["output"], a=scheme.output.a - delta)
+    other = replace(scheme, d=scheme.d + delta, **moved)
+    for optimizer in OPTIMIZERS:
+        mine, theirs = (each.table(net, optimizer) for each in (scheme, other))
+        assert (mine.rows, mine.gamma) == (theirs.rows, theirs.gamma)
+    forms = [canonical_form(each, net, lg.gd(0.1), inputs=5) for each in (scheme, other)]
+    assert forms[0] == forms[1]
 
 
 def test_standard_at_a_fixed_rate_has_no_limit():

@@ -301,6 +301,9 @@ def examples() -> dict[str, Example]:
         "theories.MeanField": Example(lg.theories.MeanField),
         "theories.DeepMeanField": Example(lg.theories.DeepMeanField),
         "theories.AttentionMeanField": Example(lg.theories.AttentionMeanField),
+        "theories.AdaptiveMeanField": Example(
+            lg.theories.AdaptiveMeanField, {"particles": 64, "replicates": 2}
+        ),
         "theories.InfiniteDepth": Example(lg.theories.InfiniteDepth),
         "Trajectory": Example(lg.Trajectory, {"dataset": limit().to_xarray(), "run": run()}),
         "Trajectory.of": Example(

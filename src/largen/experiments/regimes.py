@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -204,7 +203,8 @@ class _Movement:
 
 
 def _at(run: Run, gamma: float) -> Run:
-    param = replace(run.param, name=f"{run.param.name} at γ", d=Fraction(0), gamma=gamma)
+    d = run.param.d - run.param.canonical_d
+    param = replace(run.param, name=f"{run.param.name} at γ", d=d, gamma=gamma)
     return run.with_changes(param=param)
 
 

@@ -103,7 +103,7 @@ def monte_carlo_kernel(
     )
     with precision(x1, x2), interruptible():
         keys = jax.random.split(key, draws)
-        scale = network.table.gamma**2 if param.d > 0 else 1.0
+        scale = network.table.gamma**2 if param.canonical_d > 0 else 1.0
         means, spreads = _moments(network, keys, x1, x2, scale)
         errors = [jnp.sqrt(s / (draws - 1) / draws) for s in spreads]
         estimate = like((*means, *errors), x1, x2)

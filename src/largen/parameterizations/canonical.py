@@ -71,7 +71,8 @@ class CanonicalForm:
     gamma
         γ₀.
     d
-        The power of N in γ: 0 for the kernel limit, ½ for the mean-field limit.
+        The power of N in γ: 0 for the kernel limit, ½ for the mean-field limit. It is that of the
+        outputs at initialisation, whatever share of it the parameterization calls γ.
     diffusive
         At infinite depth, whether branches have α = ½, so that the stream diffuses; for α > ½ it
         stands still at initialisation. None for networks with a number of blocks.
@@ -133,8 +134,8 @@ def canonical_form(
     if optimizer.adaptive:
         raise NoTheory(
             f"{type(optimizer).__name__} has no implemented limit here: its update is not "
-            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow, or one hidden "
-            "layer in lg.mean_field()."
+            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow, or "
+            "lg.mean_field()."
         )
     if temperature_of(optimizer) and not noise:
         raise NoTheory(
@@ -154,7 +155,7 @@ def canonical_form(
         endless_stack(net)
         diffusive = -table.branch.depth == HALF
         table, blocks = _at_infinite_depth(table, param), 1
-    gamma = Power(param.gamma, width=param.d)
+    gamma = Power(param.gamma, width=param.canonical_d)
     at = {"width": 1, "depth": max(blocks, 1), "inputs": first_fan_in(inputs, first)}
     constants = [_constants(row, first, gamma) for row in table.rows]
     if leading_rates:
@@ -181,7 +182,7 @@ def canonical_form(
             row.site, row.kind, std.at(**at), rate.at(**at), row.distribution
         )
     branch = table.branch.at(**at)
-    return CanonicalForm(weights, branch, param.gamma, param.d, diffusive)
+    return CanonicalForm(weights, branch, param.gamma, param.canonical_d, diffusive)
 
 
 def _at_infinite_depth(table: RuleTable[Power], param: Parameterization) -> RuleTable[Power]:

@@ -84,7 +84,7 @@ def from_reference(
     distributions = given.distributions
     if distribution is not None:
         distributions = checked_distributions(distribution)
-    gamma = _gamma_from(start, powers.d)
+    gamma = _gamma_from(start, powers.canonical_d)
     return replace(powers, gamma=gamma, reference=start, distributions=distributions)
 
 
@@ -101,7 +101,7 @@ def _reference_of(
 def _gamma_from(reference: Reference, d: Fraction) -> float:
     """Return the γ₀ for which γ = γ₀Nᵈ has the reference's value at N*."""
     param = reference.param
-    return param.gamma * power(reference.width, param.d - d)
+    return param.gamma * power(reference.width, param.canonical_d - d)
 
 
 def _numbers(name: str, value: Any) -> Numbers:

@@ -183,7 +183,8 @@ class Parameterization:
                 rows.append(Row(site, "bias", rule, distributions.get("bias", GAUSSIAN)))
         family = "adaptive optimizer" if adaptive else "gradient descent"
         branch = Power(depth=-self.branch)
-        symbolic = RuleTable(f"{self}, {family}", tuple(rows), branch, self._gamma)
+        gamma = Power(self.gamma, width=self.canonical_d)
+        symbolic = RuleTable(f"{self}, {family}", tuple(rows), branch, gamma)
         if self.reference is not None:
             at = self.reference
             rules = at.param.table(net, optimizer, inputs=inputs)
@@ -304,6 +305,25 @@ class Parameterization:
         """
         return replace(self, rates=rates_of(rates))
 
+    @property
+    def canonical_d(self) -> Fraction:
+        """The power of 1/N of the outputs at initialisation, d + a + b/2 − 1/2 of the read-out.
+
+        It is ``d`` where the read-out has the factor of the kernel scaling, 2a + b = 1. Which part
+        of a factor of the outputs is said to be γ has no effect: (a, c, d) → (a − δ, c + 2δ, d + δ)
+        of the read-out's a and of all c leaves every rule as it is.
+
+        Examples
+        --------
+        >>> import largen as lg
+        >>> own = lg.abc(a=(0, "1/2", 1), b=0, c=-1)
+        >>> str(own.d), str(own.canonical_d), str(lg.mean_field().d)
+        ('0', '1/2', '1/2')
+        >>> own.table(lg.mlp(2)).rows == lg.mean_field().table(lg.mlp(2)).rows
+        True
+        """
+        return self.d + self.output.a + self.output.b / 2 - Fraction(1, 2)
+
     _repr_html_ = in_notebooks
 
     def __str__(self) -> str:
@@ -327,7 +347,3 @@ class Parameterization:
         net = residual_mlp(2, bias_std=1.0) if self.branch else mlp(2, bias_std=1.0)
         tables = (self.table(net, GradientDescent(1.0)), self.table(net, Adam(1.0)))
         return "\n\n".join(map(str, tables))
-
-    @property
-    def _gamma(self) -> Power:
-        return Power(self.gamma, width=self.d)

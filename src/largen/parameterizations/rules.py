@@ -75,7 +75,8 @@ class RuleTable(Mapping[str, Rule[Scale]]):
     branch
         The factor of every residual branch's output, L^(−α).
     gamma
-        γ = γ₀Nᵈ, by which the output is divided (already inside the read-out's multiplier).
+        γ = γ₀Nᵈ, by which the output is divided (already inside the read-out's multiplier), with d
+        such that the read-out has the kernel scaling otherwise.
     """
 
     title: str

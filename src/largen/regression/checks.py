@@ -23,10 +23,10 @@ def check_lazy(param: Any) -> None:
     if param is None:
         return
     instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
-    if param.d > 0:
+    if param.canonical_d > 0:
         raise NoTheory(
-            f"param: in {param} outputs vanish with the width as N^(−{param.d}) at initialisation, "
-            "and features move, so that there is no posterior of a fixed kernel. "
+            f"param: in {param} outputs vanish with the width as N^(−{param.canonical_d}) at "
+            "initialisation, and features move, so that there is no posterior of a fixed kernel. "
             "lg.posterior(kind='adaptive') has the one with features that move, lg.solve(run) the "
             "limit of training. Lazy parameterizations have d = 0: lg.ntk(), or "
             'lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, branch="1/2") for residual branches L^(−1/2).'

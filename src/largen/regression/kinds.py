@@ -150,7 +150,8 @@ def posterior(
     (5, 2)
     """
     if kind is None:
-        kind = "adaptive" if isinstance(param, Parameterization) and param.d > 0 else "nngp"
+        moves = isinstance(param, Parameterization) and param.canonical_d > 0
+        kind = "adaptive" if moves else "nngp"
     one_of("kind", kind, (*KINDS, "adaptive"))
     if kind != "adaptive":
         return fixed_posterior(net, x, y, kind, noise, weights, mask, param, throw)

@@ -4,7 +4,8 @@
 ``kernel_limit``   features stay fixed: :class:`KernelLimit`, and to order 1/width
                    :class:`FiniteWidth`
 ``mean_field``     features move: :class:`MeanField`, :class:`DeepMeanField`,
-                   :class:`InfiniteDepth`, :class:`AttentionMeanField`
+                   :class:`InfiniteDepth`, :class:`AttentionMeanField`,
+                   :class:`AdaptiveMeanField`
 ``chains``         networks as chains of affine maps, for the mean-field limits
 ``registry``       the registered theories
 ``select``         :func:`solve`: the choice among them

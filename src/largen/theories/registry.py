@@ -42,7 +42,11 @@ class _Entry:
 
 def _moves(run: Run) -> bool:
     """Whether features move at order one."""
-    return run.param.d == HALF
+    return run.param.canonical_d == HALF
+
+
+def _adapts(run: Run) -> bool:
+    return _moves(run) and run.optimizer.adaptive
 
 
 def _two_maps(run: Run) -> bool:
@@ -61,13 +65,14 @@ def _of_chain(run: Run) -> bool:
 
 
 _THEORIES: dict[str, _Entry | type[Theory]] = {
-    "kernel": _Entry("kernel_limit.limit", "KernelLimit", lambda run: run.param.d < HALF),
+    "kernel": _Entry("kernel_limit.limit", "KernelLimit", lambda run: run.param.canonical_d < HALF),
     "mean field, one hidden layer": _Entry("mean_field.one_hidden_layer", "MeanField", _two_maps),
     "mean field, deep": _Entry("mean_field.deep", "DeepMeanField", _of_chain),
     "mean field, infinite depth": _Entry("mean_field.infinite_depth", "InfiniteDepth", _endless),
     "mean field, branches and attention": _Entry(
         "mean_field.transformer", "AttentionMeanField", _moves
     ),
+    "mean field, adaptive": _Entry("mean_field.adaptive_deep", "AdaptiveMeanField", _adapts),
 }
 
 
@@ -84,6 +89,7 @@ def registered() -> tuple[type[Theory], ...]:
     mean field, deep
     mean field, infinite depth
     mean field, branches and attention
+    mean field, adaptive
     """
     return tuple(map(by_name, _THEORIES))
 
@@ -138,9 +144,9 @@ def register(theory: Kind) -> Kind:
     See :class:`largen.theories.Theory` for a theory of one's own.
 
     >>> import largen as lg
-    >>> lg.theories.unregister(lg.theories.AttentionMeanField)
-    >>> lg.theories.register(lg.theories.AttentionMeanField).name
-    'mean field, branches and attention'
+    >>> lg.theories.unregister(lg.theories.AdaptiveMeanField)
+    >>> lg.theories.register(lg.theories.AdaptiveMeanField).name
+    'mean field, adaptive'
     """
     check_theory("theory", theory)
     if theory.name in _THEORIES:

@@ -38,8 +38,9 @@ def solve(
         A theory with its options: an instance of :class:`largen.theories.KernelLimit`,
         :class:`largen.theories.MeanField`, :class:`largen.theories.DeepMeanField`,
         :class:`largen.theories.InfiniteDepth`, :class:`largen.theories.AttentionMeanField`,
-        :class:`largen.theories.FiniteWidth`, or of your own subclass of
-        :class:`largen.theories.Theory`; or the class or the name of a theory, for default options.
+        :class:`largen.theories.AdaptiveMeanField`, :class:`largen.theories.FiniteWidth`, or of
+        your own subclass of :class:`largen.theories.Theory`; or the class or the name of a theory,
+        for default options.
         If None, the first registered theory that covers the run and has the given options.
         ``theory`` and ``reason`` of the result give the chosen theory and why it applies.
     throw

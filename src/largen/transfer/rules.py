@@ -138,7 +138,7 @@ def attention_multiplier(param: Parameterization, built: Fraction = Fraction(-1,
     """
     if as_built(param):
         return ONE
-    return Power(width=Fraction(-1, 2) - param.d - built)
+    return Power(width=Fraction(-1, 2) - param.canonical_d - built)
 
 
 def tied_multiplier(param: Parameterization, optimizer: Update) -> Power:

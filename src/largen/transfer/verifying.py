@@ -83,7 +83,7 @@ def check_number_of_weights(count: int, at: Mapping[str, int]) -> None:
 
 def not_meant(scheme: Parameterization, along: str) -> str:
     """Why the scheme's updates are not meant to be of order one along a size; empty if they are."""
-    if as_built(scheme) or scheme.d != Fraction(1, 2):
+    if as_built(scheme) or scheme.canonical_d != Fraction(1, 2):
         return f"{scheme.name} does not keep updates of features of order one"
     if along == "depth" and not scheme.branch:
         return f"{scheme.name} has no powers of depth"

@@ -79,10 +79,10 @@ def equilibrium_of(net: Any, param: Any, x: np.ndarray) -> Equilibrium:
     """Read a network."""
     instance_of("net", net, Layer, "a network such as lg.mlp(1)")
     param = instance_of("param", param, Parameterization, "one such as lg.mean_field()")
-    if param.d != Fraction(1, 2):
+    if param.canonical_d != Fraction(1, 2):
         raise NoTheory(
-            f"param: {param} has d = {param.d}; features move at order one in the posterior for "
-            "d = 1/2, as in lg.mean_field(gamma). lg.posterior has the one of d = 0."
+            f"param: {param} has d = {param.canonical_d}; features move at order one in the "
+            "posterior for d = 1/2, as in lg.mean_field(gamma). lg.posterior has the one of d = 0."
         )
     if x.ndim != 2:
         raise NoTheory(f"{READING} is that of samples without spatial axes, (sample, input).")

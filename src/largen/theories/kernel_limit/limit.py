@@ -31,7 +31,7 @@ from largen.kernels.modes import critical_rate
 from largen.kernels.nngp_ntk import concrete_kernels, nngp_scale
 from largen.kernels.tiles import check_size, fitting, most_positions
 from largen.memory import MEMORY_BUDGET, check_fits
-from largen.parameterizations import CanonicalForm, canonical_form
+from largen.parameterizations import CanonicalForm, canonical_form, classify
 from largen.programs import Affine
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
@@ -155,6 +155,7 @@ class KernelLimit(Theory):
         NoRule
             For a layer that has no kernel.
         """
+        _check_adaptive(run)
         form = canonical_form(
             run.param, run.net, run.optimizer, run.data.inputs, infinite_depth=True
         )
@@ -258,6 +259,20 @@ class KernelLimit(Theory):
             )
             train, test = (np.asarray(f, f0_train.dtype) for f in from_initial(problem, *start))
         return (train, test) if out else (train[..., 0], test[..., 0])
+
+
+def _check_adaptive(run: Run) -> None:
+    """Refuse the kernel scalings of adaptive optimizers, which have a limit of another kind."""
+    if not run.optimizer.adaptive:
+        return
+    if classify(run.param, run.net, run.optimizer).kind == "kernel":
+        raise NoTheory(
+            f"under {run.optimizer} the features of {run.param} stand still, and every weight "
+            "moves by a function of its own gradients, so that no tangent kernel determines the "
+            "outputs: there is a limit (Yang and Littwin, arXiv 2308.01814), which is not "
+            "implemented. lg.mean_field(gamma) approaches it for small gamma, such as 0.03, with "
+            "outputs that start from 0; lg.train has networks."
+        )
 
 
 def _optional(name: str, value: Any) -> float | None:

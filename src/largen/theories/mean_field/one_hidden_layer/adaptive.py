@@ -19,14 +19,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
-from largen.errors import NoTheory
-from largen.parameterizations import Adam, Power, RMSProp
-from largen.parameterizations.rules import Row
+from largen.parameterizations import Power
 from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Run
+from largen.theories.mean_field.running_averages import check_limit
 
 
 class AdaptiveConstants(NamedTuple):
@@ -38,25 +34,6 @@ class AdaptiveConstants(NamedTuple):
     # r/s, the learning rate of θ̂ over η₀; for the read-out's bias, that of its effect on f.
     step: float
     distribution: str  # the distribution of single weights at initialisation
-
-
-class Average(NamedTuple):
-    """Parameters of the running averages: β₁, β₂, ε₀, and whether there is a bias correction."""
-
-    first: float
-    second: float
-    eps: float
-    corrected: bool
-
-
-def average_of(run: Run) -> Average | None:
-    """Return the averages of a run's optimizer; None if its update is linear in the gradient."""
-    match run.optimizer:
-        case Adam(beta1=beta1, beta2=beta2, eps=eps):
-            return Average(beta1, beta2, eps, True)
-        case RMSProp(beta=beta, eps=eps):
-            return Average(0.0, beta, eps, False)
-    return None
 
 
 def weights_of(run: Run) -> dict[tuple[str, str], AdaptiveConstants]:
@@ -84,8 +61,7 @@ def weights_of(run: Run) -> dict[tuple[str, str], AdaptiveConstants]:
         else:
             std = size * Power(inputs=Fraction(1, 2)) if kind == "weight" else size
             gradient = outward * per_unit
-        eps = getattr(run.optimizer, "eps", 0.0)
-        _constant(run, row, std, step, gradient if eps else Power())
+        check_limit(run, row, step, gradient, std)
         gradient = Power(gradient.constant, inputs=gradient.inputs, depth=gradient.depth)
         found[role, kind] = AdaptiveConstants(
             std.at(**at), gradient.at(**at), step.at(**at), row.distribution
@@ -96,35 +72,3 @@ def weights_of(run: Run) -> dict[tuple[str, str], AdaptiveConstants]:
 def ratio_of(run: Run) -> float:
     """Return r, the number of hidden neurons per unit of width."""
     return float(run.program.weights[0].width_ratio)
-
-
-def _constant(run: Run, row: Row[Power], std: Power, step: Power, gradient: Power) -> None:
-    for what, power in (
-        ("its output", std),
-        ("its update over its initial size", step),
-        ("its gradient over ε", gradient),
-    ):
-        if power.width:
-            grows = "grows" if power.width > 0 else "vanishes"
-            raise NoTheory(
-                f"{run.param} has no mean-field limit with {type(run.optimizer).__name__}: {what} "
-                f"at the weight {row.name} ({row.site.role}) {grows} as N^{power.width}. "
-                "lg.mean_field() and lg.mup() have one."
-            )
-
-
-def adapt(average: Average, move: Any, memory: tuple[Any, Any], count: Any) -> tuple[Any, Any]:
-    """Return m̂/(√v̂ + ε₀) for a tree of −∇, and the averages m, v; 0 where ∇ was always 0."""
-
-    def mix(beta, old, new):
-        return jax.tree.map(lambda a, b: beta * a + (1 - beta) * b, old, new)
-
-    first = mix(average.first, memory[0], move)
-    second = mix(average.second, memory[1], jax.tree.map(jnp.square, move))
-    scale = [1 - beta**count if average.corrected else 1 for beta in average[:2]]
-
-    def change(m, v):
-        size = jnp.sqrt(v / scale[1]) + average.eps
-        return jnp.where(size > 0, m / scale[0] / jnp.where(size > 0, size, 1), 0)
-
-    return jax.tree.map(change, first, second), (first, second)

@@ -24,9 +24,9 @@ from largen.expectations import ActivationFunction
 from largen.parameterizations import GradientDescent, temperature_of
 from largen.runs import Loss, Run
 from largen.theories.mean_field.engine.descent import Step
-from largen.theories.mean_field.one_hidden_layer.adaptive import Average
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
+from largen.theories.mean_field.running_averages import Average
 
 
 class OneLayerState(NamedTuple):

@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int
 from largen.runs import Run
 from largen.segments import scan_segments
 from largen.theories.mean_field.engine.descent import moved, noisy
-from largen.theories.mean_field.one_hidden_layer.adaptive import adapt
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Fields,
     OneLayerConstants,
@@ -40,6 +39,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 from largen.theories.mean_field.options import WantedKernels
+from largen.theories.mean_field.running_averages import adapt
 
 
 class Found(NamedTuple):
@@ -139,7 +139,8 @@ def _step(model: OneLayerModel, index, carry, constants: OneLayerConstants, coun
     row, rate = counts[jnp.minimum(index, len(counts) - 1)], constants.rates[index]
     move = drift(model, state, constants, row, ahead)
     if model.average is not None:
-        change, velocity = adapt(model.average, move, velocity, 1 + index.astype(row.dtype))
+        corrections = model.average.corrections(1 + index.astype(row.dtype))
+        change, velocity = adapt(model.average, move, velocity, corrections)
         change = jax.tree.map(jnp.multiply, change, constants.steps)
         change = step_with_decay(change, state, constants, rate)
         return ((jax.tree.map(jnp.add, state, change), velocity), found), ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.interrupts import Pace, check
+from largen.programs import Affine
 from largen.runs import Run
 from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.engine.parallel import one_thread_of_blas
@@ -22,14 +23,12 @@ from largen.theories.mean_field.transformer.populations import (
     Population,
     SampledPopulation,
     TooFewNeurons,
-    averages,
 )
 from largen.theories.mean_field.transformer.random_matrix import (
     TOLERANCE,
     Diverged,
-    GaussianMatrix,
 )
-from largen.theories.mean_field.transformer.weights import Matrix, Trained, Vectors
+from largen.theories.mean_field.transformer.weights import Matrix, Updates
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class AttentionProblem:
     samples: int  # P, the number of training samples
     positions: int  # the number of positions of a sample that have an output; 1 for pooled ones
     outputs: int
+    updates: Updates = field(default_factory=Updates)  # how weights move
 
 
 class Drawn(NamedTuple):
@@ -67,6 +67,11 @@ class Solved(NamedTuple):
     # "particles" if fields span the neurons of a sampled population; None if none did.
     stopped: str | None
 
+    @property
+    def ended(self) -> bool:
+        """Whether training came to its end, with finite outputs."""
+        return self.stopped is None and bool(np.isfinite(self.f).all())
+
 
 class Output:
     """The outputs f_s = σ Σ_i r_i ⟨w_i x_is⟩/(√r γ₀) + b of positions s, with b = 0 initially.
@@ -78,7 +83,11 @@ class Output:
         node = context.network.nodes[-1]
         constants, read = context.network.constants(node.operation), context.read_by(node)
         root = sum(each.ratio for each in read) ** 0.5
-        self._vectors = [Vectors(outputs, context.population(x), constants.rate) for x in read]
+        assert isinstance(node.operation, Affine)
+        name, rate = context.name(node.operation, "weight"), constants.rate
+        self._vectors = [
+            context.updates.readout(name, outputs, context.population(x), rate) for x in read
+        ]
         self._out = [constants.std * each.ratio / root / gamma for each in read]
         self._back = constants.std / root
         self._roots = [share**0.5 for share in context.network.shares(node)]
@@ -87,14 +96,15 @@ class Output:
         self._gamma = gamma
         # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
         self._bias_rate = constants.bias_kernel_rate
-        self._bias = Trained(np.zeros(outputs), self._bias_rate > 0)
+        bias = context.name(node.operation, "bias")
+        self._bias = context.updates.offsets(bias, outputs, self._bias_rate)
 
     def forward(self, x: Sequence[np.ndarray]) -> np.ndarray:
         """Return f, (sample, position, output), of fields (sample, position, coordinate)."""
         self._x = x
         self._map.reads(x, self._roots)
         parts = zip(self._out, x, self._vectors, strict=True)
-        return sum(out * averages(each, w.rows) for out, each, w in parts) + self._bias.values
+        return sum(out * w.read(each) for out, each, w in parts) + self._bias.values
 
     def backward(self, weights: np.ndarray) -> list[np.ndarray]:
         """Return the backward fields of Σ Δ_μs·f_μs, for weights γ₀Δ/P as f of training samples."""
@@ -135,11 +145,12 @@ class InfiniteNetwork:
             assert drawn is not None
             assert rng is not None
             size = populations.head_sizes.get(number, 1)
-            neurons = whole_heads(drawn.neurons, size)
+            share = problem.network.ratio_of(number) if problem.updates.stored else 1.0
+            neurons = whole_heads(round(share * drawn.neurons), size)
             return SampledPopulation(neurons, drawn.first, rng, size, self.dtype)
 
         self.dtype = np.dtype(np.float64 if drawn is None else drawn.dtype)
-        self.context = Context(problem.network, make)
+        self.context = Context(problem.network, make, problem.updates)
         self._inner = Passes(self.context)
         self._output = Output(problem.outputs, problem.gamma, self.context)
         self._gamma = problem.gamma
@@ -169,7 +180,8 @@ class InfiniteNetwork:
     @property
     def directions(self) -> int:
         """The largest number of directions that a matrix has acted on, at one of its sides."""
-        sides = [side for each in self._matrices for side in (each.before, each.behind)]
+        operators = [each.operator for each in self._matrices]
+        sides = [side for each in operators for side in (each.before, each.behind)]
         return max((len(side.directions.array) for side in sides), default=0)
 
     @property
@@ -179,8 +191,8 @@ class InfiniteNetwork:
         return sum(each.bytes for each in held)
 
     @property
-    def _matrices(self) -> list[GaussianMatrix]:
-        return [each.operator for each in self.context.weights if isinstance(each, Matrix)]
+    def _matrices(self) -> list[Matrix]:
+        return [each for each in self.context.weights if isinstance(each, Matrix)]
 
 
 def train(

@@ -128,6 +128,18 @@ class PopulatedNetwork:
         assert isinstance(affine, Affine)
         return MapConstants.of(self.form, self.program.weights[affine.weight])
 
+    def ratio_of(self, population: int) -> float:
+        """Return the number of neurons of a population per unit of width."""
+        of = self.populations.of
+        numbers = ((node.population, node.ratio) for node in self.nodes)
+        return next(r for number, r in numbers if number is not None and of(number) == population)
+
+    def is_matrix(self, node: Node) -> bool:
+        """Whether an operation is an affine map between populations."""
+        return isinstance(node.operation, Affine) and all(
+            self.nodes[read].population is not None for read in node.reads
+        )
+
     def shares(self, node: Node) -> list[float]:
         """Return the share of each node that another one reads in their neurons."""
         ratios = [self.nodes[read].ratio for read in node.reads]

@@ -27,7 +27,7 @@ from largen.theories.mean_field.transformer.kernel_records import ObservedMap
 from largen.theories.mean_field.transformer.network import Node, PopulatedNetwork
 from largen.theories.mean_field.transformer.populations import Population, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import Diverged
-from largen.theories.mean_field.transformer.weights import Bias, Matrix, Vectors
+from largen.theories.mean_field.transformer.weights import Bias, Matrix, Updates, Vectors
 
 Fields = np.ndarray
 
@@ -53,15 +53,17 @@ class Pass(Protocol):
 class Context:
     """The populations of a network at work, and what is observed of it.
 
-    ``make``: the function that makes the population of a number.
+    ``make``: the function that makes the population of a number; ``updates``: how weights move.
 
     ``weights``: all matrices and vectors, in the order of the network, biases behind the matrices;
     ``patterns``: the attention weights of the last forward pass, in the order of the network;
     ``maps``: the affine maps, in the order of the network.
     """
 
-    def __init__(self, network: PopulatedNetwork, make: Callable[[int], Population]):
-        self.network, self._make, self._made = network, make, {}
+    def __init__(
+        self, network: PopulatedNetwork, make: Callable[[int], Population], updates: Updates
+    ):
+        self.network, self._make, self._made, self.updates = network, make, {}, updates
         self.weights: list[Matrix | Vectors] = []
         self.patterns: list[Any] = []
         self.maps: list[ObservedMap] = []
@@ -70,6 +72,18 @@ class Context:
         """Return the record of a new affine map, behind which are ``ratio`` N neurons."""
         self.maps.append(ObservedMap(constants, ratio))
         return self.maps[-1]
+
+    def bias(self, operation: Affine, population: Population) -> Bias:
+        """Return the bias of an affine map."""
+        constants, name = self.network.constants(operation), self.name(operation, "bias")
+        if not constants.bias_std:
+            return Bias(0.0, None)
+        vector = self.updates.vectors(name, 1, population, constants.bias_rate)
+        return Bias(constants.bias_std, vector)
+
+    def name(self, operation: Affine, kind: str) -> str:
+        """Return the name of the weight or of the bias of an affine map in the rule table."""
+        return f"{self.network.program.weights[operation.weight].name}.{kind}"
 
     @property
     def populations(self) -> list[Population]:
@@ -172,8 +186,9 @@ class _InputMap:
         assert sample is not None
         inputs = first_fan_in(sample, program.weights[operation.weight])
         self._scale = constants.std / inputs**0.5
-        self._rows = Vectors(inputs, population, constants.rate)
-        self._bias = Bias(constants, population)
+        name = context.name(operation, "weight")
+        self._rows = context.updates.vectors(name, inputs, population, constants.rate)
+        self._bias = context.bias(operation, population)
         context.weights += [self._rows, *self._bias.weights]
         self._map, self._root = context.affine_map(constants, node.ratio), inputs**0.5
 
@@ -201,15 +216,16 @@ class _BetweenPopulations:
         target, constants = context.population(node), context.network.constants(operation)
         self._roots = [share**0.5 for share in context.network.shares(node)]
         self._matrices = [
-            Matrix(
+            context.updates.matrix(
+                context.name(operation, "weight"),
                 replace(constants, std=root * constants.std),
                 context.population(source),
                 target,
-                node.ratio / source.ratio,
+                (source.ratio, node.ratio),
             )
             for root, source in zip(self._roots, context.read_by(node), strict=True)
         ]
-        self._bias = Bias(constants, target)
+        self._bias = context.bias(operation, target)
         context.weights += [*self._matrices, *self._bias.weights]
         self._map = context.affine_map(constants, node.ratio)
 

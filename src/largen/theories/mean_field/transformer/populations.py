@@ -103,6 +103,10 @@ class Population:
         before, self.size = self.size, self.size + number
         return np.eye(number, self.size, before, self.dtype)
 
+    def noise(self, number: int) -> np.ndarray:
+        """Return independent Gaussian numbers, (row, neuron), divided by √S, if it is sampled."""
+        raise NotImplementedError
+
     def meet(self, directions: np.ndarray) -> None:
         """Note directions of fields, to which later Gaussian vectors are to be orthogonal."""
 
@@ -145,14 +149,19 @@ class SampledPopulation(Population):
         if 2 * (len(self._span.array) + number) > self.size:
             raise TooFewNeurons
         drawn, self._first = self._first[:number], self._first[number:]
-        more = self._rng.standard_normal((number - len(drawn), self.size)).astype(self.dtype)
         # Random rows are far from the span: what one projection leaves of it are rounding errors.
-        rows = self._apart(np.concatenate([drawn, more]) / self.size**0.5)
+        rows = np.concatenate([drawn / self.size**0.5, self.noise(number - len(drawn))])
+        rows = self._apart(rows)
         # The nearest orthonormal rows: no order among them, as there would be in Gram-Schmidt.
         left, _, right = np.linalg.svd(rows, full_matrices=False)
         rows = left @ right
         self._span.append(rows)
         return rows
+
+    def noise(self, number: int) -> np.ndarray:
+        """Return independent Gaussian numbers, (row, neuron), divided by √S."""
+        drawn = self._rng.standard_normal((number, self.size)).astype(self.dtype)
+        return drawn / self.size**0.5
 
     def meet(self, directions: np.ndarray) -> None:
         """Note directions of fields, to which later Gaussian vectors are to be orthogonal."""

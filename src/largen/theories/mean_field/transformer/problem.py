@@ -8,6 +8,7 @@ from fractions import Fraction
 from largen.architectures import depth
 from largen.errors import NoTheory
 from largen.parameterizations import GradientFlow, canonical_form, temperature_of
+from largen.parameterizations.stepping import Optimizer
 from largen.runs import Posed, Run
 from largen.theories.chains.problem import GAUSSIAN_ROLES
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
@@ -19,23 +20,8 @@ HALF = Fraction(1, 2)
 def posed_by(run: Run) -> Posed[AttentionProblem]:
     """Return the problem of a run, and the reason why this limit applies."""
     _check_training(run)
-    form = canonical_form(
-        run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
-    )
-    if form.d != HALF:
-        raise NoTheory(
-            f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
-            "move at order one, and the mean-field limit applies, for N^(1/2) only. "
-            "The kernel limit is the theory of d = 0."
-        )
-    found = populated(run.program, form)
-    problem = AttentionProblem(
-        found,
-        form.gamma,
-        samples=len(run.data.x_train),
-        positions=run.positions or 1,
-        outputs=run.outputs or 1,
-    )
+    problem = problem_of(run, run.optimizer)
+    found = problem.network
     logits, fields = "", "all fields are linear in Gaussian vectors"
     if found.attentions:
         layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
@@ -53,6 +39,25 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
     return Posed(run, reason, problem)
 
 
+def problem_of(run: Run, optimizer: Optimizer) -> AttentionProblem:
+    """Return the problem of a run, with the rates of an optimizer."""
+    form = canonical_form(run.param, run.net, optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES)
+    if form.d != HALF:
+        raise NoTheory(
+            f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
+            "move at order one, and the mean-field limit applies, for N^(1/2) only. "
+            "The kernel limit is the theory of d = 0."
+        )
+    found = populated(run.program, form)
+    return AttentionProblem(
+        found,
+        form.gamma,
+        samples=len(run.data.x_train),
+        positions=run.positions or 1,
+        outputs=run.outputs or 1,
+    )
+
+
 def _check_training(run: Run) -> None:
     """Check that the run is one of gradient descent of finitely many blocks."""
     optimizer = run.optimizer
@@ -65,7 +70,7 @@ def _check_training(run: Run) -> None:
     if optimizer.adaptive:
         raise NoTheory(
             f"{optimizer} has no implemented limit here: its update of a weight is no "
-            "sum of products of fields. Use lg.gd or lg.sgd."
+            "sum of products of fields. Use lg.gd or lg.sgd, or lg.theories.AdaptiveMeanField()."
         )
     if temperature_of(optimizer):
         raise NoTheory(

@@ -150,6 +150,27 @@ def wanted_particles(problem: AttentionProblem, run: Run) -> int:
     return 2 ** int(np.ceil(np.log2(max(FEWEST_PARTICLES, wanted))))
 
 
+def mean_over(
+    found: Sequence[Solved],
+    # Returns the mean over replicates of what a function takes from them, and its error.
+    mean: Callable[[Callable[[Solved], np.ndarray]], tuple[np.ndarray, np.ndarray]],
+    how: str,
+) -> Mean:
+    """Return the mean over replicates, with the interval of the outputs."""
+    f, f_error = mean(lambda one: one.f)
+    patterns, patterns_error = mean(lambda one: one.patterns)
+    kernels = {}
+    for name in found[0].kernels:
+        kernels[name], kernels[f"{name}_error"] = mean(lambda one, name=name: one.kernels[name])
+    count, interval = len(found), None
+    if count > 1:
+        random = mean_and_error(np.stack([one.f for one in found]))[1]
+        interval = margin(f_error, random, count)
+    directions = max(one.directions for one in found)
+    errors = f_error, patterns_error
+    return Mean(f, patterns, *errors, kernels, how, found[-1].stopped, directions, interval)
+
+
 class Common(NamedTuple):
     """What replicates have in common."""
 
@@ -214,7 +235,7 @@ class AttentionPlan:
 
     def ended(self, result: Solved) -> bool:
         """Whether training came to its end, with finite outputs."""
-        return result.stopped is None and bool(np.isfinite(result.f).all())
+        return result.ended
 
     def error(self, found: Sequence[Solved]) -> float:
         """Return the relative error of the outputs by sampling."""
@@ -232,23 +253,12 @@ class AttentionPlan:
             with np.errstate(invalid="ignore", over="ignore"):
                 return average, np.hypot(error, np.abs(of(found[0]) - of(rough)) / (FINER - 1))
 
-        f, f_error = mean(lambda one: one.f)
-        patterns, patterns_error = mean(lambda one: one.patterns)
-        kernels = {}
-        for name in found[0].kernels:
-            kernels[name], kernels[f"{name}_error"] = mean(lambda one, name=name: one.kernels[name])
         directions = max(one.directions for one in shown)
         how = (
             f"{len(shown)} replicates of {self._particles} neurons in sampled populations,"
             f" up to {directions} directions of a matrix"
         )
-        stopped = shown[-1].stopped
-        count, interval = len(shown), None
-        if count > 1:
-            random = mean_and_error(np.stack([one.f for one in shown]))[1]
-            interval = margin(f_error, random, count)
-        errors = f_error, patterns_error
-        return Mean(f, patterns, *errors, kernels, how, stopped, directions, interval)
+        return mean_over(shown, mean, how)
 
     def _network(self, number: int) -> InfiniteNetwork:
         """Return the network of a replicate."""

@@ -206,6 +206,7 @@ class AttentionMeanField(Theory):
     name: ClassVar[str] = "mean field, branches and attention"
     papers: ClassVar[tuple[str, ...]] = ("bordelon2024transformer",)
     has_positions: ClassVar[bool] = True
+    _kinds: ClassVar[tuple[Any, Any, Any]] = KINDS  # of what a checkpoint has
 
     rtol: float = 3e-3
     particles: int | None = None
@@ -264,8 +265,7 @@ class AttentionMeanField(Theory):
             wanted,
             self.memory_budget,
         )
-        needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
-        check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
+        self._check_memory(problem, run)
         if problem.network.populations.sampled:
             found = self._sampled(posed, settings)
         else:
@@ -288,6 +288,15 @@ class AttentionMeanField(Theory):
                 result,
             )
         return result
+
+    def _check_memory(self, problem: AttentionProblem, run: Run) -> None:
+        """Check that there is memory for a solution."""
+        needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
+        check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
+
+    def _replicated(self, *of: Any) -> Mean:
+        """Return the mean over replicates."""
+        return solve_by_replicates(*of)
 
     def _wanted(self, run: Run, problem: AttentionProblem) -> WantedKernels:
         """Return the kernels that are recorded, and their time indices."""
@@ -319,10 +328,10 @@ class AttentionMeanField(Theory):
                 "choice of record or record_pairs": settings.wanted,
                 "number of steps, or other rates": steps,
             }
-            saved = Checkpoint(self.checkpoint, posed.run, options, KINDS)
+            saved = Checkpoint(self.checkpoint, posed.run, options, self._kinds)
         with watched(self.progress, "mean field", self.checkpoint) as watching:
             what = posed.problem, posed.run, settings, seed
-            return solve_by_replicates(*what, *watching, saved)
+            return self._replicated(*what, *watching, saved)
 
     def _why(self, found: Mean) -> str:
         """Return why a solution ended before its time, and what to do."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.engine.descent import Step, moved
-from largen.theories.mean_field.transformer.populations import Population, grown, plus
+from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix
 
 
@@ -33,15 +35,25 @@ class Trained:
 class Vectors:
     """Weights between few numbers and the neurons of a population: rows of Gaussian vectors."""
 
-    def __init__(self, number: int, population: Population, rate: float):
-        self.population = population
-        self._rate, self._trained = rate, Trained(population.fresh(number), rate > 0)
+    def __init__(
+        self,
+        number: int,
+        population: Population,
+        rate: float,
+        make: Callable[[np.ndarray, bool], Trained] = Trained,  # how they move
+    ):
+        self.population, self._number, self._make = population, number, make
+        self._rate, self._trained = rate, make(population.fresh(number), rate > 0)
         self._descent: np.ndarray = np.zeros((number, 0), population.dtype)
 
     @property
     def rows(self) -> np.ndarray:
         """The vectors, (number, coordinate)."""
         return self._trained.values
+
+    def read(self, x: np.ndarray) -> np.ndarray:
+        """Return ⟨x w⟩ of fields (sample, position, coordinate) and each of the vectors."""
+        return averages(x, self.rows)
 
     def restart(self, tolerance: float) -> None:
         """Return to the vectors before training."""
@@ -67,6 +79,11 @@ class Matrix:
         self._kept = Trained(np.ones(1), constants.rate > 0)
         self._change = Trained(np.zeros((0, 0), source.dtype), constants.rate > 0)
         self._features, self._descent = np.zeros((0, 0)), np.zeros((0, 0))
+
+    @property
+    def bytes(self) -> int:
+        """The number of bytes that are held."""
+        return self.operator.bytes
 
     def restart(self, tolerance: float) -> None:
         """Return to the matrix before training, for directions with another tolerance."""
@@ -95,9 +112,8 @@ class Matrix:
 class Bias:
     """The bias σ_b b of a population."""
 
-    def __init__(self, constants: MapConstants, population: Population):
-        self._std = constants.bias_std
-        self._vector = Vectors(1, population, constants.bias_rate) if self._std else None
+    def __init__(self, std: float, vector: Vectors | None):
+        self._std, self._vector = std, vector
 
     @property
     def weights(self) -> list[Vectors]:
@@ -120,3 +136,36 @@ class Bias:
         """Make a step."""
         if self._vector is not None:
             self._vector.step(step)
+
+
+class Updates:
+    """How the weights of a network are updated: by gradient descent, or as subclasses say.
+
+    ``stored``: whether matrices are stored, so that the numbers of neurons of two populations have
+    to be in proportion to the widths of their layers.
+    """
+
+    stored = False
+
+    def vectors(self, name: str, number: int, population: Population, rate: float) -> Vectors:
+        """Return the weight of a name, between ``number`` numbers and a population."""
+        return Vectors(number, population, rate)
+
+    def readout(self, name: str, number: int, population: Population, rate: float) -> Vectors:
+        """Return the weight of a name, of outputs."""
+        return self.vectors(name, number, population, rate)
+
+    def offsets(self, name: str, number: int, rate: float) -> Trained:
+        """Return the bias of a name, of outputs."""
+        return Trained(np.zeros(number), rate > 0)
+
+    def matrix(
+        self,
+        name: str,
+        constants: MapConstants,
+        source: Population,
+        target: Population,
+        ratios: tuple[float, float],  # neurons per unit of width of both
+    ) -> Matrix:
+        """Return the weight of a name, between two populations."""
+        return Matrix(constants, source, target, ratios[1] / ratios[0])

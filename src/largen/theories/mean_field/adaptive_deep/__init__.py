@@ -1,0 +1,5 @@
+"""The mean-field limit under adaptive optimizers, of networks of any depth."""
+
+from largen.theories.mean_field.adaptive_deep.solution import AdaptiveMeanField
+
+__all__ = ["AdaptiveMeanField"]
