@@ -2,6 +2,8 @@
 
 from math import erf, exp, pi, sqrt
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -36,6 +38,36 @@ def test_kinks():
     shift = mean * (M / (2 * K) - V / (8 * K**2))
     assert of_one(lambda z: np.maximum(z, 0)) == pytest.approx((mean, shift), rel=1e-9)
     assert of_one(abs) == pytest.approx((2 * mean, 2 * shift), rel=1e-9)
+
+
+def test_functions_of_jax():
+    """Nodes are of double precision, and a function in jax.numpy keeps them so."""
+    for one, other in ((jax.nn.relu, lambda z: np.maximum(z, 0)), (jnp.tanh, np.tanh)):
+        assert of_one(one) == pytest.approx(of_one(other), rel=1e-12)
+
+
+def test_functions_that_grow():
+    """E exp(cz²) = (1 − 2cK)^(−1/2), and exists for 2cK < 1 only; E exp(cz) = exp(c²K/2)."""
+
+    def of_square(c):
+        g = (1 - 2 * c * K) ** -0.5
+        return g, c * g**3 * M + 1.5 * c**2 * g**5 * V
+
+    for part in (0.5, 0.7):
+        c = part / (2 * K)
+        assert of_one(lambda z, c=c: np.exp(c * z**2)) == pytest.approx(of_square(c), rel=1e-5)
+    c = 5 / sqrt(K)
+    g = exp(12.5)
+    shift = g * c**2 * (M / 2 + c**2 * V / 8)
+    assert of_one(lambda z: np.exp(c * z)) == pytest.approx((g, shift), rel=1e-6)
+    for function in (
+        lambda z: np.exp(0.99 / (2 * K) * z**2),
+        lambda z: np.exp(1.1 / (2 * K) * z**2),
+        lambda z: np.exp(3 / K * z**2),
+        lambda z: np.exp(9 / sqrt(K) * z),
+    ):
+        with pytest.raises(NumericalFailure, match="grows too fast"):
+            of_one(function)
 
 
 def test_kinks_of_several_outputs():

@@ -36,6 +36,7 @@ _PANELS = {
     3: ((-7.0, -2.5, 2.5, 7.0), 9),
     4: ((-6.5, -2.2, 2.2, 6.5), 7),
 }
+PANELS_REACH = {dimensions: ends[-1] for dimensions, (ends, _) in _PANELS.items()}
 
 
 class Grid(NamedTuple):

@@ -7,20 +7,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.arrays import precision
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.singularities import singular_places
 from largen.finite_width.averages import in_parts, pairs_of, scores_of
-from largen.finite_width.grids import Grid, between_kinks, lattice
+from largen.finite_width.grids import PANELS_REACH, Grid, between_kinks, lattice
 from largen.finite_width.pairs import hermite
 
 Function = Callable[[np.ndarray], Any]
 MOST_KINKS = 8
 _SINGULAR = 1e-9  # of the smallest eigenvalue of a correlation, for derivatives of averages
 # Radius of the ball and steps of two lattices, by the number of Gaussians.
-_LATTICES = {1: (10, 0.1, 0.08), 2: (9.5, 0.2, 0.16), 3: (9, 0.5, 0.4), 4: (8.5, 0.6, 0.5)}
+_LATTICES = {1: (13, 0.1, 0.08), 2: (9.5, 0.2, 0.16), 3: (9, 0.5, 0.4), 4: (8.5, 0.6, 0.5)}
 # Largest differences of two lattices and of two rules of panels, relative to the root mean squares
 # of f and of the weights with which averages of f change; and, for the limit, relative to f alone.
 _LATTICES_AGREE, _PANELS_AGREE, _ROUNDING = 1e-6, 1e-4, 1e-8
+# Largest parts of an average and of its shift from where the rule is about to end.
+_LATTICES_END, _PANELS_END, _SHELL = 1e-5, 1e-3, 0.93
 _OTHERS = (0.4142, -0.7321, 1.2361)  # where other outputs are kept, in standard deviations
 _SEARCHED = 9 / 48  # standard deviations for each unit in which kinks are looked for
 
@@ -54,13 +57,20 @@ def average(
     reach, *steps = _LATTICES[len(joint)]
     root = np.linalg.cholesky(joint)
     rules = [(z @ root.T, w) for z, w in (lattice(len(joint), step, reach) for step in steps)]
-    coarse, fine = (_applied(f, order, Grid(*rule)) for rule in rules)
+    coarse, fine = (_applied(f, order, Grid(*rule), reach) for rule in rules)
+    if not fine.outside <= _LATTICES_END:
+        raise NumericalFailure(
+            f"function: grows too fast at large outputs: {fine.outside:.1g} of its average or of the "
+            f"shift comes from beyond {_SHELL * reach:.2g} standard deviations. They may not exist."
+        )
     if _agree(coarse, fine, _LATTICES_AGREE):
         return fine.found
     kinks = _kinks(f, np.diagonal(joint))
     if kinks is not None:
-        coarse, fine = (_applied(f, order, between_kinks(kinks, joint, more)) for more in (1, 3))
-        if _agree(coarse, fine, _PANELS_AGREE):
+        reach = PANELS_REACH[len(joint)]
+        panels = (between_kinks(kinks, joint, more) for more in (1, 3))
+        coarse, fine = (_applied(f, order, grid, reach) for grid in panels)
+        if fine.outside <= _PANELS_END and _agree(coarse, fine, _PANELS_AGREE):
             return fine.found
     raise NumericalFailure(
         f"function: two rules for its average differ, {coarse.found.value:.8g} and "
@@ -76,10 +86,13 @@ class _Checked:
         self._function, self._shape, self._scale = function, (-1, neurons, inputs), scale
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
-        f = np.asarray(self._function(self._scale * points.reshape(self._shape)), np.float64)
+        nodes = self._scale * points.reshape(self._shape)
+        with precision(nodes):  # of which kinks in jax.numpy are looked for
+            f = np.asarray(self._function(nodes), np.float64)
         if f.shape != (len(points),):
             raise InvalidInput(
-                f"function: wanted one number for each of {len(points)} nodes, got shape {f.shape}."
+                f"function: wanted one number for each of {len(points)} nodes, which it gets as an "
+                f"array (node, neuron, input) of shape {nodes.shape}; got shape {f.shape}."
             )
         if not np.isfinite(f).all():
             raise NumericalFailure("function: is not finite at all nodes.")
@@ -93,6 +106,11 @@ class _Order(NamedTuple):
     shift: np.ndarray
     V: np.ndarray
     neurons: int
+
+    def radii(self, points: np.ndarray) -> np.ndarray:
+        """Return distances from 0 in standard deviations."""
+        z = points.reshape(len(points), self.neurons, len(self.K))
+        return np.sqrt(np.einsum("nia,nia->n", z @ np.linalg.inv(self.K), z))
 
     def weights(self, points: np.ndarray) -> np.ndarray:
         """Return weights with which ∂g·m + ½∂²g:V is an average of f over the nodes."""
@@ -114,23 +132,36 @@ class _Order(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """An average, its root mean square about the mean, and that of the weights of its shift."""
+    """An average, its root mean square about the mean, and that of the weights of its shift.
+
+    ``outside`` is the part of the average or of the shift, whichever is larger, from the outermost
+    nodes: without it an average that does not exist would be that over a ball.
+    """
 
     found: Expectation
     size: float
     weight: float
+    outside: float
 
 
-def _applied(f: _Checked, order: _Order, grid: Grid) -> _Found:
+def _applied(f: _Checked, order: _Order, grid: Grid, reach: float) -> _Found:
     values = np.concatenate([f(points) for points, _ in in_parts(grid)])
     limit = float(grid.weights @ values)
     centred, shift, square, place = values - limit, 0.0, 0.0, 0
+    parts = np.zeros((2, 2))  # (average or shift, all or outside) of absolute values
     for points, weights in in_parts(grid):
         along = order.weights(points)
-        shift += float((centred[place : place + len(along)] * weights) @ along)
+        here = centred[place : place + len(along)] * weights
+        sizes = np.abs(np.stack([here, here * along]))
+        outside = order.radii(points) > _SHELL * reach
+        parts += np.stack([sizes.sum(axis=1), sizes[:, outside].sum(axis=1)], axis=1)
+        shift += float(here @ along)
         square += float(weights @ along**2)
         place += len(along)
-    return _Found(Expectation(limit, shift), float(np.sqrt(grid.weights @ centred**2)), square**0.5)
+    outside = float(max(out / whole if whole else 0.0 for whole, out in parts))
+    scale = float(np.abs(centred).max()) or 1.0  # whose square may not be a floating-point number
+    size = scale * float(np.sqrt(grid.weights @ (centred / scale) ** 2))
+    return _Found(Expectation(limit, shift), size, square**0.5, outside)
 
 
 def _agree(one: _Found, other: _Found, tolerance: float) -> bool:

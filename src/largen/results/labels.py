@@ -75,6 +75,7 @@ ENDINGS = {
     "_covariance": "covariance over initialisations of: {}",
     "_fluctuation": "standard deviation over networks, times the root of the width, of: {}",
     "_shift": "change at finite width of: {}",
+    "_of_kernels": "change by fluctuations of the kernel at initialisation of: {}",
     "_pair": "{} between two times",
     "_tokens": "{} between tokens",
     "_relative": "{}, relative to the size of the outputs",
