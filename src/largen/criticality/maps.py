@@ -70,10 +70,7 @@ def _expectations(phi: ActivationFunction, K: np.ndarray) -> tuple[np.ndarray, .
 
 @lru_cache(maxsize=64)
 def on_grid(phi: ActivationFunction) -> tuple[np.ndarray, Expectations]:
-    """Return a logarithmic grid of variances and the averages on it.
-
-    Its upper end is :data:`LARGEST`, or the variance at which the averages overflow.
-    """
+    """Return variances in geometric steps up to :data:`LARGEST` or overflow, and the averages."""
     grid = np.geomspace(SMALLEST, LARGEST, _GRID)
     with np.errstate(over="ignore", invalid="ignore"):
         parts = [expectations(phi, part) for part in np.split(grid, 12)]

@@ -38,18 +38,7 @@ _GROWTH = 3.0  # ratio of the lengths of successive panels away from a kink
 
 @lru_cache(maxsize=256)
 def kinks_of(phi: ActivationFunction) -> tuple[float, ...]:
-    """Return the points where φ or φ' is not smooth, in ascending order; () for a smooth φ.
-
-    Examples
-    --------
-    >>> import jax
-    >>> from largen.expectations import as_activation
-    >>> from largen.expectations.nodes import kinks_of
-    >>> kinks_of(as_activation("tanh")), kinks_of(as_activation("relu"))
-    ((), (0.0,))
-    >>> kinks_of(as_activation(jax.nn.hard_swish))
-    (-3.0, 3.0)
-    """
+    """Return the points where φ or φ' is not smooth, in ascending order; () for a smooth φ."""
     if isinstance(phi.function, Kinked):
         return phi.function.kinks
     places = singular_places(lambda x: values(phi, x), MOST_KINKS)
@@ -85,10 +74,7 @@ class Nodes(NamedTuple):
 
 
 def nodes_for(phi: ActivationFunction, q: np.ndarray) -> Nodes:
-    """Return nodes for expectations of functions of φ and φ' at all of the variances q > 0.
-
-    ``phi``: the activation; its kinks are searched for. ``q``: variances, any shape.
-    """
+    """Return nodes for expectations of functions of φ and φ' at all of the variances q > 0."""
     q = np.asarray(q, np.float64)
     kinks = kinks_of(phi)
     return _panels(kinks, q) if kinks else _trapezoidal(q, _fineness(phi))
@@ -152,11 +138,7 @@ def _panels(kinks: tuple[float, ...], q: np.ndarray) -> Nodes:
 
 
 def derivatives_in_variance(f: np.ndarray, nodes: Nodes, q: np.ndarray, order: int) -> np.ndarray:
-    """Return E[f] and its first ``order`` derivatives in q, (order + 1, *q).
-
-    ``f``: values of the function at √q z, (node, *q); ``nodes``, ``q``: the quadrature rule, and
-    its variances; ``order``: highest order of the derivatives, up to 3.
-    """
+    """Return E[f] and its first ``order`` ≤ 3 derivatives in q, (order + 1, *q)."""
     z = nodes.z
     hermite = [
         np.ones_like(z),

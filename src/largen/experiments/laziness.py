@@ -188,10 +188,7 @@ def lazy_or_rich(
 
 
 def fixed_gamma(run: Run, width: int) -> Run:
-    """Return a run whose networks of this width are the same, and whose γ does not grow beyond it.
-
-    ``run``: a run whose γ grows as Nᵈ in effect.
-    """
+    """Return a run with the same networks at this width, and a γ that grows no further."""
     power = _power(run)
     fixed = replace(
         run.param,

@@ -319,12 +319,7 @@ def learning_rate_curves(
     progress: bool | Report | None = None,
     **options: Any,
 ) -> dict[str, LearningRateCurve]:
-    """Return the curves of the training and the test loss from the same solutions.
-
-    Arguments are those of :func:`learning_rate_curve`.
-
-    Curves under ``"train"`` and, if there are test samples, ``"test"``.
-    """
+    """Return curves of ``"train"`` and, with test samples, ``"test"`` from the same solutions."""
     if not isinstance(run.optimizer, Stepped):
         raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")
     tried = sequence("rates", rates, "a list of positive numbers")

@@ -334,7 +334,7 @@ def _fourth_over_square(phi: ActivationFunction, what: str) -> tuple[float, floa
 def _double_sums(n: np.ndarray, f: np.ndarray, kappa: float) -> tuple[float, float]:
     """Return Σ_{ℓ<m} (∏_{j<ℓ} f) p_{ℓ→m−1} (∏_{j≥m} f) and the same sum with q.
 
-    Weights are counted from 1 to L + 1, and hidden layer ℓ lies behind weight ℓ.
+    Weights count from 1 to L + 1; hidden layer ℓ lies behind weight ℓ.
     """
     layers = len(n)
     before = np.concatenate([[1.0], np.cumprod(f)])  # of layers 1 to ℓ − 1 at ℓ − 1

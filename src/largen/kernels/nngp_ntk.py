@@ -366,11 +366,7 @@ def concrete_kernels(
     largest_tile: int | None = None,
     devices: tuple[Any, ...] = (),
 ) -> tuple[Any, Any]:
-    """Return NNGP and NTK of concrete, untraced inputs, computed by tiles in float64.
-
-    Samples without positions are padded to a standard number of rows, so that another number of
-    samples requires no recompilation.
-    """
+    """Return NNGP and NTK of untraced inputs, in float64 by tiles, padded to standard rows."""
     rows, columns = len(x1), len(x1 if x2 is None else x2)
     of_jax = isinstance(x1, jax.Array) or isinstance(x2, jax.Array)
     as_given = jnp.asarray if of_jax else np.asarray

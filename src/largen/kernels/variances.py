@@ -49,12 +49,9 @@ class Input(NamedTuple):
 def activation_variances(
     lowered: Lowered, inputs: tuple[Any, ...]
 ) -> dict[ActivationFunction, Met]:
-    """Return the preactivation variances of each activation.
+    """Return the preactivation variances of each activation, for concrete inputs.
 
-    ``inputs``: sets of inputs, (n, *space, channels) each; not traced.
-
-    The variances by activation; empty if all expectations are exact and none is of two functions,
-    or an activation holds traced values.
+    Empty if all expectations are exact and none is of two functions, or a value is traced.
     """
     sizes, space = [], ()
     for x in inputs:

@@ -192,10 +192,7 @@ def _validation(
     given: Bool[Array, " sample"],
     number: Any,
 ) -> tuple[Any, Any, Any]:
-    """Return the value for the given samples, and its derivatives.
-
-    The others are padding: they add zero eigenvalues, where r = 1 and the targets are zero.
-    """
+    """Return the value and its derivatives; padding has eigenvalue 0, where r = 1, and target 0."""
     values, vectors = jnp.linalg.eigh(matrix)
     samples, outputs = jnp.sum(given), y.shape[1]
     rate = number / samples

@@ -21,10 +21,7 @@ _ROUNDS = 16  # of power and of inverse iteration: extreme eigenvalues to a few 
 
 
 class Factor(NamedTuple):
-    """A square root R of the inverse of A = K + noise, A⁻¹ = R Rᵀ.
-
-    The arrays are NumPy's, so that objects holding them can be pickled and read in any precision.
-    """
+    """A root R of the inverse of A = K + noise, A⁻¹ = RRᵀ, in NumPy, so that it can be pickled."""
 
     # The Cholesky factor L of A, R = L⁻ᵀ; or R = U Λ^(−½) itself, without the eigenvectors that are
     # lost in rounding, where A is singular.
@@ -58,10 +55,7 @@ def solve(
 
 
 def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
-    """Factorise a positive definite matrix by Cholesky, a singular one by its eigenvectors.
-
-    SciPy's LAPACK routines are used, which need no compilation for another number of samples.
-    """
+    """Factorise by Cholesky, or if singular by eigenvectors; SciPy needs no compilation."""
     try:
         root = cholesky_factor(matrix)
     except LinAlgError:

@@ -146,13 +146,7 @@ def rounded(numbers: np.ndarray) -> np.ndarray:
 
 
 def constants_named(names: Iterable[str], factors: Iterable[float]) -> Constants:
-    """Return the constants among named settings.
-
-    Examples
-    --------
-    >>> print(constants_named(["rate", "output", "lr of hidden"], [0.1, 2.0, 3.0]))
-    output × 2, rate of hidden × 3
-    """
+    """Return the constants among named settings."""
     by_name = {name: float(c) for name, c in zip(names, factors, strict=True) if name != RATE}
     found: dict[str, Any] = {"init": {}, "lr": {}}
     for name, factor in by_name.items():

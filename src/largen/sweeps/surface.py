@@ -278,13 +278,9 @@ def surface(
     of_cells: Sequence[Mapping[str, np.ndarray]],
     attributes: Mapping[str, Any],
 ) -> Sweep:
-    """Put the arrays of all cells into one data set.
+    """Put the arrays of all cells, ``losses (replica, step)`` and others, into one data set.
 
     Rates that were trained in some cells only are NaN in the others.
-
-    ``of_cells``: for each cell the arrays ``losses (replica, step)``, ``final (replica,)`` and
-    ``margin_error (replica,)``; ``attributes``: attributes of the data set, among them ``chance``,
-    the loss of the best constant output.
     """
     import xarray
 

@@ -28,14 +28,7 @@ class Difference(NamedTuple):
 
 
 def difference(after: np.ndarray, before: np.ndarray) -> Difference:
-    """Return the difference of the means of two sets of networks, whose scatter may differ.
-
-    Examples
-    --------
-    >>> found = difference(np.array([2.1, 2.2]), np.array([2.6, 2.7]))
-    >>> round(found.value, 3), round(found.error, 3), found.sure
-    (-0.5, 0.071, True)
-    """
+    """Return the difference of the means of two sets of networks, whose scatter may differ."""
     from scipy.stats import sem, ttest_ind  # slow to import
 
     value = float(after.mean() - before.mean())

@@ -21,15 +21,7 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class _Entry:
-    """A theory by its address, which is imported when a run may be its own.
-
-    Attributes
-    ----------
-    module, name
-        Its module below this package, and its class.
-    likely
-        Whether it may cover a run: conditions that are necessary, and quick to check.
-    """
+    """A theory by its address, imported for runs that are ``likely``, a necessary quick check."""
 
     module: str
     name: str

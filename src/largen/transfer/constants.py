@@ -95,10 +95,7 @@ def constants_of(constants: object) -> Constants:
 def with_constants(
     plan: AnyPlan, constants: Constants, read_outs: Iterable[tuple[str, str]]
 ) -> AnyPlan:
-    """Return a plan whose settings are multiplied by constants, but for that of attention logits.
-
-    ``read_outs``: modules or weights that read out by a tied weight, and where their factor is put.
-    """
+    """Return a plan times constants; ``read_outs`` are where tied weights take their factor."""
     if not str(constants):
         return plan
     by_rate = plan.decay != "coupled" or plan.update.kind == "proportional"

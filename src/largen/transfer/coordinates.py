@@ -228,19 +228,10 @@ class CoordinateCheck(Result):
 
 
 def slope_with_margin(ratios: np.ndarray, values: np.ndarray, share: float) -> tuple[float, float]:
-    """Fit log₂ of positive values against log₂ of sizes.
+    """Fit log₂ of values, (sizes, seeds), against log₂ of sizes; return slope and half-width.
 
-    ``ratios``: the sizes, (sizes); ``values``: the values at each size, (sizes, seeds); ``share``:
-    the probability below the upper end of the interval, such as 0.975.
-
-    The slope and the half-width of its interval. If a value is not finite or not positive, the
-    slope is infinite and has no interval.
-
-    Examples
-    --------
-    >>> slope, margin = slope_with_margin(np.array([1, 2, 4]), np.array([[1], [2], [4]]), 0.975)
-    >>> round(slope, 6), round(margin, 6)
-    (1.0, 0.0)
+    ``share``: the probability below the upper end of the interval, such as 0.975. The slope is
+    infinite if a value is not finite or not positive.
     """
     if not (np.isfinite(values).all() and (values > 0).all()):
         return float("inf"), 0.0

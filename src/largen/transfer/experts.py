@@ -67,27 +67,13 @@ NOTE = (
 
 
 def rule_of_number(optimizer: Update) -> Rule[Power]:
-    """Return the rule of an expert's or a router's weight in the number of experts, as ``width``.
-
-    Examples
-    --------
-    >>> from largen.transfer.updates import update
-    >>> found = rule_of_number(update("sgd"))
-    >>> found.init_std.width, found.lr.width, found.weight_decay.width
-    (Fraction(0, 1), Fraction(1, 1), Fraction(-1, 1))
-    """
+    """Return the rule of an expert's or a router's weight in their number, as ``width``."""
     alone = optimizer.kind == "orthogonal"  # each expert's matrix is orthogonalised by itself
     return rule(mup(), replace(optimizer, kind="normalised") if alone else optimizer, "input")
 
 
 def with_experts(text: str, power: Power) -> str:
-    """Return a power of n and l in words, multiplied by a power of e.
-
-    Examples
-    --------
-    >>> with_experts("n⁻¹", Power(width=1)), with_experts("1", Power(width=-1))
-    ('n⁻¹·e', 'e⁻¹')
-    """
+    """Return a power of n and l in words, multiplied by a power of e."""
     if power == Power():
         return text
     own = str(power).replace("N", "e")

@@ -134,14 +134,7 @@ def horizon_of(budget: object, optimizer: Update) -> Horizon:
 
 
 def horizon(optimizer: Update, batch: float = 1.0, samples: float = 1.0) -> Horizon:
-    """Return the factors for another batch size and number of samples.
-
-    Examples
-    --------
-    >>> from largen.transfer.updates import update
-    >>> print(horizon(update("adamw"), batch=4, samples=16))
-    batch × 4, samples × 16: lr × 0.5, weight_decay × 0.5, eps × 0.5, 1 − β × 0.25
-    """
+    """Return the factors for another batch size and number of samples."""
     batch, samples = real("batch", batch, above=0), real("samples", samples, above=0)
     if batch == samples == 1.0:
         return Horizon(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)

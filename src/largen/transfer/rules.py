@@ -132,10 +132,7 @@ def branch_multiplier(param: Parameterization) -> Power:
 
 
 def attention_multiplier(param: Parameterization, built: Fraction = Fraction(-1, 2)) -> Power:
-    """Return the factor of attention logits, as a power of the ratio of head dimensions.
-
-    ``param``: the scheme; ``built``: the power of d_head that the model's own logits have.
-    """
+    """Return the factor of logits with the power ``built`` of d_head, in powers of its ratio."""
     if as_built(param):
         return ONE
     return Power(width=Fraction(-1, 2) - param.d - built)
@@ -144,10 +141,8 @@ def attention_multiplier(param: Parameterization, built: Fraction = Fraction(-1,
 def tied_multiplier(param: Parameterization, optimizer: Update) -> Power:
     """Return the factor of a read-out whose weight is the input embedding.
 
-    The tensor has the embedding's standard deviation and rate. The read-out's multiplier
-    compensates for the ratio of the standard deviations, so that logits start as large as those
-    of an untied read-out. For every scheme but :func:`largen.standard` both uses then require the
-    same rate.
+    The tensor has the embedding's σ and rate; the factor makes logits start as large as those of an
+    untied read-out. For every scheme but :func:`largen.standard` both uses then need the same rate.
     """
     if as_built(param):
         return ONE

@@ -85,10 +85,7 @@ def constant(*, warmup: int = 0) -> Schedule:
 
 
 def check_factor(schedule: Schedule, steps: int = 10**6) -> None:
-    """Raise if a schedule returns absolute rates instead of factors: its values are far below 1.
-
-    The schedule is evaluated at steps that grow by factors of 10^(¼), up to the last.
-    """
+    """Raise if a schedule returns absolute rates, far below 1, at steps growing by 10^¼."""
     takes("schedule", schedule, ("step",))
     looked_at = {0, steps - 1, *(round(10 ** (i / 4)) for i in range(25))}
     factors = [factor_at(schedule, t) for t in sorted(looked_at) if t < steps]

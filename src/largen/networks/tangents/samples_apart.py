@@ -57,8 +57,8 @@ def proved_apart(f: Any, params: Any, x: Any) -> bool:
 def apart(f: Any, params: Any, x: Any) -> bool:
     """Whether samples do not influence one another: proved, or shown on concrete arrays.
 
-    Without a proof, a random combination of gradients is compared with that of single rows.
-    What differs by rounding at a kink is taken for coupled, and computed as such.
+    Without a proof, random combinations of gradients are compared; what differs by rounding at a
+    kink is taken for coupled, and computed as such.
     """
     if proved_apart(f, params, x):
         return True

@@ -97,11 +97,7 @@ class KernelEstimator(BaseEstimator):
         return checked_by_sklearn(self, X, dtype=FLOATS, reset=False)
 
     def _samples(self, X: Any, mask: Any) -> Masked:
-        """Check new samples.
-
-        Scikit-learn drops metadata that it was not asked to route, and without a mask the padding
-        would be read as signal: a mask is therefore required where ``fit`` had one.
-        """
+        """Check new samples; without the mask that ``fit`` had, padding would be read as signal."""
         if mask is None and self._posterior(Posterior).mask is not None:
             raise InvalidInput(
                 "mask: fit had one, and new samples need one, too; all True if all is there. In "

@@ -131,10 +131,7 @@ def acting_last(output: Value) -> Iterator[str]:
 
 
 def passed(apply: Callable[[Any, Any], Any], parameters: Any, inputs: Any) -> Callable[..., Pass]:
-    """Return a function of the weights by name that goes through the forward pass.
-
-    ``apply``, ``parameters``, ``inputs``: the user's function and its arguments, or their shapes.
-    """
+    """Return a function of the weights by name that goes through the forward pass."""
     names = list(weights_of(parameters))
 
     def flat(values: Sequence[Any], x: Any) -> Any:
@@ -166,8 +163,7 @@ def output_of(outputs: Any) -> Any:
 class Measurement:
     """The effects of single updates in networks of one shape, compiled once.
 
-    ``plan``: the plan of the shape; ``along``: ``"width"`` or ``"depth"``, in which weights have no
-    effects on single tensors.
+    In ``"depth"``, weights have no effects on single tensors.
     """
 
     def __init__(

@@ -51,10 +51,7 @@ class Weight:
 
 
 def role_of(weight: Weight, layout: str | None) -> str:
-    """Return the role of one weight.
-
-    ``layout``: ``"in_out"`` for matrices that are applied as ``x @ W``, ``"out_in"`` for ``W @ x``.
-    """
+    """Return a weight's role: ``"in_out"`` matrices act as ``x @ W``, ``"out_in"`` as ``W @ x``."""
     if not weight.growing:
         return "scalar"
     if weight.experts == 0 and layout == "out_in" and not _names_a_router(weight):
@@ -126,9 +123,9 @@ def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int
 def stacks_experts(weight: Weight, layout: str | None) -> bool:
     """Whether a weight stacks those of all experts, or is a router with an output for each.
 
-    A stack of matrices has three axes or more. Two axes may be a stack of vectors or a router's
-    matrix: the name decides, or otherwise the layout ``"in_out"``, in which the number of experts
-    is the first axis of a stack, and the last of a router.
+    A stack of matrices has three axes or more. Two axes are told apart by the name, or by the
+    layout ``"in_out"``: the number of experts is the first axis of a stack and the last of a
+    router.
     """
     if weight.ndim != 2 or weight.name.rpartition(".")[2].lower() in VECTORS:
         return weight.ndim > 1
@@ -142,10 +139,7 @@ def _names_a_router(weight: Weight) -> bool:
 
 
 def _outputs(weight: Weight) -> int | None:
-    """Return how many of the last axes are the fan-out; all others are summed over.
-
-    None for a matrix or a stack of matrices, of which the last two axes are the sides.
-    """
+    """Return how many last axes are the fan-out; None for a matrix or a stack of matrices."""
     if weight.ndim == 2:
         return None
     if weight.outputs is not None:

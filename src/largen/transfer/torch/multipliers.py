@@ -33,11 +33,7 @@ class ScaleInput:
 
 @dataclass(frozen=True)
 class ScaleKey:
-    """A hook that multiplies the key of an attention layer, and thereby its logits.
-
-    With a bias b in the keys' projection, q·(mWx + b) differs from m·q·(Wx + b) by the same
-    amount for all keys, under which the softmax is invariant.
-    """
+    """A hook that multiplies keys, and thereby logits; a bias shifts all of these alike."""
 
     factor: float
 

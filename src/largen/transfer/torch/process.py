@@ -33,12 +33,9 @@ def check_device(device: Any) -> None:
 
 @contextmanager
 def fixed_seed(seed: int, *, gpus: bool = False) -> Iterator[None]:
-    """Seed PyTorch's random state, and restore the state at exit.
+    """Seed PyTorch's random state, and restore the state, of accelerators if ``gpus``, at exit.
 
-    Other threads that enter this context wait. Threads that draw from the random state outside it
-    (by dropout, for example) do not wait, and change the numbers drawn here.
-
-    ``gpus``: whether to restore the states of accelerators, too.
+    Other threads wait to enter; threads that draw outside change the numbers drawn here.
     """
     with ALONE, torch.random.fork_rng(None if gpus else []):
         torch.manual_seed(seed)
