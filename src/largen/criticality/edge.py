@@ -187,14 +187,8 @@ def edge_of_chaos(
         K* > 0 of the points to return, (point,); by default from 1e-3 to 1e3. Critical points are
         searched for between 1e-6 and 1e3, and at 0.
 
-    Returns
-    -------
-    EdgeOfChaos
-
     Raises
     ------
-    InvalidInput
-        For variances that are not positive, or an activation that is constant.
     NoTheory
         If φ jumps.
     NumericalFailure

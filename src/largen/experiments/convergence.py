@@ -86,10 +86,6 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
         Parameters of a finite network of ``run.net`` in ``run.param``, from
         :func:`largen.networks.init`.
 
-    Returns
-    -------
-    ConvergenceBound
-
     Raises
     ------
     NoTheory

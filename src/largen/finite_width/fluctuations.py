@@ -145,10 +145,6 @@ def width_fluctuations(
     key
         A JAX key or an integer.
 
-    Returns
-    -------
-    WidthFluctuations
-
     Raises
     ------
     InvalidInput

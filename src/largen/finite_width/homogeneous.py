@@ -137,14 +137,8 @@ def homogeneous_moments(
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
 
-    Returns
-    -------
-    HomogeneousMoments
-
     Raises
     ------
-    InvalidInput
-        For more than one input, or one that is 0.
     NoTheory
         For other activations, biases, or weights that do not keep the variance.
     NoRule
@@ -212,8 +206,6 @@ def homogeneous_jacobian(
 
     Raises
     ------
-    InvalidInput
-        For counts that are not positive, or a fourth moment below 1.
     NoRule, NoTheory
         As :func:`homogeneous_moments` does.
 
@@ -272,8 +264,6 @@ def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousL
 
     Raises
     ------
-    InvalidInput
-        For t that is not positive, or no activation.
     NoTheory
         For other activations.
 

@@ -230,8 +230,6 @@ def linear_catapult_diagram(
 
     Raises
     ------
-    InvalidInput
-        If an argument is invalid.
     NoTheory
         For other networks, losses and optimizers, and for weights that are not Gaussian.
 

@@ -118,11 +118,6 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         -------
         array
             (sample, class); for two classes (sample,), positive for the second.
-
-        Raises
-        ------
-        InvalidInput
-            If a mask is missing.
         """
         mean, s = self._outputs(X, mask, test_kernel)
         return mean / s if mean.ndim == 1 else mean / s[:, None]

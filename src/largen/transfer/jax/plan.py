@@ -57,13 +57,7 @@ class JaxPlan(Plan):
         )
 
     def factor(self, name: str) -> float:
-        """Return the factor of the logits, in the forward pass, of a tied weight used as read-out.
-
-        Raises
-        ------
-        InvalidInput
-            If the weight was not named in ``tied``.
-        """
+        """Return the factor of the logits, in the forward pass, of a tied weight used as read-out."""
         instance_of("name", name, str, "the name of a weight")
         found = [m.factor for m in self.multipliers if m.module == name]
         if name not in self._by_name or (not found and not self[name].tied):
@@ -154,11 +148,6 @@ class JaxPlan(Plan):
         size that it would have with the factor in the forward pass: see
         :meth:`largen.transfer.torch.TorchPlan.clip_grad_norm_`. Chain the transformation in front
         of :meth:`optax`.
-
-        Raises
-        ------
-        InvalidInput
-            If ``max_norm`` is not positive.
         """
         import optax
 
