@@ -221,17 +221,12 @@ def nngp_kernel(
     Parameters
     ----------
     net, x1, x2, mask1, mask2, param, rtol, memory_budget, devices, throw
-        As in :func:`kernel`.
+        As in :func:`kernel`, and so is what is raised.
 
     Returns
     -------
     array
         (n1, n2), NumPy unless an input was a JAX array.
-
-    Raises
-    ------
-    InvalidInput, NumericalFailure, OutOfMemory
-        As :func:`kernel` does.
 
     Examples
     --------
@@ -273,17 +268,12 @@ def ntk_kernel(
     Parameters
     ----------
     net, x1, x2, mask1, mask2, param, rtol, memory_budget, devices, throw
-        As in :func:`kernel`.
+        As in :func:`kernel`, and so is what is raised.
 
     Returns
     -------
     array
         (n1, n2), NumPy unless an input was a JAX array.
-
-    Raises
-    ------
-    InvalidInput, NumericalFailure, OutOfMemory
-        As :func:`kernel` does.
 
     Examples
     --------

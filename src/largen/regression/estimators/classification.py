@@ -29,9 +29,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         """Condition on samples.
 
         ``X``, ``y``: (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample,
-        sample); and labels (sample,). ``sample_weight``: (sample,), ≥ 0; see the notes of the
-        class. ``mask``: which positions of each sample are present, Booleans (sample, *space), for
-        networks that read a ``sample_shape``; all by default.
+        sample); and labels (sample,). ``sample_weight``: (sample,), ≥ 0, equivalent to
+        repeating samples. ``mask``: which positions of each sample are present, Booleans (sample,
+        *space), for networks that read a ``sample_shape``; all by default.
         """
         X, y = checked_by_sklearn(self, X, y, dtype=FLOATS)
         with named_by("y"):

@@ -57,7 +57,7 @@ class JaxPlan(Plan):
         )
 
     def factor(self, name: str) -> float:
-        """Return the factor of the logits, in the forward pass, of a tied weight used as read-out."""
+        """Return the factor that logits of a tied read-out get in the forward pass."""
         instance_of("name", name, str, "the name of a weight")
         found = [m.factor for m in self.multipliers if m.module == name]
         if name not in self._by_name or (not found and not self[name].tied):

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from largen.errors import InvalidInput
-from largen.text import shown
 from largen.transfer.replicas import (
     DIVERGED,
     LOOK_EVERY,
@@ -27,6 +26,7 @@ from largen.transfer.replicas import (
 from largen.transfer.schedules import factor_at
 from largen.transfer.torch.gradients import Loss, Replicated
 from largen.transfer.torch.names import parameters
+from largen.transfer.torch.optimizers import one_number
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.steps import StackedWeight, step_of
 
@@ -70,10 +70,7 @@ def _scalar(loss: Loss) -> Loss:
     """Return the user's loss with a check of its value."""
 
     def checked_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        value = loss(outputs, targets)
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(value)}.")
-        return value.reshape(())
+        return one_number(loss(outputs, targets)).reshape(())
 
     return checked_loss
 
