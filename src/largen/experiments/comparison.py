@@ -175,11 +175,6 @@ def compare(
     on
         ``"test"`` or ``"train"`` samples; test by default if there are any.
 
-    Returns
-    -------
-    Comparison
-        Prints as a table; ``.exponents``, ``.plot()``, ``.to_xarray()``.
-
     Raises
     ------
     InvalidInput

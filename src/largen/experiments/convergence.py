@@ -91,7 +91,7 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
     NoTheory
         For other losses and optimizers.
     InvalidInput
-        If the parameters do not fit the network, or the rate is so large that the bound grows.
+        If the rate is so large that the bound grows.
     NumericalFailure
         If the tangent kernel is singular, so that there is no bound.
 

@@ -124,16 +124,10 @@ def lazy_or_rich(
     progress
         As in :func:`largen.train`.
 
-    Returns
-    -------
-    Regime
-        Prints as a verdict with its numbers and their standard errors.
-
     Raises
     ------
     InvalidInput
-        If an argument has a wrong type or value, or the parameterization starts from a reference
-        network.
+        If the parameterization starts from a reference network.
     NoTheory, NoRule
         If the kernel limit does not cover the run: for Adam and RMSProp, layers without a kernel,
         scalings that diverge.

@@ -150,11 +150,6 @@ class LearningRateCurve(Result):
             The curve of networks at the same rates and samples, many of a small width m, such as
             ``learning_rate_curve(run, rates, width=32, seeds=300)``.
 
-        Returns
-        -------
-        RateDrift
-            ``optima``, ``drift``, ``gap``, ``excess``.
-
         Raises
         ------
         InvalidInput
@@ -274,12 +269,6 @@ def learning_rate_curve(
         Whether to show a bar; by default in terminals, after two seconds.
     options
         Options of :func:`largen.solve`.
-
-    Returns
-    -------
-    LearningRateCurve
-        Prints the optimum, the interval within a tenth of the smallest loss, and where training
-        diverges; ``.plot(others=[…])``, ``.to_xarray()``.
 
     Raises
     ------

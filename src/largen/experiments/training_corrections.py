@@ -191,11 +191,6 @@ def width_corrections_in_training(
         Whether to show a bar; by default in terminals, after two seconds. A function is called
         with the completed and the total percentages, summed over replicates.
 
-    Returns
-    -------
-    WidthCorrectionsInTraining
-        Prints the parts of the layers; ``.shares``, ``.plot(path)``, ``.to_xarray()``.
-
     Raises
     ------
     NoTheory

@@ -173,12 +173,6 @@ def catapult_diagram(
         Whether to show a bar; by default in terminals, after two seconds. A function is called
         with the numbers of finished and of all trainings.
 
-    Returns
-    -------
-    CatapultDiagram
-        Prints survival and ηλ after training; ``.thresholds()``, ``.plot(path)``,
-        ``.to_xarray()``.
-
     Raises
     ------
     NoTheory

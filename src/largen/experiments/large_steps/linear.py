@@ -140,11 +140,6 @@ def linear_training(
     key
         A JAX key or an integer, for ``width``.
 
-    Returns
-    -------
-    LinearTraining
-        Outputs, losses, curvatures, ``.diverged``, ``.plot(path)``, ``.to_xarray()``.
-
     Raises
     ------
     InvalidInput
