@@ -50,6 +50,17 @@ def kinks_of(phi: ActivationFunction) -> tuple[float, ...]:
     return places
 
 
+def jumps(phi: ActivationFunction) -> tuple[bool, np.ndarray]:
+    """Return whether φ jumps, and the jumps of φ' at its kinks."""
+    kinks = np.asarray(kinks_of(phi))
+    if not kinks.size:
+        return False, kinks
+    step = 1e-7 * np.maximum(1, np.abs(kinks))
+    (above, right), (below, left) = values(phi, kinks + step), values(phi, kinks - step)
+    far = np.abs(above - below) > 100 * step * (1 + np.abs(right) + np.abs(left))
+    return phi.jumps or bool(np.any(far)), right - left
+
+
 def values(phi: ActivationFunction, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return φ(x) and φ'(x) in float64."""
     # The number of points is padded to a power of two, so that few programs are compiled.
@@ -123,9 +134,9 @@ def _panels(kinks: tuple[float, ...], q: np.ndarray) -> Nodes:
     scale = 1 / np.sqrt(q)
     largest = np.sqrt(np.max(q, initial=1.0))
     steps = _GROWTH ** np.arange(np.ceil(np.log(2 * _WHOLE[-1] * largest) / np.log(_GROWTH)))
-    beside = np.concatenate([-steps[::-1], [0.0], steps])
+    offsets = np.concatenate([-steps[::-1], [0.0], steps])
     whole = np.array([-e for e in _WHOLE[::-1]] + [0.0] + list(_WHOLE))
-    around = (np.asarray(kinks)[:, None] + beside).ravel()
+    around = (np.asarray(kinks)[:, None] + offsets).ravel()
     around = around.reshape(-1, *(1,) * q.ndim) * scale
     fixed = np.broadcast_to(whole.reshape(-1, *(1,) * q.ndim), (len(whole), *q.shape))
     edges = np.sort(np.clip(np.concatenate([fixed, around]), -_WHOLE[-1], _WHOLE[-1]), axis=0)

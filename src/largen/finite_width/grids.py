@@ -39,18 +39,10 @@ _PANELS = {
 
 
 class Grid(NamedTuple):
-    """A rule E[f(u)] ≈ Σ weights f(points).
+    """A rule E[f(u)] ≈ Σ weights f(points)."""
 
-    Attributes
-    ----------
-    points
-        Preactivations, (node, input).
-    weights
-        (node,).
-    """
-
-    points: np.ndarray
-    weights: np.ndarray
+    points: np.ndarray  # preactivations, (node, input)
+    weights: np.ndarray  # (node,)
 
 
 def grid_for(phi: ActivationFunction, kernel: np.ndarray, power: int = 4) -> Grid:

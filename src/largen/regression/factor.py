@@ -116,7 +116,7 @@ def explain(
     noise: Any,
     # Weights of the samples, which have divided the noise, if there are any.
     weights: np.ndarray | None,
-    # The inputs, if known, which are searched for rows that the network cannot tell apart.
+    # The inputs, if known, which are searched for rows that are equal for the network.
     x: np.ndarray | None = None,
 ) -> str:
     """Return a message that describes a singular matrix and its remedies."""
@@ -164,7 +164,7 @@ def _cause(x: np.ndarray, matrix: np.ndarray) -> str:
     if all((flat[i] == -flat[j]).all() for i, j in pairs):
         return (
             f"Rows {_shown(pairs)} of x are opposite, and this network without biases is odd, "
-            f"f(−x) = −f(x), so that it cannot tell them apart: {remedy}"
+            f"f(−x) = −f(x), so that it cannot distinguish them: {remedy}"
         )
     return (
         f"Rows {_shown(pairs)} of x are multiples of one another, and so are the outputs of this "

@@ -102,10 +102,10 @@ def _spectrum(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
         return np.maximum(matrix[0], 0), turned
     tridiagonal, reflect, size = get_lapack_funcs(("sytrd", "ormqr", "sytrd_lwork"), (matrix,))
     length = int(size(len(matrix), lower=1)[0])
-    reflectors, diagonal, beside, scales, _ = tridiagonal(matrix, lower=1, lwork=length)
+    reflectors, diagonal, off_diagonal, scales, _ = tridiagonal(matrix, lower=1, lwork=length)
     options = {"lwork": 64 * turned.shape[1]}
     turned[1:], *_ = reflect("L", "T", reflectors[1:, :-1], scales, turned[1:], **options)
-    values, vectors = eigh_tridiagonal(diagonal, beside)
+    values, vectors = eigh_tridiagonal(diagonal, off_diagonal)
     return np.maximum(values, 0), vectors.T @ turned
 
 

@@ -142,7 +142,7 @@ def _clauses(own: dict[str, float], along: str) -> list[str]:
     if np.isfinite(against):
         lost = own["against_standard_sure"] == 1 and against > 0
         word = "better than" if against < 0 else "worse than"
-        word = word if own["against_standard_sure"] == 1 else "not told apart from"
+        word = word if own["against_standard_sure"] == 1 else "not distinguished from"
         advice = f": {SEARCH}" if lost else ""
         clauses.append(f"{word} standard tuned there ({_number(own, 'against_standard')}){advice}")
     if own["edge"] == 1:

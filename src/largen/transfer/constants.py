@@ -1,9 +1,7 @@
 """Constants of the base, found by a search at the base, that a plan keeps at every size.
 
-A plan keeps what the base model is, its faults as well: with a rate alone, a base whose logits or
-hidden rates are too small stays so at every width. Factors of initial values, rates and the output
-in front of the powers of n and l make it a better base; they are the same at the base and at the
-target, so that a search at the base decides them.
+A plan keeps the faults of its base: logits or hidden rates that are too small stay so at every
+width. Factors in front of the powers of n and l, the same at base and target, correct them.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ check fails as well if one of these grows.
 
 **Number of experts.** The initial output of a mixture, a mean over K random experts, is K^(−½).
 Where training changes the choice of ∝ K active experts, the mean changes by a sum of ∝ K random
-terms of size 1/K, again K^(−½), beside what the experts learn, which is of order one. At rates at
-which the first part dominates, a mixture's own slopes under a right plan are −½, and the tolerance
-along the number of experts admits that. At larger rates they are flat, and a smaller tolerance can
-be passed.
+terms of size 1/K, again K^(−½), in addition to what the experts learn, which is of order one. At
+rates at which the first part dominates, a mixture's slopes under a right plan are −½, and the
+tolerance along the number of experts admits that. At larger rates they are flat, and a smaller
+tolerance can be passed.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def effort(
 
 
 def group_settings(settings: object, known: Sequence[str]) -> dict[str, Any]:
-    """Return an optimizer's settings beside the rate, without weight decay by default."""
+    """Return an optimizer's settings without the rate; no weight decay by default."""
     given = instance_of(
         "settings", {} if settings is None else settings, Mapping, "a dict such as {'eps': 1e-8}"
     )

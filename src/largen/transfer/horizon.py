@@ -25,7 +25,7 @@ table, has the same factors for AdamW: √(B/D) for the rate and the decay, B/D 
 in ε, √(D/B): the size of √v is that of a batch's noise, which the horizon does not change, and a
 test with an ε of that size confirms 1/√B. Best rates that were measured fall more slowly than the
 noise requires: as D^(−0.32) for Muon on spheres, as for AdamW before (Ren et al. 2026,
-arXiv 2603.28743). Whoever wants such a power multiplies the rate by what is missing.
+arXiv 2603.28743). To use such a power, multiply the rate by the remaining factor.
 
 **Weight decay.** Decay forgets over a fixed fraction of the training: the time scale 1/(ηλ), in
 steps, is kept in proportion to K (Wang and Aitchison 2024, arXiv 2405.13698).

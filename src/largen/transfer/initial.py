@@ -1,10 +1,8 @@
 """Measurement, on small models, of how a builder's own initialisation depends on the size.
 
-Initialisations differ between builders: ``nn.Linear`` has standard deviations of order 1/√fan_in,
-GPT-2 has 0.02 at every width and 1/√L in the branches, an LSTM has 1/√hidden for all of its
-tensors. A rule that multiplies one of these by a fixed power is wrong for the others. This module
-measures the builder's own power, on a base model and on one of another width or depth, so that
-only the factor missing to the rule's power is applied.
+``nn.Linear`` has standard deviations of order 1/√fan_in, GPT-2 has 0.02 at every width and 1/√L in
+the branches, an LSTM has 1/√hidden. The builder's power is measured on a base model and on one of
+another size, so that only the factor missing to the rule's power is applied.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The plan: the settings of each weight of the target model, as plain numbers that fit into JSON.
-
-A plan holds names and numbers, no tensors. Since nothing is stored on a model's weights, nothing
-is lost when they are copied, averaged, sharded, loaded or compiled.
-"""
+"""The plan: the settings of each weight of the target model, as plain numbers."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ is 1 at the base shape. This module adds the following, each with its derivation
 
 * **One form.** A multiplier m in front of θ is folded into it by the abc-symmetry, θ' = mθ, so
   that the user's model computes what it computed before: see :func:`fold`. Only the read-out's
-  multiplier is kept apart, since a tied embedding needs it in the forward pass.
+  multiplier is separate, since a tied embedding needs it in the forward pass.
 * **Vectors in branches, routers in branches.** Powers of depth do not depend on the role: the
   backward signal within a branch is L^(−α) for all. They are taken from the hidden weights' rows.
 * **Finite weights** (a read-out's bias, a gate, a temperature) have rule 1 in width: the gradient

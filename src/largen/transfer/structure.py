@@ -1,10 +1,8 @@
 """The structure of models, and the correspondence between parts of a deep and a shallow one.
 
-A model of any framework is represented as a tree of named parts with the shapes of their weights.
-Two models of one width and different depths are compared: parts with equal names correspond, and
-where a numbered sequence (a ``ModuleList``, a ``Sequential``, ``h_0, h_1, …``) has grown, the
-repeated blocks are found by their shapes. The correspondence accounts for the shift of the indices
-behind them.
+A model of any framework is a tree of named parts with the shapes of their weights. Parts with equal
+names correspond; where a numbered sequence (a ``Sequential``, ``h_0, h_1, …``) has grown, shapes
+tell the repeated blocks, and indices behind them are shifted.
 """
 
 from __future__ import annotations

@@ -221,22 +221,12 @@ def catapult_diagram(
 
 
 class Grid(NamedTuple):
-    """The axes of a diagram.
-
-    Attributes
-    ----------
-    widths, rates
-        N and x = ηλ₀, in ascending order.
-    seeds
-        Networks of each width.
-    level
-        The fraction of the initial loss below which training counts as finished.
-    """
+    """The axes of a diagram."""
 
     widths: list[int]
-    rates: np.ndarray
+    rates: np.ndarray  # x = ηλ₀
     seeds: int
-    level: float
+    level: float  # the fraction of the initial loss below which training counts as finished
 
 
 class Cell(NamedTuple):

@@ -86,8 +86,8 @@ def shapes(
     groups, (*space, fan_out), channels = operation.groups, behind, before[-1]
     if channels % groups or fan_out % groups:
         raise InvalidInput(
-            f"net: {source} splits channels into {groups} groups; it meets {channels} channels "
-            f"and makes {fan_out}, which are not both multiples of that."
+            f"net: {source} splits channels into {groups} groups; its {channels} input and "
+            f"{fan_out} output channels must be multiples of that."
         )
     lengths = operation.window.lengths if operation.window else ()
     if operation.tied:

@@ -1,8 +1,8 @@
 """Which axes of an array are summed over: by the layers of equinox and flax, or by convention.
 
 Flax's kernels may have several axes on either side, ``(width, heads, head_dim)`` of queries and
-``(heads, head_dim, width)`` of the projection behind attention. A bias beside a kernel has the
-axes of the fan-out; without a bias, the usual names in attention and convolutions decide.
+``(heads, head_dim, width)`` of the projection behind attention. A bias has the axes of
+the fan-out; without one, the usual names in attention and convolutions decide.
 """
 
 from __future__ import annotations
@@ -25,28 +25,15 @@ POSITIONAL = ("pos", "wpe", "token", "query", "latent", "cls", "prompt")
 
 @dataclass(frozen=True)
 class Weight:
-    """The axes of one weight, without an axis along which blocks are stacked.
+    """The axes of one weight, without an axis along which blocks are stacked."""
 
-    Attributes
-    ----------
-    owner
-        The node of the pytree that holds the weight.
-    name
-        Its full name.
-    ndim, growing
-        The number of axes, and which of them grow with the width.
-    outputs
-        The number of axes of a bias beside it, if they are its own last axes; None without one.
-    experts
-        The axis that is the number of experts; None without one, or if the weights of experts are
-        stacked along it, so that it is left out.
-    """
-
-    owner: Any
-    name: str
+    owner: Any  # the node of the pytree that holds the weight
+    name: str  # in full
     ndim: int
-    growing: tuple[int, ...]
+    growing: tuple[int, ...]  # the axes that grow with the width
+    # The number of axes of its layer's bias, if they are its last axes; None without one.
     outputs: int | None = None
+    # The axis that is the number of experts; None if it is left out, as that of a stack.
     experts: int | None = None
 
 

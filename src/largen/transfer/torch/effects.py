@@ -1,8 +1,7 @@
 """Effects of one update of every weight of one network, from a forward and a few backward passes.
 
-See :mod:`largen.transfer.verdicts`. Modules' inputs and outputs are taken by hooks, and the inputs
-of softmaxes where functions of PyTorch compute them; fused attention is written out, since its
-logits are no tensor otherwise.
+See :mod:`largen.transfer.verdicts`. Hooks take modules' inputs and outputs, a mode the inputs of
+softmaxes; fused attention is written out, since its logits are no tensor otherwise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Inputs with which a model can be called: the user's example, or generated inputs.
-
-The names of the forward pass's arguments and the model's layers suggest token ids, images, sound or
-rows of features; the first inputs with which the forward pass runs are used.
-"""
+"""Inputs with which a model can be called: the user's example, or generated inputs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Gradients of all replicas of one PyTorch model: in one batched call, or replica by replica.
 
-``torch.vmap`` of ``torch.func.grad`` gives the gradient of each replica alone, with one operation
-on a stack in place of R small ones. Hooks that the forward pass puts on activations are applied.
-Models with features that functional calls ignore (hooks on parameters, backward hooks on modules)
-or that ``torch.vmap`` does not support (control flow that depends on values, custom autograd
-functions) are called once for each replica, as in separate training.
+By ``torch.vmap`` of ``torch.func.grad``, one operation on a stack in place of R small ones. Models
+with hooks on parameters or backward hooks, which functional calls ignore, and those that
+``torch.vmap`` does not support (control flow by values, custom autograd functions) are called once
+for each replica.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Multipliers in the forward pass, as hooks, which replace no module and rename no weight.
 
-Hooks are plain objects that hold numbers only: they are copied and pickled with the model, and
-traced by ``torch.compile`` and ``torch.export``. Code that was compiled for a model before it got
-hooks is not reused: see :mod:`largen.transfer.torch.compiled`.
+Hooks hold numbers only: they are copied and pickled with the model, and traced by ``torch.compile``
+(see :mod:`largen.transfer.torch.compiled`) and ``torch.export``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""PyTorch state of the whole process, which one thread may use at a time.
-
-All threads share the random state from which models are initialised, and the methods that symbolic
-tracing replaces while it runs.
-"""
+"""PyTorch state of the whole process, which one thread may use at a time."""
 
 from __future__ import annotations
 

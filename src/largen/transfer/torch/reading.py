@@ -1,7 +1,6 @@
 """The structure of a model's forward pass, from recorded base models of two widths and depths.
 
-The models are small, allocated in memory with random weights, and called once each: see
-:mod:`largen.transfer.torch.recording`. All names in this module are the base model's.
+Each is called once, with random weights. All names in this module are the base model's.
 """
 
 from __future__ import annotations

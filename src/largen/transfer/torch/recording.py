@@ -1,7 +1,6 @@
-"""One forward pass of a model, recorded below Python: every operation on tensors, as a graph.
+"""One forward pass of a model as a graph of operations, recorded where PyTorch dispatches them.
 
-Operations are recorded where PyTorch dispatches them to kernels, so that the record does not depend
-on how the forward pass is written (decorators, keyword arguments, functions of other libraries).
+The record does not depend on how the forward pass is written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Replicas of one PyTorch model trained together, in one batched computation.
-
-Weights of R replicas are stacked, so that one operation on a stack replaces R small ones, whose
-cost is mostly the overhead of the calls. The update of each replica's weights is that of its own
-optimizer, with its own rate and gradient.
-"""
+"""Replicas of one PyTorch model trained together, in one batched computation."""
 
 from __future__ import annotations
 

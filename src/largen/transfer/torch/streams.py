@@ -18,29 +18,16 @@ SUMS = frozenset({"add"})
 
 @dataclass(frozen=True)
 class Sum:
-    """One residual sum.
+    """One residual sum."""
 
-    Attributes
-    ----------
-    node, trunk, branch
-        Indices of the nodes of the sum and of its terms.
-    source
-        The tensor, up to views, from which the branch is computed.
-    walk
-        The walk from the branch to the weights to which it is proportional.
-    stream
-        Index of the stream to which the sum adds.
-    post_norm
-        Whether a norm lies between the preceding sum and this sum's trunk.
-    """
-
+    # node, trunk, branch: indices of the nodes of the sum and of its terms.
     node: int
     trunk: int
     branch: int
-    source: int
-    walk: Walk
-    stream: int = 0
-    post_norm: bool = False
+    source: int  # the tensor, up to views, from which the branch is computed
+    walk: Walk  # from the branch to the weights to which it is proportional
+    stream: int = 0  # index of the stream to which the sum adds
+    post_norm: bool = False  # whether a norm lies between the sum before and this one's trunk
 
     def between(self, record: Record) -> Iterator[Node]:
         """Yield the nodes that lie in the branch."""

@@ -1,7 +1,4 @@
-"""Inspection of models: of shapes, without memory, and of initial weights, at small sizes.
-
-The global random state is restored after each inspection.
-"""
+"""Inspection of models: of shapes, without memory, and of initial weights, at small sizes."""
 
 from __future__ import annotations
 

@@ -23,19 +23,7 @@ from largen.networks.tangents.contraction import Labels
 
 
 class Read(NamedTuple):
-    """What a use is, from the arguments of a call.
-
-    Attributes
-    ----------
-    operand
-        a, of shape (\\*position, \\*of_input); None for a bias, where it is 1.
-    of_input, of_output
-        Labels of the axes of the parameter in a and in δ.
-    arrange
-        Brings a cotangent of the output into the shape (\\*position, \\*of_output).
-    positions
-        The number of axes of positions, the samples among them.
-    """
+    """What a use is, from the arguments of a call."""
 
     operand: Tensor | None  # a, of shape (\*position, \*of_input); None for a bias, where it is 1
     # of_input, of_output: labels of the axes of the parameter in a and in δ.
