@@ -225,14 +225,8 @@ def variance_fixed_points(
     throw
         Whether to raise if there is no fixed point.
 
-    Returns
-    -------
-    FixedPoints
-
     Raises
     ------
-    InvalidInput
-        For constants that are not finite or of the wrong sign, or an activation that is constant.
     NoTheory
         If φ jumps.
     NumericalFailure

@@ -23,7 +23,7 @@ from largen.criticality.maps import (
 from largen.criticality.roots import sign_changes
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations import ActivationFunction
-from largen.expectations.nodes import kinks_of, values
+from largen.expectations.nodes import jumps, kinks_of, values
 from largen.results import Result, with_labels
 from largen.scalars import real
 from largen.text import aligned
@@ -187,14 +187,8 @@ def edge_of_chaos(
         K* > 0 of the points to return, (point,); by default from 1e-3 to 1e3. Critical points are
         searched for between 1e-6 and 1e3, and at 0.
 
-    Returns
-    -------
-    EdgeOfChaos
-
     Raises
     ------
-    InvalidInput
-        For variances that are not positive, or an activation that is constant.
     NoTheory
         If φ jumps.
     NumericalFailure
@@ -321,20 +315,13 @@ def asymptotic_gap(phi: ActivationFunction, K: float, layers: np.ndarray) -> Any
         return 2 / (weight * K * _second_derivative_square(phi, K) * layers)
     kinks = np.asarray(kinks_of(phi))
     density = np.exp(-(kinks**2) / (2 * K)) / np.sqrt(2 * np.pi)
-    total = weight * float(np.sum(_jumps(phi) ** 2 * density)) / np.sqrt(np.pi)
+    total = weight * float(np.sum(jumps(phi)[1] ** 2 * density)) / np.sqrt(np.pi)
     return 9 / (total**2 * layers**2)
-
-
-def _jumps(phi: ActivationFunction) -> np.ndarray:
-    """Return the jumps of φ' at the kinks of φ."""
-    kinks = np.asarray(kinks_of(phi))
-    beside = 1e-7 * np.maximum(1, np.abs(kinks))
-    return values(phi, kinks + beside)[1] - values(phi, kinks - beside)[1]
 
 
 def _bends(phi: ActivationFunction) -> bool:
     """Whether φ' jumps; kinks of φ' alone, as elu has, do not count."""
-    return bool(np.any(np.abs(_jumps(phi)) > 1e-5))
+    return bool(np.any(np.abs(jumps(phi)[1]) > 1e-5))
 
 
 def _second_derivative_square(phi: ActivationFunction, K: float) -> float:

@@ -130,10 +130,6 @@ def critical_initialization(
         so that K = σ_w²: at K = 1 its gradients grow by E[φ'²]/Var φ or E[φ'²]/E[φ²] > 1 a
         layer. Both normalisations of preactivations, which have no mean, count as the latter.
 
-    Returns
-    -------
-    Initialization
-
     Raises
     ------
     InvalidInput

@@ -83,14 +83,8 @@ def jacobian_moments(
     weights
         ``"gaussian"`` or ``"orthogonal"``.
 
-    Returns
-    -------
-    JacobianMoments
-
     Raises
     ------
-    InvalidInput
-        For numbers out of range or an unknown kind of weights.
     NoTheory
         If φ jumps.
     NumericalFailure

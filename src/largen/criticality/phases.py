@@ -160,15 +160,8 @@ def phase_diagram(
     key
         A JAX key or an integer, for the networks.
 
-    Returns
-    -------
-    PhaseDiagram
-
     Raises
     ------
-    InvalidInput
-        For values that are not positive (σ_b: not negative), only one of width and depth, or
-        draws without width and depth.
     NoTheory
         If φ jumps.
 

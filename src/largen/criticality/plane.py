@@ -20,11 +20,7 @@ _AT_ONCE = 400  # points of the plane computed together
 def stationary_correlations(
     phi: ActivationFunction, weight: np.ndarray, bias: np.ndarray, K: np.ndarray, perp: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return c* and the slope of the map there, (point,) each.
-
-    ``phi``: φ; ``weight``, ``bias``, ``K``, ``perp``: σ_w², σ_b², the variance and χ_⊥ of every
-    point.
-    """
+    """Return c* and the slope of the map there at points σ_w², σ_b², K, χ_⊥, (point,) each."""
     c, slope = np.ones_like(K), perp.copy()
     chaotic = np.flatnonzero((perp > 1) & (K > 0))
     for first in range(0, len(chaotic), _AT_ONCE):

@@ -55,15 +55,6 @@ def lyapunov_exponents(width: int) -> LyapunovExponents:
     width
         N.
 
-    Returns
-    -------
-    LyapunovExponents
-
-    Raises
-    ------
-    InvalidInput
-        If the width is not a positive integer.
-
     Examples
     --------
     Even the largest one shrinks by 1/(2N) or so with each factor, and the spread is as large:
@@ -102,11 +93,6 @@ def product_density(values: Any, *, factors: int) -> np.ndarray:
     -------
     numpy.ndarray
         ρ in the shape of the values.
-
-    Raises
-    ------
-    InvalidInput
-        For values that are not positive, and a number of factors that is not a positive integer.
 
     Examples
     --------

@@ -113,14 +113,8 @@ def propagate(
     throw
         Whether to raise if variances overflow.
 
-    Returns
-    -------
-    Propagation
-
     Raises
     ------
-    InvalidInput
-        If the inputs are not samples for the network.
     NoRule, NoTheory
         For networks without kernels, as :func:`largen.kernel` does.
     NumericalFailure

@@ -22,11 +22,7 @@ _TERMS = 60
 def relative_variance(
     phi: ActivationFunction, weight: float, branch: float, depth: int, width: int, start: float
 ) -> float:
-    """Return V/Q² of the stream after all branches, to leading order in 1/width.
-
-    ``phi``, ``weight``: φ and σ_w² of the branches, which have no bias; ``branch``: β²; ``start``:
-    Q of the first layer.
-    """
+    """Return V/Q² behind all branches of factor β to leading order; ``start`` is the first Q."""
     Q, V = start, 0.0
     places, coefficients, response = np.zeros(depth), np.zeros((depth, _TERMS)), np.zeros(depth)
     for layer in range(depth):

@@ -44,10 +44,7 @@ class RelativeError(NamedTuple):
 
 @lru_cache(maxsize=256)
 def by_angle(phi: ActivationFunction) -> bool:
-    """Whether expectations of φ are computed by the angle, rather than by its Hermite series.
-
-    They are if φ asks for it (``reach``), or if its series does not resolve it at variance 1.
-    """
+    """Whether φ takes the angle: it asks for it (``reach``), or its series fails at variance 1."""
     if phi.closed_form is not None or phi.reach is not None:
         return phi.closed_form is None
     try:
@@ -61,19 +58,14 @@ def by_angle(phi: ActivationFunction) -> bool:
 def relative_error(
     phi: ActivationFunction, q: np.ndarray, dtype: type = np.float64
 ) -> RelativeError:
-    """Return bounds on the relative errors of ``pair_moments`` at variances q₁ = q₂ = q.
+    """Return bounds on the relative errors of ``pair_moments`` at q₁ = q₂ = q, (batch,) each.
 
     Closed forms have rounding errors only. For integrals between kinks the bound is the change
-    under a finer rule. For the Hermite series it is Parseval's bound on the truncation error, plus
-    the change of the coefficients under a finer and wider quadrature, with a safety factor. For
-    integrals by the angle one bound holds for all variances between the smallest and the largest.
-    Bounds are infinite where the function is not resolved or not finite. Features of φ narrower
-    than the spacing of the nodes, which :func:`largen.expectations.pair_error` states, are missed
-    by the moments and by the bounds.
-
-    ``q``: variances, (batch,); ``dtype``: the precision in which the moments are computed.
-
-    Two float64 arrays (batch,).
+    under a finer rule; for the Hermite series Parseval's bound, plus the change of the coefficients
+    under a finer and wider quadrature, with a safety factor; for integrals by the angle one bound
+    serves all variances. Bounds are infinite where the function is not resolved or not finite.
+    Features of φ narrower than the nodes' spacing (:func:`largen.expectations.pair_error`) are
+    missed.
     """
     q = np.asarray(q, np.float64)
     rounding = np.full(q.shape, 32 * float(np.finfo(dtype).eps))
@@ -181,10 +173,7 @@ class SingleMoments(NamedTuple):
 
 
 def moments_at(phi: ActivationFunction, q: np.ndarray) -> SingleMoments:
-    """Return moments of φ without closed form at a few variances (batch,), infinite at q = ∞.
-
-    They are computed in NumPy, with nodes adapted to each variance.
-    """
+    """Return moments of φ without closed form at variances (batch,), infinite at q = ∞."""
     if not np.isfinite(q).all():
         return SingleMoments(*np.full((3, *q.shape), np.inf))
     if by_angle(phi):
@@ -230,10 +219,9 @@ def with_suitable_method(
 ) -> ActivationFunction:
     """Return φ with the method that computes its moments at these variances most accurately.
 
-    The result is φ itself if its method reaches ``rtol``. Otherwise it is φ with integrals by the
-    angle, covering the largest standard deviation, if their error is smaller; where the series
-    resolves half of the variances, pairs of these are left to it, so that a few large variances do
-    not slow all pairs. Parameters are those of :func:`shortfall`.
+    φ itself if its method reaches ``rtol``, otherwise φ with integrals by the angle, if their error
+    is smaller; where the series resolves half of the variances, it keeps their pairs, so that a few
+    large variances do not slow all pairs.
     """
     if phi.closed_form is not None:
         return phi

@@ -94,8 +94,7 @@ def horner(coefficients: tuple[float, ...], x: Array) -> Array:
 def angle_of_unit(sine: Array, over: Array, cosine: Array) -> Array:
     """Return the angle in [0, π] with sine ``sine``/``over`` ≥ 0 and this cosine.
 
-    It is computed from the half angle, whose tangent takes one quotient, and is not differentiable
-    at 0 and π.
+    By one quotient, the half angle's tangent; it is not differentiable at 0 and π.
     """
     tangent = sine / (over * (1 + jnp.abs(cosine)))
     acute = 2 * tangent * series(_LONG, tangent * tangent)
@@ -104,11 +103,7 @@ def angle_of_unit(sine: Array, over: Array, cosine: Array) -> Array:
 
 @jax.custom_jvp
 def angle(y: Array, x: Array) -> Array:
-    """Return the angle in [0, π] of the vectors (x, y) with y ≥ 0, and 0 for x = y = 0.
-
-    The relative error is a few roundings, as for atan2. The derivative is defined as 0 at the
-    origin.
-    """
+    """Return the angle in [0, π] of (x, y), y ≥ 0, to a few roundings, 0 at the origin."""
     # The angle is computed from one quotient p in [0, 2] that increases with it: y/(x + y) for
     # x ≥ 0, and 2 minus its mirror image for x < 0. XLA then evaluates y and x only once.
     size = jnp.abs(x)

@@ -28,11 +28,9 @@ def errors_at(
 ) -> tuple[Float[Array, "some s s"], Float[Array, "more s s"]]:
     """Return bounds on the errors of pairs from a table, relative to E[φ²] and E[φ'²].
 
-    All pairs of some standard deviations, at which the table's functions are given, are compared
-    with finer integrals that do not use the table. Where u and v are parallel, opposite or
-    independent, both results are integrals over one Gaussian; the gap is computed from φ itself,
-    which detects jumps of φ that φ' does not show. At three intermediate angles E[φ'φ'] is compared
-    with a finer rule in the plane.
+    All pairs of the table's standard deviations are compared with finer integrals: at parallel,
+    opposite and independent u and v over one Gaussian, the gap by φ itself, which detects jumps of
+    φ; at three intermediate angles, E[φ'φ'] with a finer rule in the plane.
     """
     reach = reach_of(phi)
     independent, parallel, opposite = np.pi / 2, 0.0, np.pi

@@ -146,11 +146,7 @@ def _angular_pair_jvp(phi, primals, tangents):
 
 @partial(jax.jit, static_argnums=0)
 def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array, ...]:
-    """Return bounds on the errors of ``angular_pair`` relative to E[φ²] and E[φ'²].
-
-    A table made for these variances is compared with integrals at six standard deviations between
-    the smallest and the largest.
-    """
+    """Return bounds on the errors of ``angular_pair`` relative to E[φ²] and E[φ'²], at six √q."""
     low, high = range_of(q1, q2)
 
     def made():

@@ -85,10 +85,7 @@ def covariance_shortfall(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array
 
 
 def of_one_rank(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array]:
-    """Return the gap in the shape of all pairs, and variances that broadcast to it.
-
-    Quantities that depend on one variance only then keep the shape of that variance.
-    """
+    """Return the gap in the shape of all pairs, and variances that broadcast to it."""
     shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
     q1, q2 = (q.reshape((1,) * (len(shape) - q.ndim) + q.shape) for q in (q1, q2))
     return q1, q2, jnp.broadcast_to(gap, shape)

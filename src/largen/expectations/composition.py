@@ -66,14 +66,7 @@ class _Slope:
 
 
 def compose(outer: ActivationFunction, inner: ActivationFunction) -> ActivationFunction:
-    """Return x -> outer(inner(x)).
-
-    Examples
-    --------
-    >>> from largen.expectations import as_activation
-    >>> compose(as_activation("tanh"), as_activation("relu"))
-    tanh∘relu
-    """
+    """Return x -> outer(inner(x))."""
     if inner == _LINEAR:
         return outer
     if outer == _LINEAR:
@@ -82,27 +75,13 @@ def compose(outer: ActivationFunction, inner: ActivationFunction) -> ActivationF
 
 
 def weighted_sum(*terms: tuple[float, ActivationFunction]) -> ActivationFunction:
-    """Return x -> Σ c φ(x) over pairs (c, φ).
-
-    Examples
-    --------
-    >>> from largen.expectations import as_activation
-    >>> weighted_sum((1.0, as_activation("linear")), (0.5, as_activation("relu")))
-    linear + 0.5·relu
-    """
+    """Return x -> Σ c φ(x) over pairs (c, φ)."""
     name = " + ".join(f"{phi}" if c == 1 else f"{c:g}·{phi}" for c, phi in terms)
     return _made(name, _Sum(tuple(terms)))
 
 
 def product(first: ActivationFunction, second: ActivationFunction) -> ActivationFunction:
-    """Return x -> first(x) · second(x).
-
-    Examples
-    --------
-    >>> from largen.expectations import as_activation
-    >>> product(as_activation("linear"), as_activation("sigmoid"))
-    linear·sigmoid
-    """
+    """Return x -> first(x) · second(x)."""
     return _made(f"{first}·{second}", _Product(first, second))
 
 

@@ -179,8 +179,8 @@ def gap_and_derivative(
 ) -> tuple[Array, Array, Array, Array]:
     """Return the contributions of one part of φ to gap' and E[φ'φ'], and bounds on their errors.
 
-    The remainder of the series is assigned to the next degree. This is exact where the inputs
-    coincide, and elsewhere in error by less than twice Parseval's bound.
+    The remainder of the series is assigned to the next degree: exact where inputs coincide, and
+    elsewhere in error by less than twice Parseval's bound.
     """
     c, one_minus_c, one_minus_square = correlation
     y = 1 - one_minus_square

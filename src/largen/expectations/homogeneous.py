@@ -133,11 +133,7 @@ _ROUNDINGS = 4  # of a gap, up to which u and v count as parallel
 
 @lru_cache
 def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
-    """Return the Gaussian integrals of φ(x) = odd·x + even·|x|.
-
-    ``odd``, ``even``: slopes a and b; relu has a = b = ½, the linear function b = 0.
-    ``slope_at_zero``: φ'(0) as in a finite network, 0 for relu; used where a variance is 0.
-    """
+    """Return the Gaussian integrals of φ(x) = odd·x + even·|x|; ``slope_at_zero`` is φ'(0)."""
     a2, b2 = odd**2, even**2
 
     def pair(q1, q2, gap):
@@ -196,8 +192,7 @@ def _nearer(q1: Array, q2: Array, gap: Array) -> _Nearer:
 def angle_and_folding(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     """Return θ and √(q1 q2) (sin θ − θ cos θ) to 2e-13, for variances of one rank with the gap.
 
-    This takes fewer operations than either quantity alone at full precision. The precision is
-    relative near θ = 0. Where a variance is 0 the angle is undefined, and the result is arbitrary.
+    In fewer operations than either at full precision, relative near θ = 0; arbitrary at variance 0.
     """
     (r1, inverse1), (r2, inverse2) = (
         (root, 1 / jnp.maximum(root, jnp.finfo(root.dtype).tiny ** 0.5))
@@ -257,10 +252,9 @@ def _angle_jvp(primals, tangents):
 
 @jax.custom_jvp
 def _gap_of_sizes(q1: Array, q2: Array, gap: Array) -> Array:
-    """Return the gap of |u| and |v|.
+    """Return the gap of |u| and |v|, to relative precision near θ' = 0.
 
-    It is that of the nearer pair less (2/π) √(q1 q2) (sin θ' − θ' cos θ'), to relative precision
-    near θ' = 0.
+    That of the nearer pair less (2/π) √(q1 q2) (sin θ' − θ' cos θ').
     """
     nearer, half_sine, _ = _nearer(q1, q2, gap)
     square = half_sine * half_sine

@@ -108,8 +108,8 @@ def _tabulate(
 ) -> tuple[Table, np.ndarray] | None:
     """Return a table in the ``count`` most important functions of s, and these at all s.
 
-    They are those of h and of D at a few angles. The whole table is made at as many of the s as
-    there are functions, at which these are most independent. None if D is not finite.
+    They are those of h and of D at a few angles. The whole table is made at the s where these are
+    most independent. None if D is not finite.
     """
     parts = np.asarray(_at_few_angles(phi, jnp.asarray(s)))
     largest = np.max(np.abs(parts), axis=(1, 2), keepdims=True)

@@ -38,18 +38,7 @@ _GROWTH = 3.0  # ratio of the lengths of successive panels away from a kink
 
 @lru_cache(maxsize=256)
 def kinks_of(phi: ActivationFunction) -> tuple[float, ...]:
-    """Return the points where φ or φ' is not smooth, in ascending order; () for a smooth φ.
-
-    Examples
-    --------
-    >>> import jax
-    >>> from largen.expectations import as_activation
-    >>> from largen.expectations.nodes import kinks_of
-    >>> kinks_of(as_activation("tanh")), kinks_of(as_activation("relu"))
-    ((), (0.0,))
-    >>> kinks_of(as_activation(jax.nn.hard_swish))
-    (-3.0, 3.0)
-    """
+    """Return the points where φ or φ' is not smooth, in ascending order; () for a smooth φ."""
     if isinstance(phi.function, Kinked):
         return phi.function.kinks
     places = singular_places(lambda x: values(phi, x), MOST_KINKS)
@@ -59,6 +48,17 @@ def kinks_of(phi: ActivationFunction) -> tuple[float, ...]:
             "and 48. Say where they are: largen.expectations.with_kinks."
         )
     return places
+
+
+def jumps(phi: ActivationFunction) -> tuple[bool, np.ndarray]:
+    """Return whether φ jumps, and the jumps of φ' at its kinks."""
+    kinks = np.asarray(kinks_of(phi))
+    if not kinks.size:
+        return False, kinks
+    step = 1e-7 * np.maximum(1, np.abs(kinks))
+    (above, right), (below, left) = values(phi, kinks + step), values(phi, kinks - step)
+    far = np.abs(above - below) > 100 * step * (1 + np.abs(right) + np.abs(left))
+    return phi.jumps or bool(np.any(far)), right - left
 
 
 def values(phi: ActivationFunction, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -85,10 +85,7 @@ class Nodes(NamedTuple):
 
 
 def nodes_for(phi: ActivationFunction, q: np.ndarray) -> Nodes:
-    """Return nodes for expectations of functions of φ and φ' at all of the variances q > 0.
-
-    ``phi``: the activation; its kinks are searched for. ``q``: variances, any shape.
-    """
+    """Return nodes for expectations of functions of φ and φ' at all of the variances q > 0."""
     q = np.asarray(q, np.float64)
     kinks = kinks_of(phi)
     return _panels(kinks, q) if kinks else _trapezoidal(q, _fineness(phi))
@@ -137,9 +134,9 @@ def _panels(kinks: tuple[float, ...], q: np.ndarray) -> Nodes:
     scale = 1 / np.sqrt(q)
     largest = np.sqrt(np.max(q, initial=1.0))
     steps = _GROWTH ** np.arange(np.ceil(np.log(2 * _WHOLE[-1] * largest) / np.log(_GROWTH)))
-    beside = np.concatenate([-steps[::-1], [0.0], steps])
+    offsets = np.concatenate([-steps[::-1], [0.0], steps])
     whole = np.array([-e for e in _WHOLE[::-1]] + [0.0] + list(_WHOLE))
-    around = (np.asarray(kinks)[:, None] + beside).ravel()
+    around = (np.asarray(kinks)[:, None] + offsets).ravel()
     around = around.reshape(-1, *(1,) * q.ndim) * scale
     fixed = np.broadcast_to(whole.reshape(-1, *(1,) * q.ndim), (len(whole), *q.shape))
     edges = np.sort(np.clip(np.concatenate([fixed, around]), -_WHOLE[-1], _WHOLE[-1]), axis=0)
@@ -152,11 +149,7 @@ def _panels(kinks: tuple[float, ...], q: np.ndarray) -> Nodes:
 
 
 def derivatives_in_variance(f: np.ndarray, nodes: Nodes, q: np.ndarray, order: int) -> np.ndarray:
-    """Return E[f] and its first ``order`` derivatives in q, (order + 1, *q).
-
-    ``f``: values of the function at √q z, (node, *q); ``nodes``, ``q``: the quadrature rule, and
-    its variances; ``order``: highest order of the derivatives, up to 3.
-    """
+    """Return E[f] and its first ``order`` ≤ 3 derivatives in q, (order + 1, *q)."""
     z = nodes.z
     hermite = [
         np.ones_like(z),

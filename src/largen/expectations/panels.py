@@ -25,11 +25,7 @@ _OUTER = (1.0, 2.5, 4.5, 6.5, 9.0)  # edges of panels for the normal density
 
 @lru_cache
 def graded_nodes(reach: float, order: int = 16) -> tuple[np.ndarray, np.ndarray]:
-    """Return positive nodes and weights, as ``half_nodes`` does, graded towards 0.
-
-    ``reach``: the largest √q for which the nodes are used; the innermost panel has length 1/reach.
-    ``order``: number of nodes in each panel.
-    """
+    """Return positive nodes and weights, as ``half_nodes``, from an innermost panel of 1/reach."""
     inner = _GROWTH ** -np.arange(np.ceil(np.log(max(reach, _GROWTH)) / np.log(_GROWTH)), 0, -1)
     z, lengths = panels(np.array([0.0, *inner, *_OUTER]), order)
     return z, 2 * lengths * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)

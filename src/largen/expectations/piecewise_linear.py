@@ -61,7 +61,7 @@ class Kink(NamedTuple):
 def piecewise_linear(
     slope: float, offset: float, kinks: tuple[Kink, ...], slope_at_zero: float
 ) -> ClosedForm:
-    """Return the Gaussian integrals of φ(x) = slope·x + offset around 0, with kinks further out.
+    """Return the integrals of φ(x) = slope·x + offset around 0, with kinks further out.
 
     ``slope_at_zero`` is φ'(0) as in a finite network, used if there is a kink at 0.
     """

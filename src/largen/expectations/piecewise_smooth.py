@@ -70,10 +70,9 @@ def _height(place: float, std: Array) -> Array:
 
 
 def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
-    """Return the integral of integrand(z), a tuple of arrays, over all panels of a Gaussian.
+    """Return the integral of integrand(z), a tuple, over all panels of a Gaussian.
 
-    With ``at_once`` the nodes of a panel are evaluated together along a new first axis, otherwise
-    sequentially.
+    With ``at_once`` the nodes of a panel are evaluated together along a new first axis.
     """
     nodes, weights = (jnp.asarray(x, edges.dtype) for x in panels(np.array([0.0, 1.0]), order))
     if at_once:
@@ -94,10 +93,7 @@ def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
 
 
 def over_plane(integrand, kinks, q1: Array, q2: Array, gap: Array, rule: PanelRule = _COARSE):
-    """Return E[f(u, v)] for each function f in the tuple integrand(u)(v).
-
-    ``kinks`` are those of the functions of u, and those of the functions of v.
-    """
+    """Return E[f(u, v)] for each f in integrand(u)(v); ``kinks`` are those in u and in v."""
     kinks_of_u, kinks_of_v = kinks
     q1, q2, gap = jnp.broadcast_arrays(q1, q2, gap)
     s1, s2 = safe_sqrt(q1), safe_sqrt(q2)
@@ -136,11 +132,9 @@ def _alone(integrand, kinks, rule: PanelRule, q: Array) -> Array:
 def piecewise_smooth(
     function: Elementwise, derivative: Elementwise, kinks: tuple[float, ...], jumps: bool = False
 ) -> ClosedForm:
-    """Return the Gaussian integrals of φ, given φ' and the points where either is not smooth.
+    """Return the integrals of φ, given φ' and all points where φ or a derivative jumps.
 
-    ``function``, ``derivative``: φ and φ'. ``kinks``: all points where φ or one of its lower
-    derivatives jumps, ascending. A missing point increases the ``error`` of the result. ``jumps``:
-    whether φ itself jumps, so that D diverges.
+    A missing point increases the ``error`` of the result; if φ itself jumps, D diverges.
     """
 
     def of_pair(u):

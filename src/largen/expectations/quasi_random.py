@@ -6,10 +6,7 @@ import numpy as np
 
 
 def normal_points(count: int, dimensions: int, rng: np.random.Generator) -> np.ndarray:
-    """Return scrambled Sobol points as standard Gaussian vectors, (count, dimension).
-
-    ``count``: best a power of two; the first coordinates are the most uniform.
-    """
+    """Return scrambled Sobol points as Gaussian vectors, (count, dimension), best a power of 2."""
     from scipy.special import ndtri
     from scipy.stats import qmc  # slow to import
 

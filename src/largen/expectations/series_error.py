@@ -18,10 +18,10 @@ UNRESOLVED = 0.1  # relative change of coefficients beyond which the bound is in
 def series_error(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     """Return bounds on the errors of both results of ``series_pair``.
 
-    Let δa be the change of the coefficients under a finer and wider quadrature, evaluated at eight
-    variances between the smallest and the largest. The error of the terms up to truncation is at
-    most (‖a‖ + ‖b‖)(‖δa‖ + ‖δb‖); the bound is twice this, since the largest change need not be at
-    one of the eight. The bound is infinite if the nodes do not resolve the function.
+    With δa the change of the coefficients under a finer and wider quadrature, at eight variances,
+    the error up to truncation is at most (‖a‖ + ‖b‖)(‖δa‖ + ‖δb‖); the bound is twice this, since
+    the largest change need not be at one of the eight. It is infinite if the nodes do not resolve
+    φ.
     """
     _, _, gap_left, slope_left = evaluate(phi, True, q1, q2, gap)
     value_error, slope_error = _quadrature_error(phi, q1, q2)

@@ -19,13 +19,11 @@ _PLACED = 1e-14
 def singular_places(
     sample: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], most: int
 ) -> tuple[float, ...] | None:
-    """Return the points in (−48, 48) where φ or φ' is not smooth, or None if there are too many.
+    """Return the points in (−48, 48) where φ or φ' is not smooth, or None for more than ``most``.
 
     Intervals on which a polynomial of degree 15 does not reproduce φ and φ' are halved until they
-    are far shorter than any feature. Very sharp features count as kinks.
-
-    ``sample``: x -> (φ(x), φ'(x)), called with arrays of one shape only; ``most``: the largest
-    number of points.
+    are far shorter than any feature. Very sharp features count as kinks. ``sample``, x -> (φ(x),
+    φ'(x)), is called with arrays of one shape only.
     """
     edges = np.linspace(*_ENDS, _START + 1)
     intervals = np.stack([edges[:-1], edges[1:]], axis=1)

@@ -23,10 +23,7 @@ class Tile(NamedTuple):
     lengths: tuple[int, ...]
 
     def of(self, array: Array, start: Array | int = 0, length: int | None = None) -> Array:
-        """Return the tile of an array whose last axes are the axes of pairs or have length 1.
-
-        ``start`` and ``length`` cut the first axis as well.
-        """
+        """Return the tile of an array, whose last axes are those of pairs or have length 1."""
         corner: list[Any] = [start, *[0] * (array.ndim - 1)]
         lengths = list(array.shape)
         if length is not None:
@@ -40,10 +37,7 @@ class Tile(NamedTuple):
 
 
 def over_tiles(function: Callable[[Tile], Any], shape: tuple[int, ...]) -> Any:
-    """Return arrays of shape ``shape``, assembled from the values of ``function`` on each tile.
-
-    The last two axes that are longer than a tile are cut; the others stay whole.
-    """
+    """Return arrays assembled from ``function`` on tiles of the last two axes longer than one."""
     axes = tuple(i - len(shape) for i, length in enumerate(shape) if length > TILE)[-2:]
     counts = [-(-shape[i] // TILE) for i in axes]
     if not axes:

@@ -47,20 +47,7 @@ class CrossMoments(NamedTuple):
 def cross_moments(
     phi: ActivationFunction, psi: ActivationFunction, q1: Any, q2: Any, q12: Any
 ) -> CrossMoments:
-    """Return E[φ(u)ψ(v)] and E[φ'(u)ψ'(v)] for Gaussians of variances q1, q2 and covariance q12.
-
-    ``q1``, ``q2``, ``q12``: arrays that broadcast.
-
-    Examples
-    --------
-    >>> import jax
-    >>> from largen.expectations import as_activation
-    >>> from largen.expectations.two_functions import cross_moments
-    >>> with jax.enable_x64(True):
-    ...     found = cross_moments(as_activation("relu"), as_activation("abs"), 1.0, 1.0, 1.0)
-    >>> float(found.value), float(found.derivative)
-    (0.5, 0.5)
-    """
+    """Return E[φ(u)ψ(v)] and E[φ'(u)ψ'(v)] for Gaussians of variances q1, q2 and covariance q12."""
     if (watching := current_watch()) is not None:
         return CrossMoments(*pair_of_two(watching, phi, psi, q1, q2, q12))
     q1, q2, q12 = _floats(q1, q2, q12)
@@ -141,10 +128,7 @@ def _by_series(phi, psi, kinks, q1, q2, q12):
 
 
 def _nodes(places: list[Array], like: Array) -> tuple[Array, Array, Array]:
-    """Return nodes, the lengths that they stand for, and the root of the density, (node, *like).
-
-    Panels end at some places, in standard deviations.
-    """
+    """Return nodes between places in standard deviations, their lengths, and the density's root."""
     edges = [jnp.full_like(like, z) for z in np.linspace(-_REACH, _REACH, _PANELS + 1)]
     edges += [jnp.clip(place, -_REACH, _REACH) for place in places]
     edges = jnp.sort(jnp.stack(edges), axis=0)

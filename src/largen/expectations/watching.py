@@ -28,20 +28,16 @@ from largen.expectations.series_pair import square
 @partial(jax.tree_util.register_dataclass, data_fields=["variances"], meta_fields=["phi"])
 @dataclass(frozen=True)
 class MomentRequest:
-    """An activation, with the smallest and the largest variance of its argument in one layer.
-
-    For variances that are not traced, all values are listed, one for each sample.
-    """
+    """An activation with extreme variances of its argument in a layer, or all concrete ones."""
 
     phi: ActivationFunction
     variances: Any
 
 
 class Watch:
-    """The record of the moments that a block of code requests; see :func:`separate_watch`.
+    """The moments that a block of code requests; see :func:`separate_watch`.
 
-    ``only_which``: whether only the activations matter: moments at concrete variances are then
-    replaced by the variances themselves, which requires no compilation.
+    With ``only_which``, moments at concrete variances are replaced by these: nothing is compiled.
     """
 
     def __init__(self, only_which: bool = False):
@@ -132,10 +128,7 @@ def pair(record: Watch, phi: ActivationFunction, q1: Any, q2: Any, gap: Any) -> 
 def pair_of_two(
     record: Watch, phi: ActivationFunction, psi: ActivationFunction, q1: Any, q2: Any, q12: Any
 ) -> tuple[Any, Any]:
-    """Return E[φψ] and E[φ'ψ'] with the correlation of u and v.
-
-    The variances are recorded where φ and ψ are applied.
-    """
+    """Record variances, and return E[φψ] and E[φ'ψ'] with the correlation of u and v."""
     q1, q2, q12 = _numpy_if_known(q1, q2, q12)
     values, slopes = (
         _moment(record, phi, moment, q1) ** 0.5 * _moment(record, psi, moment, q2) ** 0.5

@@ -44,17 +44,7 @@ VERDICTS = {True: "agree", False: "disagree", None: "unclear"}
 
 
 def tally(claims: Sequence[Claim]) -> str:
-    """Return how many of the paper's claims agree, how many do not, and how many remain open.
-
-    Examples
-    --------
-    >>> one = Claim("falls", "slope", -1.0, -1.1, -0.9, True)
-    >>> open_ = Claim("vanishes", "size", 0.1, -0.2, 0.4, None)
-    >>> tally([one, one, open_])
-    '2 agree, 1 unclear'
-    >>> tally([one, Claim("other", "slope", -1.0, -1.1, -0.9, False, "alternative")])
-    '1 agree, 1 alternative refuted'
-    """
+    """Return how many of the paper's claims agree, how many do not, and how many remain open."""
     own = [c for c in claims if c.whose == "paper"]
     counts = {word: sum(c.agrees is v for c in own) for v, word in VERDICTS.items()}
     counts["alternative refuted"] = sum(c.agrees is False for c in claims if c not in own)
@@ -62,11 +52,5 @@ def tally(claims: Sequence[Claim]) -> str:
 
 
 def above_zero(low: float, high: float) -> bool | None:
-    """Return whether a number is positive, given its interval; None if that remains open.
-
-    Examples
-    --------
-    >>> above_zero(0.1, 0.3), above_zero(-0.3, 0.0), above_zero(-0.1, 0.2)
-    (True, False, None)
-    """
+    """Return whether a number is positive, given its interval; None if that remains open."""
     return True if low > 0 else False if high <= 0 else None

@@ -175,11 +175,6 @@ def compare(
     on
         ``"test"`` or ``"train"`` samples; test by default if there are any.
 
-    Returns
-    -------
-    Comparison
-        Prints as a table; ``.exponents``, ``.plot()``, ``.to_xarray()``.
-
     Raises
     ------
     InvalidInput
@@ -286,10 +281,7 @@ def _attributes(limit: Trajectory, on: str, error: float) -> dict[str, Any]:
 
 
 def _squares(dataset: xarray.Dataset, kind: str, error: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return squared distances and their errors.
-
-    An error e of the limit changes a square d² by 2de + e².
-    """
+    """Return squared distances and errors; an error e of the limit changes d² by 2de + e²."""
     square_error, distance = dataset[f"{kind}_square_error"].values, dataset[kind].values
     return dataset[f"{kind}_square"].values, np.hypot(square_error, error * (2 * distance + error))
 

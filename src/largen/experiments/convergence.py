@@ -86,16 +86,12 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
         Parameters of a finite network of ``run.net`` in ``run.param``, from
         :func:`largen.networks.init`.
 
-    Returns
-    -------
-    ConvergenceBound
-
     Raises
     ------
     NoTheory
         For other losses and optimizers.
     InvalidInput
-        If the parameters do not fit the network, or the rate is so large that the bound grows.
+        If the rate is so large that the bound grows.
     NumericalFailure
         If the tangent kernel is singular, so that there is no bound.
 

@@ -18,11 +18,7 @@ RESAMPLES = 1000
 def distances_of(
     net: Trajectory, prediction: np.ndarray, on: str, draw: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the distances of networks of one size, their errors, and the data for figures.
-
-    ``prediction``: the limit's outputs for them, as :func:`prediction_for` returns them; ``on``:
-    the samples, ``"train"`` or ``"test"``; ``draw``: the generator of the bootstrap.
-    """
+    """Return the distances of networks of one size, their errors, and the data for figures."""
     outputs = getattr(net, f"f_{on}")
     distance = (outputs - prediction).reshape(len(outputs), -1).astype(np.float64)
     seeds = len(distance)

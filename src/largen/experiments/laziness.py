@@ -124,16 +124,10 @@ def lazy_or_rich(
     progress
         As in :func:`largen.train`.
 
-    Returns
-    -------
-    Regime
-        Prints as a verdict with its numbers and their standard errors.
-
     Raises
     ------
     InvalidInput
-        If an argument has a wrong type or value, or the parameterization starts from a reference
-        network.
+        If the parameterization starts from a reference network.
     NoTheory, NoRule
         If the kernel limit does not cover the run: for Adam and RMSProp, layers without a kernel,
         scalings that diverge.
@@ -188,10 +182,7 @@ def lazy_or_rich(
 
 
 def fixed_gamma(run: Run, width: int) -> Run:
-    """Return a run whose networks of this width are the same, and whose γ does not grow beyond it.
-
-    ``run``: a run whose γ grows as Nᵈ in effect.
-    """
+    """Return a run with the same networks at this width, and a γ that grows no further."""
     power = _power(run)
     fixed = replace(
         run.param,

@@ -150,11 +150,6 @@ class LearningRateCurve(Result):
             The curve of networks at the same rates and samples, many of a small width m, such as
             ``learning_rate_curve(run, rates, width=32, seeds=300)``.
 
-        Returns
-        -------
-        RateDrift
-            ``optima``, ``drift``, ``gap``, ``excess``.
-
         Raises
         ------
         InvalidInput
@@ -275,12 +270,6 @@ def learning_rate_curve(
     options
         Options of :func:`largen.solve`.
 
-    Returns
-    -------
-    LearningRateCurve
-        Prints the optimum, the interval within a tenth of the smallest loss, and where training
-        diverges; ``.plot(others=[…])``, ``.to_xarray()``.
-
     Raises
     ------
     InvalidInput
@@ -319,12 +308,7 @@ def learning_rate_curves(
     progress: bool | Report | None = None,
     **options: Any,
 ) -> dict[str, LearningRateCurve]:
-    """Return the curves of the training and the test loss from the same solutions.
-
-    Arguments are those of :func:`learning_rate_curve`.
-
-    Curves under ``"train"`` and, if there are test samples, ``"test"``.
-    """
+    """Return curves of ``"train"`` and, with test samples, ``"test"`` from the same solutions."""
     if not isinstance(run.optimizer, Stepped):
         raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")
     tried = sequence("rates", rates, "a list of positive numbers")

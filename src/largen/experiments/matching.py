@@ -11,11 +11,7 @@ MATCHING = ("net", "parameterization", "optimizer", "loss")
 
 
 def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool = False) -> None:
-    """Check that networks and a limit belong to the same run.
-
-    ``limit``, ``nets``: the trajectories to compare; ``any_depth``: whether the limit is of
-    infinite depth: then networks may have any number of blocks, and an infinite width.
-    """
+    """Check that networks and a limit, possibly of infinite depth or width, belong to one run."""
     if limit.seeds is not None:
         raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")
     if not nets:

@@ -131,16 +131,6 @@ def plane_map(
     per_unit
         Lattice points to a unit of each exponent; even, so that halves are among them.
 
-    Returns
-    -------
-    ScalingMap
-        Prints as a list; ``.plot(path)``, ``.to_xarray()``, ``.at(q_sigma, rate)``.
-
-    Raises
-    ------
-    InvalidInput
-        If a range is empty, not rational, or ``per_unit`` is not a positive even integer.
-
     Examples
     --------
     >>> import largen as lg

@@ -97,8 +97,7 @@ def fit_two_exponents(
 ) -> tuple[PowerLaw, PowerLaw]:
     """Fit p and q in squares = (a Nᵖ)² + (b L^q)² by weighted least squares.
 
-    The laws in N and in L; NaN for a size of which there are not two values, or if there are fewer
-    resolved squares than parameters.
+    NaN for a size with a single value, or if there are fewer resolved squares than parameters.
     """
     from scipy.optimize import least_squares
 

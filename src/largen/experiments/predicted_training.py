@@ -53,7 +53,7 @@ class PredictedTraining(Result):
         ``f_train (order, step, sample[, output])``, ``f_test``, ``loss_train (order, step)``,
         ``ntk (order, record, sample, sample_2)`` and ``ntk_test (order, record, test_sample,
         sample)``, with everything up to the order: 0 is the training at constant kernel, 2 is
-        right to order 1/n. Beside them, if the network was trained, the same without ``order`` as
+        right to order 1/n. If the network was trained, also the same without ``order`` as
         ``f_train_actual``, and so on. The coordinates ``time`` and ``record_step``.
     status
         ``"ok"``, or ``"diverged"``.
@@ -169,16 +169,8 @@ def predict_training(
     progress
         Whether to show a bar; by default in terminals, after two seconds.
 
-    Returns
-    -------
-    PredictedTraining
-        ``f_train``, ``f_test``, ``ntk`` to second order, all orders in ``.data``; ``.errors``,
-        ``.plot(path)``, ``.to_xarray()``.
-
     Raises
     ------
-    InvalidInput
-        If an argument is invalid.
     NoTheory
         For activations with kinks, at which derivatives do not exist; layers that couple
         samples; optimizers whose steps are not linear in the gradient, and weight decay.

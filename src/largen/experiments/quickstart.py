@@ -79,11 +79,7 @@ class Quickstart:
 
 
 def quickstart(settings: Settings = FULL, report: Report = lambda text, done: None) -> Quickstart:
-    """Solve both limits of a one-hidden-layer network on digits and train networks for comparison.
-
-    ``settings``: the sizes of the computation; ``report``: called with a description of the current
-    work and the finished fraction.
-    """
+    """Solve both limits of a one-hidden-layer network on digits and train networks to compare."""
     start = time.perf_counter()
     data = digits(settings.samples, settings.samples)
     limits, comparisons = {}, {}

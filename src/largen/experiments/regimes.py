@@ -133,8 +133,7 @@ def feature_movement(
     Raises
     ------
     InvalidInput
-        If there are too few widths or γ's, one of them is not positive, or the parameterization
-        is one that starts from a reference network.
+        If the parameterization starts from a reference network.
     NumericalFailure
         If a network diverged.
 

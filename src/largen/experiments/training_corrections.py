@@ -191,15 +191,8 @@ def width_corrections_in_training(
         Whether to show a bar; by default in terminals, after two seconds. A function is called
         with the completed and the total percentages, summed over replicates.
 
-    Returns
-    -------
-    WidthCorrectionsInTraining
-        Prints the parts of the layers; ``.shares``, ``.plot(path)``, ``.to_xarray()``.
-
     Raises
     ------
-    InvalidInput
-        If an argument is invalid.
     NoTheory
         For gradient flow, Langevin noise, and runs that have no mean-field limit of this kind;
         and if all outputs are 0, such as at inputs 0 without biases.

@@ -113,26 +113,13 @@ def _groups(group: Any) -> Iterator[str]:
 
 
 def json_with_checksum(content: Mapping[str, Any]) -> str:
-    """Return JSON that contains a checksum of its content.
-
-    Examples
-    --------
-    >>> text = json_with_checksum({"width": 64})
-    >>> read_json(text)
-    {'width': 64}
-    >>> read_json(text.replace("64", "65"))
-    Traceback (most recent call last):
-    largen.errors.DamagedFile: the text is damaged: its checksum differs from that of its con...
-    """
+    """Return JSON that contains a checksum of its content."""
     plain = json.loads(json.dumps(content))  # whose names are strings
     return json.dumps({**plain, "checksum": _checksum(plain)}, indent=1)
 
 
 def read_json(text: Any, what: str | Path = "the text") -> dict[str, Any]:
-    """Return the content that :func:`json_with_checksum` wrote.
-
-    ``what``: the name of the source in the error message: a file or a description.
-    """
+    """Return what :func:`json_with_checksum` wrote; ``what`` names the source in messages."""
     try:
         content = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:

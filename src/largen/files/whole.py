@@ -74,19 +74,7 @@ def write_whole(
 ) -> Iterator[BinaryIO]:
     """Yield a file to write to, which receives its name when the block ends without an error.
 
-    ``path``: the path of the file. A link is followed; an existing file's permissions are kept.
-    ``checksum``: whether to append a checksum to the content: see :mod:`largen.files.checksums`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
-    >>> with write_whole(path) as file:
-    ...     _ = file.write(b"1 2 3")
-    ...     path.exists()
-    False
-    >>> path.read_text(), len(list(path.parent.iterdir()))
-    ('1 2 3', 1)
+    A link is followed; an existing file's permissions are kept.
     """
     given = as_path(name, path)
     target = Path(os.path.realpath(given))

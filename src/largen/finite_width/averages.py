@@ -45,10 +45,7 @@ def pairs_of(inputs: int) -> list[tuple[int, int]]:
 def fourth_averages(
     phi: ActivationFunction, kernel: np.ndarray, report: Callable[[int], object] = bool
 ) -> Fourth:
-    """Return the averages: exact for φ of degree one, else from a grid for any four inputs.
-
-    ``report`` is called with the number of quadruples that are done.
-    """
+    """Return the averages: exact for φ of degree one, else from a grid for any four inputs."""
     slopes = slopes_of(phi) if kinks_of(phi) else None
     if slopes is not None:
         return _exact_fourth(HomogeneousAverages(slopes, kernel))
@@ -111,13 +108,10 @@ def third_averages(phi: ActivationFunction, kernel: np.ndarray) -> Third:
 def covariance_along(
     phi: ActivationFunction, before: np.ndarray, now: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the covariance of products φφ between two layers of a stream.
+    """Return Cov(s_b, s_a) of pairs b of an earlier and a of a later layer, (b, a).
 
-    ``phi``: φ of both. ``before``, ``now``: covariances of the stream in the earlier and in the
-    later layer, (P, P) each. The covariance between the two layers equals that of the earlier one.
-
-    Cov(s_b, s_a) for pairs b of the earlier and a of the later layer, (b, a), and its derivatives
-    in the later covariance alone, (c, b, a).
+    And its derivatives in the later covariance, (c, b, a). ``before``, ``now``: covariances of the
+    stream, (P, P); between the two layers it has the covariance of the earlier one.
     """
     P = len(now)
     joint = np.block([[before, before], [before, now]])

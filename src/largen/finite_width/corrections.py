@@ -118,8 +118,6 @@ class WidthCorrections(Result):
 
         Raises
         ------
-        InvalidInput
-            For too many variables, or a function of another shape.
         NumericalFailure
             If the kernel of these inputs is singular, f is not finite, or the two rules do not
             agree, as for a kink at the difference of two outputs.
@@ -217,10 +215,6 @@ def width_corrections(
     progress
         Whether to show a bar; by default in terminals, after two seconds. A function is called with
         the completed and the total averages over up to four inputs.
-
-    Returns
-    -------
-    WidthCorrections
 
     Raises
     ------

@@ -46,11 +46,6 @@ def correlator_order(contractions: Sequence[tuple[int, int]]) -> int:
     contractions
         Pairs of different factors, counted from 0; a pair may occur several times.
 
-    Raises
-    ------
-    InvalidInput
-        If a pair is not one of two different factors.
-
     Examples
     --------
     >>> import largen as lg
@@ -106,8 +101,6 @@ def linear_correlator(
 
     Raises
     ------
-    InvalidInput
-        For an odd number of factors, pairs that are not of two different factors, or too many.
     NoTheory
         For other activations, or biases.
     NoRule
@@ -181,11 +174,7 @@ def _matrices(network: SizedNetwork) -> tuple[list[float], list[float]]:
 def _allowed(
     pairs: Pairs, chosen: tuple[int, ...], matrices: int, pairings: list[Pairs]
 ) -> list[np.ndarray] | None:
-    """Return for each matrix which pairings have the contractions that belong to it.
-
-    ``chosen``: the matrix of each contraction. None if a factor were in two of one matrix, in which
-    it is linear.
-    """
+    """Return the pairings that each matrix allows; None if it is twice in a factor."""
     forced: list[set[tuple[int, int]]] = [set() for _ in range(matrices)]
     for pair, matrix in zip(pairs, chosen, strict=True):
         if any(factor in other for other in forced[matrix] for factor in pair):

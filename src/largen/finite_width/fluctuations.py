@@ -145,10 +145,6 @@ def width_fluctuations(
     key
         A JAX key or an integer.
 
-    Returns
-    -------
-    WidthFluctuations
-
     Raises
     ------
     InvalidInput
@@ -202,10 +198,7 @@ def width_fluctuations(
 
 
 class _Limit(NamedTuple):
-    """A layer at infinite width: kernels, and derivatives of averages over its neurons.
-
-    The product of all σ_w²E[φ'φ'] of later layers is ``behind``.
-    """
+    """A layer at infinite width; ``behind`` is the product of σ_w²E[φ'φ'] over later layers."""
 
     K: np.ndarray
     H: np.ndarray

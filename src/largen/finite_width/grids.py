@@ -40,18 +40,10 @@ PANELS_REACH = {dimensions: ends[-1] for dimensions, (ends, _) in _PANELS.items(
 
 
 class Grid(NamedTuple):
-    """A rule E[f(u)] ≈ Σ weights f(points).
+    """A rule E[f(u)] ≈ Σ weights f(points)."""
 
-    Attributes
-    ----------
-    points
-        Preactivations, (node, input).
-    weights
-        (node,).
-    """
-
-    points: np.ndarray
-    weights: np.ndarray
+    points: np.ndarray  # preactivations, (node, input)
+    weights: np.ndarray  # (node,)
 
 
 def grid_for(phi: ActivationFunction, kernel: np.ndarray, power: int = 4) -> Grid:
@@ -95,10 +87,7 @@ def lattice(dimensions: int, step: float, reach: float) -> tuple[np.ndarray, np.
 
 
 def _reach(phi: ActivationFunction, q: np.ndarray, power: int, dimensions: int) -> float:
-    """Return the radius outside of which the contribution of φ^power is negligible.
-
-    The contribution is computed along the direction of the variable itself, where it is largest.
-    """
+    """Return the radius outside of which φ^power is negligible."""
     r = np.linspace(0, 12, 241)
     mass = r ** (dimensions - 1) * np.exp(-(r**2) / 2)
     x = r[:, None] * np.sqrt(q)
@@ -127,8 +116,6 @@ def _step(phi: ActivationFunction, q: np.ndarray, power: int, tolerance: float) 
 
 def between_kinks(kinks: tuple[float, ...], kernel: np.ndarray, more: int = 0) -> Grid:
     """Return nodes on panels that end at the kinks of every preactivation.
-
-    ``more`` is added to the number of nodes of each panel.
 
     With the Cholesky factor L of the kernel, u_i = Σ_{j<i} L_ij z_j + L_ii z_i: the panels of z_i
     end where u_i is at a kink, given those before it.

@@ -137,14 +137,8 @@ def homogeneous_moments(
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
 
-    Returns
-    -------
-    HomogeneousMoments
-
     Raises
     ------
-    InvalidInput
-        For more than one input, or one that is 0.
     NoTheory
         For other activations, biases, or weights that do not keep the variance.
     NoRule
@@ -212,8 +206,6 @@ def homogeneous_jacobian(
 
     Raises
     ------
-    InvalidInput
-        For counts that are not positive, or a fourth moment below 1.
     NoRule, NoTheory
         As :func:`homogeneous_moments` does.
 
@@ -272,8 +264,6 @@ def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousL
 
     Raises
     ------
-    InvalidInput
-        For t that is not positive, or no activation.
     NoTheory
         For other activations.
 
@@ -334,7 +324,7 @@ def _fourth_over_square(phi: ActivationFunction, what: str) -> tuple[float, floa
 def _double_sums(n: np.ndarray, f: np.ndarray, kappa: float) -> tuple[float, float]:
     """Return Σ_{ℓ<m} (∏_{j<ℓ} f) p_{ℓ→m−1} (∏_{j≥m} f) and the same sum with q.
 
-    Weights are counted from 1 to L + 1, and hidden layer ℓ lies behind weight ℓ.
+    Weights count from 1 to L + 1; hidden layer ℓ lies behind weight ℓ.
     """
     layers = len(n)
     before = np.concatenate([[1.0], np.cumprod(f)])  # of layers 1 to ℓ − 1 at ℓ − 1

@@ -137,11 +137,6 @@ def output_law(
     param
         The parameterization; :func:`largen.ntk` by default.
 
-    Returns
-    -------
-    OutputLaw
-        ``cdf(f)``, ``density(f)``, ``moment(order)``, ``dead``, ``error``.
-
     Raises
     ------
     InvalidInput

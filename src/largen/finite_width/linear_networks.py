@@ -136,14 +136,8 @@ def linear_network_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
 
-    Returns
-    -------
-    LinearOutput
-
     Raises
     ------
-    InvalidInput
-        For more than one input, or one that is 0.
     NoTheory
         For other activations, or biases.
     NoRule

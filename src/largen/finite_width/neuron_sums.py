@@ -42,10 +42,9 @@ class LawOfMean(NamedTuple):
 def law_of_mean(phi: ActivationFunction, S: np.ndarray, n: int, coarser: int = 1) -> LawOfMean:
     """Return the distribution of Σ_j φ(√S ξ_j)²/n for each S, (S,).
 
-    The characteristic function of a sum is the n-th power of that of a single neuron. Values of
-    neurons are spread over three places of a lattice such that their mean and variance are exact.
-    A neuron that is 0 has a probability p, as with relu. That all are, or all but one, is left out
-    of the sums and taken exactly: the density of a single φ² is infinite at 0.
+    The characteristic function of a sum is the n-th power of a neuron's, whose values lie on three
+    places of a lattice that keep mean and variance exact. A neuron is 0 with probability p, as with
+    relu; the terms with n or n − 1 such neurons are exact, as the density of one φ² diverges at 0.
     """
     ends = np.linspace(-_REACH, _REACH, _NODES // coarser + 1)
     masses = np.diff(ndtr(ends)) / (1 - 2 * ndtr(-_REACH))

@@ -174,10 +174,9 @@ def _agree(one: _Found, other: _Found, tolerance: float) -> bool:
 
 
 def _kinks(f: _Checked, variances: np.ndarray) -> tuple[float, ...] | None:
-    """Return the values of single outputs where f is not smooth.
+    """Return the values of single outputs where f is not smooth; None for too many or moving ones.
 
-    None if there are too many, or if they move with the other outputs. Where others are, f may be
-    smooth, as a product of kinks is zero on one side of each.
+    f may be smooth where other outputs vanish, as in a product of kinks.
     """
     places: set[float] = set()
     for number in range(len(variances)):

@@ -41,10 +41,7 @@ def slopes_of(phi: ActivationFunction) -> tuple[float, float] | None:
 
 
 class HomogeneousAverages:
-    """Averages of products of φ and φ' at inputs of given covariance, computed on demand.
-
-    ``slopes``: (a₊, a₋); ``kernel``: (input, input).
-    """
+    """Averages of products of φ and φ', computed on demand, for ``slopes`` (a₊, a₋)."""
 
     def __init__(self, slopes: tuple[float, float], kernel: np.ndarray) -> None:
         self._kernel = _regular(kernel)
@@ -70,10 +67,9 @@ class HomogeneousAverages:
         return float(self._tables[v, d][places[chosen]])
 
     def change(self, values_of: Sequence[int], i: int, j: int) -> float:
-        """Return the derivative of E[∏ φ(u)] in the covariance of two inputs, or in a variance.
+        """Return the derivative of E[∏ φ(u)] in a covariance, or in a variance.
 
-        The derivative in a variance follows from those in covariances, since E is homogeneous of
-        degree v_i in the size of u_i.
+        The latter follows from the former, as E is of degree v_i in the size of u_i.
         """
         if i not in values_of or j not in values_of:
             return 0.0

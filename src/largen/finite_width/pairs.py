@@ -214,17 +214,7 @@ def _between_kinks(phi: ActivationFunction, kernel: np.ndarray) -> list[list]:
 
 
 def hermite(y: np.ndarray, inverse: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
-    """Return the Hermite polynomial with E[∂_i∂_j… f] = E[f · polynomial], for 2 or 4 indices.
-
-    Parameters
-    ----------
-    y
-        S⁻¹u at the nodes, (node, input).
-    inverse
-        S⁻¹.
-    order
-        Indices i, j, … of the derivatives.
-    """
+    """Return the polynomial of y = S⁻¹u with E[∂_i∂_j… f] = E[f · polynomial], two or four ∂."""
     if len(order) == 2:
         i, j = order
         return y[:, i] * y[:, j] - inverse[i, j]

@@ -133,15 +133,8 @@ def corrected_posterior(
     key
         A JAX key or an integer.
 
-    Returns
-    -------
-    WidthPosterior
-
     Raises
     ------
-    InvalidInput
-        For arrays that do not fit, an unknown kind, or as
-        :func:`largen.finite_width.width_fluctuations` does.
     NoRule, NoTheory
         For other networks.
     NumericalFailure

@@ -37,10 +37,7 @@ from largen.progress import Report
 
 @dataclass(frozen=True)
 class Cumulants:
-    """Cumulants of the kernels of one layer's preactivations, in absolute units.
-
-    ``P`` inputs have M = P(P + 1)/2 pairs, in the order of the upper triangle.
-    """
+    """Cumulants of one layer's kernels, over M = P(P + 1)/2 pairs as in the upper triangle."""
 
     # K, m, V, T: kernel (P, P), its shift (M,), its covariance (M, M), its third cumulant (M, M, M)
     # or None.

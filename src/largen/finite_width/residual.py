@@ -37,10 +37,7 @@ from largen.finite_width.sized_network import Branch, HiddenLayer, SizedNetwork
 
 @dataclass(frozen=True)
 class _Source:
-    """An earlier layer of the stream that has the same neurons as the present layer.
-
-    Its covariance Q (P, P), its σ_w², and the response of the present layer to it, (M, M).
-    """
+    """An earlier layer: its Q (P, P), its σ_w², and the present layer's response to it, (M, M)."""
 
     Q: np.ndarray
     weight: float
@@ -58,10 +55,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class _Layer:
-    """Covariance S behind a layer of the stream, and its fluctuations.
-
-    S at infinite width (P, P), J (M, M), Cov(δQ, ε), Cov(ε, ε), and mean and covariance of δS.
-    """
+    """S behind a layer (P, P), J (M, M), Cov(δQ, ε), Cov(ε, ε), and mean and covariance of δS."""
 
     S: np.ndarray
     J: np.ndarray

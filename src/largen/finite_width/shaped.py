@@ -137,9 +137,6 @@ def covariance_sde(
 
     Raises
     ------
-    InvalidInput
-        For a covariance that is not positive definite, counts that are not positive, not exactly
-        one of ``slopes`` and ``activation``, or ``scale`` or ``growth`` with ``slopes``.
     NoTheory
         For an activation with φ(0) ≠ 0 or φ'(0) = 0, or with kinks.
     NumericalFailure
@@ -198,12 +195,16 @@ def _constants(
     phi = activation_of(activation)
     derivatives, function = [], lambda z: phi(z)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        beside = [float(phi.derivative(jnp.asarray(z, np.float64))) for z in (-1e-7, 1e-7)]
+        slopes_at_zero = [float(phi.derivative(jnp.asarray(z, np.float64))) for z in (-1e-7, 1e-7)]
         for _ in range(4):
             derivatives.append(float(function(jnp.zeros((), np.float64))))
             function = jax.grad(function)
     value, first, second, third = derivatives
-    if value != 0 or first == 0 or abs(beside[0] - beside[1]) > 1e-4 * (1 + abs(first)):
+    if (
+        value != 0
+        or first == 0
+        or abs(slopes_at_zero[0] - slopes_at_zero[1]) > 1e-4 * (1 + abs(first))
+    ):
         raise NoTheory(
             f"activation: {phi} cannot be shaped: it must be smooth at 0, with φ(0) = 0 and "
             "φ'(0) ≠ 0. A relu is shaped by slopes=(c₊, c₋)."

@@ -86,12 +86,7 @@ def sized_network(
     net: Layer, width: int | Sequence[int], what: str,
     param: Parameterization | None = None, inputs: int = 1, *, branches: bool = False,
 ) -> SizedNetwork:  # fmt: skip
-    """Read a network of ``inputs`` inputs, with its widths.
-
-    ``width``: N, or without residual branches a number for each hidden layer; ``param``,
-    ``inputs``: the parameterization, :func:`largen.ntk` by default, and the number of inputs;
-    ``branches``: whether residual branches are known.
-    """
+    """Read a network and its widths: N, or without branches a number for each layer."""
     instance_of("net", net, Layer, "a network such as lg.mlp(3)")
     program, reading = written_out(program_of(net)), f"{what} at finite width"
     known = (Affine, Function, Sum) if branches else (Affine, Function)

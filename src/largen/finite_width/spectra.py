@@ -250,8 +250,8 @@ def _first_part(
 ) -> tuple[np.ndarray, Level, float]:
     """Return eigenvalues, the map of the first layer, and its error.
 
-    Of two approximations the better is taken: the exact covariance of the features, as if it were
-    that of neurons with all offsets, and linearised covariances of neurons with different ones.
+    The better one of two approximations: exact covariance of the features with equal offsets of all
+    neurons, or a linearised covariance with different offsets.
     """
     one, none = np.ones(1), np.zeros(1)
     exact = np.linalg.eigvalsh(behind).clip(0), Level(one, none, one, ratio)

@@ -69,10 +69,7 @@ _Point = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # z, m, dz/du, d
 
 
 def resolvent(z: np.ndarray, eigenvalues: np.ndarray, levels: Sequence[Level]) -> np.ndarray:
-    """Return m(z) for complex z, (point,), with Im z > 0 or z < 0.
-
-    Newton's method follows the root from large |z|, first along a ray and then around a circle.
-    """
+    """Return m(z), (point,), Im z ≠ 0, by Newton's method along a ray and a circle."""
     at_once = max(1, _AT_ONCE // len(eigenvalues))
     parts = [
         _resolvent(z[start : start + at_once], eigenvalues, levels)

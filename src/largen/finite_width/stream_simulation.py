@@ -20,11 +20,7 @@ _Layers = tuple[tuple[tuple[ActivationFunction, int], ...] | tuple[ActivationFun
 
 
 def draw_streams(stream: SizedNetwork, x: np.ndarray, draws: int, key: Any) -> np.ndarray:
-    """Draw S of the outputs of networks, (draws, P, P).
-
-    The neurons of the stream are kept, h ← h + βN(0, S) with S the average over all neurons, so
-    that a layer takes n·P Gaussian numbers and no matrix.
-    """
+    """Draw S of the outputs, (draws, P, P), by h ← h + βN(0, S): n·P numbers a layer."""
 
     def named(layer: HiddenLayer) -> tuple[ActivationFunction, int]:
         return layer.phi, layer.width

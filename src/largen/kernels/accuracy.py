@@ -33,11 +33,7 @@ from largen.scalars import real
 def inaccuracy(
     lowered: Lowered, inputs: tuple[Any, ...], rtol: float | None, with_ntk: bool = True
 ) -> str | None:
-    """Return an error message if a kernel of these inputs may miss ``rtol``, else None.
-
-    ``inputs``: sets of inputs, (n, *space, channels) each; not traced. ``rtol``: the accepted
-    relative error of any entry, 1e-8 if None. ``with_ntk``: whether E[φ'φ'] is needed.
-    """
+    """Return an error message if a kernel of these inputs may miss ``rtol``, else None."""
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
     found = activation_variances(lowered, inputs)
     for phi, (q, times) in found.items():
@@ -57,11 +53,9 @@ def inaccuracy(
 def overflow(result: Any, x1: Any, x2: Any | None, rtol: float | None) -> str | None:
     """Return an error message if kernels of these untraced inputs are not finite, else None.
 
-    The same pass issues a warning if kernels are finite but have lost digits.
-
-    If the second moment of a sample overflows, its whole row or column is not finite, and products
-    of two second moments overflow first for the largest samples. It therefore suffices to check one
-    row, one column, and the diagonal of a symmetric kernel, without a pass over all pairs.
+    And warn if kernels are finite but have lost digits. If a second moment overflows, its row or
+    column is not finite, and products of two overflow first for the largest samples: one row, one
+    column and the diagonal of a symmetric kernel suffice.
     """
     kernels = jax.tree.leaves(result)
     with precision(result, x1, x2):
@@ -164,10 +158,7 @@ def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:
 def with_suitable_methods(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool = True, rtol: float | None = None
 ) -> Lowered:
-    """Return the network with a suitable method for the expectations of each activation.
-
-    An infinitely deep network gets as many steps in depth as ``rtol`` requires.
-    """
+    """Return the network with suitable methods for expectations and steps in infinite depth."""
     if with_ntk:
         check_tangent(lowered.program)
     usual = DEFAULT_RTOL["float64"]

@@ -20,6 +20,7 @@ from largen.kernels.lower import Lowered
 from largen.kernels.rules import BiasedDepth, InfiniteDepth, run, wanted_of_data
 from largen.kernels.rules.depth_steps import MOST_STEPS, steps_of
 from largen.kernels.state import KernelState, Side, Wanted
+from largen.kernels.variances import mean_squares
 from largen.programs import Program
 
 STREAMS = (InfiniteDepth, BiasedDepth)  # operations whose constants have steps
@@ -72,16 +73,7 @@ class _Probe:
     """A few pairs of samples, propagated through a network with any steps in depth."""
 
     def __init__(self, lowered: Lowered, place: int, inputs: tuple[Any, ...], with_ntk: bool):
-        sizes, space = [], ()
-        for x in inputs:
-            x = np.asarray(x, np.float64)
-            with jax.enable_x64(True):
-                for phi in lowered.features:
-                    x = np.asarray(phi(x))
-            with np.errstate(over="ignore"):
-                sizes.append(np.mean(x**2, axis=-1).ravel())
-            space = x.shape[1:-1]
-        q = np.concatenate(sizes)
+        q, space = mean_squares(lowered, inputs)
         self._few = np.unique([q.min(), np.median(q), q.max()])
         self._few = np.resize(self._few, 3)  # one shape, hence one program
         self._lowered, self._place, self._space = lowered, place, space

@@ -49,10 +49,7 @@ def centre_of(x: Float[Array, "n d"]) -> Float[Array, " d"]:
 
 
 def points(x: Float[Array, "n d"], centre: Float[Array, " d"], products: Any = None) -> Points:
-    """Return rows about a centre, whose dtype is the precision of the distances.
-
-    Products of rows have the same precision, or that of ``products``.
-    """
+    """Return rows about a centre, whose dtype is the distances'; products may have another."""
     size, centred = jnp.mean(x.astype(centre.dtype) ** 2, axis=1), x - centre
     length = jnp.sqrt(jnp.mean(centred**2, axis=1))
     direction = centred / jnp.where(length > 0, length, 1)[:, None]
@@ -63,10 +60,7 @@ def points(x: Float[Array, "n d"], centre: Float[Array, " d"], products: Any = N
 def half_squared_distance(
     x1: Float[Array, "n1 d"], x2: Float[Array, "n2 d"], same: Bool[Array, "n1 n2"]
 ) -> Float[Array, "n1 n2"]:
-    """Return |x1 − x2|²/2d for every pair of rows.
-
-    ``same``: pairs that are known to be the same row, at distance 0.
-    """
+    """Return |x1 − x2|²/2d for every pair of rows; 0 where they are the ``same``."""
     centre = centre_of(x1)
     return half_squared_distance_of(points(x1, centre), points(x2, centre), same)
 
@@ -76,11 +70,10 @@ def half_squared_distance_of(
 ) -> Float[Array, "n1 n2"]:
     """Return |x1 − x2|²/2d for rows about a common centre; it is not differentiated.
 
-    The distances are computed by matrix product about the centre, (|x1|² + |x2|²)/2 − x1·x2. This
-    cancels for pairs that are close compared with their distance from the centre, and rows with
-    such a partner are recomputed from the differences. If products have fewer digits than
-    distances, rows with a nearly parallel partner are recomputed as well, since after a relu
-    without a bias only the angle matters.
+    By matrix products, (|x1|² + |x2|²)/2 − x1·x2. This cancels for pairs that are close compared
+    with their distance from the centre; rows with such a partner are recomputed from the
+    differences, and if products have fewer digits rows with a nearly parallel one as well, since
+    behind a relu without a bias only the angle matters.
     """
     a, b = first.direction, second.direction
     one, two = first.length[:, None], second.length[None, :]

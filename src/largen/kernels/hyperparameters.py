@@ -98,10 +98,7 @@ def _labels(node):
 
 
 def with_variances(constants: Any, labels: Any, variances: Float[Array, " name"]) -> Any:
-    """Return constants with σ_w² and σ_b² looked up among the variances by their labels.
-
-    Rates are adapted if they depend on the σ of their weight in the parameterization.
-    """
+    """Return constants with σ_w² and σ_b² by their labels, and rates if these depend on them."""
     table = jnp.concatenate([jnp.zeros(1), variances])
 
     def put(own, label):
@@ -133,10 +130,9 @@ def kernel_at(
     x: Float[Array, "sample *input"],
     mask: Bool[np.ndarray | Array, "sample *space"] | None = None,
 ) -> Float[Array, "sample sample"]:
-    """Return a kernel, differentiable in the variances.
+    """Return the covariance of the last layer, ``"nngp"``, or ``"ntk"``, differentiable.
 
-    ``"nngp"`` is the covariance of the last layer, ``"ntk"`` the tangent kernel; ``mask``
-    is True at the positions that are present in each sample.
+    ``mask`` is True at the positions that are present in each sample.
     """
     chosen, with_ntk = with_variances(constants, labels, variances), kind == "ntk"
     return kernels_at_once(program, with_ntk, chosen, x, None, (mask, None))[int(with_ntk)]

@@ -39,22 +39,14 @@ class Samples(NamedTuple):
 
 
 def samples_of(x: Float[Array, "n *space channels"], present: Any, wanted: Wanted) -> Samples:
-    """Return a set of samples with their moments.
-
-    ``present``: 1 at present positions and 0 at masked ones, (n, *space), or None; ``wanted``: the
-    moments that the network requires.
-    """
+    """Return samples with moments; ``present`` is 1 at present positions, (n, *space), or None."""
     return Samples(x, _side(x, present, wanted))
 
 
 def samples_about(
     x: Float[Array, "n channels"], centre: Any, wanted: Wanted, products: Any = None
 ) -> Samples:
-    """Return samples without positions, prepared for the distances of all their pairs.
-
-    Moments have the precision of the centre; products of pairs have that of ``products``, if given,
-    or also that of the centre.
-    """
+    """Return samples without positions, prepared for distances, in the centre's precision."""
     return Samples(points(x, centre, products), _side(x.astype(centre.dtype), None, wanted))
 
 
@@ -72,12 +64,7 @@ def cut(samples: Samples, start: Any, length: int) -> Samples:
 def state_of(
     first: Samples, second: Samples, same: Bool[Array, "n1 n2"], wanted: Wanted, with_ntk: bool
 ) -> KernelState:
-    """Return the state of two sets of samples.
-
-    ``first``, ``second``: the sets of samples, both about the same centre or both without a centre;
-    ``same``: pairs that are one and the same sample; ``wanted``: the moments that the network
-    requires; ``with_ntk``: whether to carry Θ.
-    """
+    """Return the state of two sets of samples, both about the same centre or both without."""
     if isinstance(first.x, Points) and isinstance(second.x, Points):
         gap = half_squared_distance_of(first.x, second.x, same)
     else:

@@ -185,10 +185,9 @@ def _constant_of(operation: Any, numbers: _Numbers) -> Any:
 
 
 def of_any_depth(lowered: Lowered) -> Lowered:
-    """Return the network as a program that is the same for any number of copies.
+    """Return a program for any number of copies, unless operations share a weight.
 
-    Compiled functions of it hold for all depths; they cannot be differentiated in reverse. A
-    program in which operations share a weight stays what it is.
+    Its compiled functions hold for all depths; they cannot be differentiated in reverse.
     """
     program = lowered.program
     used = [weight for operation in program.operations for weight in operation.weights_used()]

@@ -66,10 +66,7 @@ def descent_factors(
 
     With η̂_s = η₀/P at step s, p₀ = 1 and zero initial velocity,
 
-        p_{s+1} = p_s − η̂_sλ p_s + β (p_s − p_{s−1}),   g_{s+1} = g_s + η̂_s p_s + β (g_s −
-        g_{s−1}).
-
-    ``values``: eigenvalues λ; ``rates``: η̂_s of each step; ``momentum``: the momentum β.
+        p_{s+1} = p_s − η̂_sλ p_s + β (p_s − p_{s−1}),   g_{s+1} = g_s + η̂_s p_s + β (g_s − g_{s−1}).
     """
 
     def step(carry, rate):

@@ -221,17 +221,12 @@ def nngp_kernel(
     Parameters
     ----------
     net, x1, x2, mask1, mask2, param, rtol, memory_budget, devices, throw
-        As in :func:`kernel`.
+        As in :func:`kernel`, and so is what is raised.
 
     Returns
     -------
     array
         (n1, n2), NumPy unless an input was a JAX array.
-
-    Raises
-    ------
-    InvalidInput, NumericalFailure, OutOfMemory
-        As :func:`kernel` does.
 
     Examples
     --------
@@ -273,17 +268,12 @@ def ntk_kernel(
     Parameters
     ----------
     net, x1, x2, mask1, mask2, param, rtol, memory_budget, devices, throw
-        As in :func:`kernel`.
+        As in :func:`kernel`, and so is what is raised.
 
     Returns
     -------
     array
         (n1, n2), NumPy unless an input was a JAX array.
-
-    Raises
-    ------
-    InvalidInput, NumericalFailure, OutOfMemory
-        As :func:`kernel` does.
 
     Examples
     --------
@@ -366,11 +356,7 @@ def concrete_kernels(
     largest_tile: int | None = None,
     devices: tuple[Any, ...] = (),
 ) -> tuple[Any, Any]:
-    """Return NNGP and NTK of concrete, untraced inputs, computed by tiles in float64.
-
-    Samples without positions are padded to a standard number of rows, so that another number of
-    samples requires no recompilation.
-    """
+    """Return NNGP and NTK of untraced inputs, in float64 by tiles, padded to standard rows."""
     rows, columns = len(x1), len(x1 if x2 is None else x2)
     of_jax = isinstance(x1, jax.Array) or isinstance(x2, jax.Array)
     as_given = jnp.asarray if of_jax else np.asarray

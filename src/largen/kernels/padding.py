@@ -17,8 +17,8 @@ _SMALL, _LARGEST = 128, 1024  # above the latter computing takes longer than com
 def standard_size(rows: int, small: int = _SMALL) -> int:
     """Return the smallest standard number of rows that is not below ``rows``.
 
-    Standard numbers are the powers of 2 from 16 to ``small``, where the cost of computing is
-    negligible, and above ``small`` eight numbers in each octave.
+    These are powers of 2 from 16 to ``small``, below which cost is negligible, then eight an
+    octave.
 
     Examples
     --------
@@ -33,10 +33,7 @@ def standard_size(rows: int, small: int = _SMALL) -> int:
 
 
 def fill_up(x: Float[Rows, "sample *shape"]) -> Float[Rows, "row *shape"]:
-    """Append scaled-down copies of rows, which are typical inputs, neither equal nor close.
-
-    Samples with positions, each of which is costly, are padded by fewer rows.
-    """
+    """Append scaled-down copies of rows: typical inputs, neither equal nor close."""
     extra = standard_size(len(x), _SMALL if x.ndim == 2 else 16) - len(x)
     if not extra:
         return x

@@ -81,11 +81,7 @@ def at_pool(program: Program) -> AtPool | None:
 
 
 def _keeps_planes_apart(operation: Operation) -> bool:
-    """Whether an operation takes each plane to itself.
-
-    Expectations without closed form are computed for rows and columns first, which planes would
-    repeat.
-    """
+    """Whether an operation takes each plane to itself; quadrature would be done once a plane."""
     match operation:
         case Affine(window=window, tied=tied):
             return tied and (window is None or window.around_each)
@@ -123,9 +119,7 @@ def evaluate_planes(
 
 
 def _averages(cut, with_ntk, constants, first, second, same, alike):
-    """Return the sides before the pool, averages of gap and Θ over all pairs of positions, and
-    which pairs of samples coincide.
-    """
+    """Return the sides before the pool, averages over positions, and which pairs coincide."""
     space = first.side.q.shape[:-1]
     order, weights, half = displacements(space)
 
@@ -162,18 +156,10 @@ def _averages(cut, with_ntk, constants, first, second, same, alike):
 
 @lru_cache(maxsize=256)
 def displacements(space: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return all displacements d, the multiplicities of the first of ±d, and the number of these.
+    """Return all displacements d, the multiplicities of the first of ±d, and their number.
 
-    Of each pair d and −d, modulo the lengths of the axes, one is among the first, d = 0 at the
-    head, and the other is at the end, where multiplicities are 0.
-
-    Examples
-    --------
-    >>> displacements((4,))
-    (array([[0],
-           [1],
-           [2],
-           [3]]), array([1, 2, 1, 0]), 3)
+    Of d and −d, modulo the lengths of the axes, one is among the first, d = 0 at the head, and the
+    other at the end, with multiplicity 0: (4,) has 0, 1, 2, 3 with 1, 2, 1, 0, and three.
     """
     every = list(product(*map(range, space)))
     mirrored = {d: tuple(-i % n for i, n in zip(d, space, strict=True)) for d in every}
@@ -209,10 +195,7 @@ _compiled_own_gaps = partial(jax.jit, static_argnums=0)(_own_gaps)
 
 
 def own_gaps_of(program: Program, constants: Any, x: Any, mask: Any, at_most: int) -> Any:
-    """Return the own gaps of concrete samples in float64, at most so many at a time, or None.
-
-    Interrupts are raised between two blocks of samples.
-    """
+    """Return gaps of samples with themselves in float64, by blocks of at most so many, or None."""
     cut = at_pool(program)
     if cut is None or x is None:
         return None

@@ -37,11 +37,7 @@ def checked(devices: Any) -> tuple[Any, ...]:
 
 
 def kernels_on_devices(devices, program, with_ntk, dtype, tile, constants, x1, x2, masks):
-    """Return the kernels of ``kernels_by_tiles`` as NumPy arrays, with equal tiles for each device.
-
-    Every device holds all samples; of a symmetric kernel only the tiles of one triangle are
-    computed.
-    """
+    """Return ``kernels_by_tiles`` in NumPy, with equal tiles for devices that hold all samples."""
     symmetric = x2 is None
     shape = len(x1), len(x1 if symmetric else x2)
     corners = corners_of(*shape, tile, symmetric)

@@ -19,10 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class AffineConstants(NamedTuple):
-    """The order-one constants of an affine map, and the rates of its weights and bias.
-
-    Each is a scalar array, or has leading axes of the enclosing repetitions.
-    """
+    """An affine map's constants of order one, and rates; leading axes are enclosing repetitions."""
 
     # weight_variance, bias_variance: σ_w² and σ_b².
     weight_variance: Any

@@ -50,10 +50,7 @@ def evaluate(
     same: Bool[Array, "n1 n2"],
     alike: Any = False,
 ) -> KernelState:
-    """Return the state after the last layer for all pairs of samples, in their precision.
-
-    ``alike`` says whether both sets are the same, and may be traced.
-    """
+    """Return the state after the last layer for all pairs; ``alike`` sets are equal."""
     constants = jax.tree.map(lambda c: jnp.asarray(c, first.side.q.dtype), constants)
     cut = at_pool(program)
     if cut is not None:
@@ -64,10 +61,7 @@ def evaluate(
 
 @partial(jax.jit, static_argnums=(0, 1))
 def kernels_at_once(program, with_ntk, constants, x1, x2, masks=(None, None)):
-    """Return NNGP and NTK (or None) as differentiable functions of inputs and constants.
-
-    ``x2`` is None for the symmetric kernel of ``x1``.
-    """
+    """Return NNGP and NTK (or None), differentiable in inputs and constants; x2 may be None."""
     if x2 is not None and takes_whole_batches(program):
         # The second set comes first, so that its random draws are those that it has alone.
         second, both = len(x2), jnp.concatenate([x2, x1])
@@ -90,13 +84,11 @@ def kernels_at_once(program, with_ntk, constants, x1, x2, masks=(None, None)):
 
 
 def kernels_by_tiles(program, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
-    """Return NNGP and NTK (or None) in ``dtype``, tile by tile.
+    """Return NNGP and NTK (or None) in ``dtype``, tile by tile; of a symmetric one, a triangle.
 
-    Only one triangle of a symmetric kernel is computed. Every tile is computed in float64,
-    whatever the dtypes of the samples and the result; only the products of samples without
-    positions are computed in ``dtype``. Tiles are written in ascending order, so that with
-    overlapping tiles a symmetric result is symmetric bit for bit. Interrupts are raised between two
-    segments of tiles.
+    Tiles are computed in float64, but products of samples without positions in ``dtype``, and
+    written in ascending order, so that overlapping tiles leave a symmetric result symmetric bit for
+    bit. Interrupts are raised between two segments of tiles.
     """
     shape, symmetric = (len(x1), len(x1 if x2 is None else x2)), x2 is None
     corners, lengths = corners_of(*shape, tile, symmetric), tuple(min(tile, n) for n in shape)
@@ -162,10 +154,9 @@ def own_gaps_of_both(program, constants, x1, x2, masks, tile):
 
 
 def sides_of(program, dtype, x1, x2, masks, own_gaps):
-    """Return both sets of samples, to cut tiles from; None for a second set equal to the first.
+    """Return both sets of samples, to cut tiles from; None for a second one equal to the first.
 
-    Without positions, quantities of single samples are computed here, once for all tiles, and
-    products of samples have the dtype of the kernels.
+    Without positions, quantities of single samples are computed here, once for all tiles.
     """
     if x1.ndim > 2:
         both = zip((x1, x2), masks, own_gaps, strict=True)
@@ -219,13 +210,11 @@ def _write(whole, part, i, j, symmetric):
 def tile_size(
     program: Program, rows: int, space: tuple[int, ...] = (), at_most: int | None = None
 ) -> int:
-    """Return the size of tiles, chosen to divide the rows evenly.
+    """Return the size of tiles, which divides the rows evenly, at most that of a memory budget.
 
-    Without positions, the arrays of a tile fit into a core's cache; with many positions, they are
-    small compared with the memory of a small machine. A Hermite series has tiles of its own and
-    computes coefficients for every row, which takes as long as a hundred pairs: its tiles are
-    larger, but limited since a tile cannot be interrupted. Tiles are never larger than ``at_most``,
-    the limit of a memory budget.
+    Without positions, a tile's arrays fit into a core's cache. A Hermite series computes
+    coefficients for every row, which takes as long as a hundred pairs: its tiles are larger, but
+    limited, since a tile cannot be interrupted.
     """
     pairs = needs(program).pairs
     positions = prod(space)
@@ -279,11 +268,7 @@ def check_size(name: str, rows: int, columns: int, number: int, dtype: Any) -> N
 def check_at_once(
     name: str, program: Program, positions: int, rows: int, columns: int, layers: int = 1
 ) -> None:
-    """Check beforehand that kernels computed without tiles fit into memory.
-
-    ``name``: name of the argument; ``program``, ``positions``: the network, and its largest number
-    of positions between two layers; ``layers``: number of layers kept for derivatives.
-    """
+    """Check beforehand that kernels computed without tiles fit into memory."""
     pair, sample = bytes_of(program, positions)
     arrays = pair + 16 * (layers - 1) * positions
     check_fits(

@@ -46,16 +46,8 @@ class Input(NamedTuple):
     mean: Any  # mean of the sample over √q
 
 
-def activation_variances(
-    lowered: Lowered, inputs: tuple[Any, ...]
-) -> dict[ActivationFunction, Met]:
-    """Return the preactivation variances of each activation.
-
-    ``inputs``: sets of inputs, (n, *space, channels) each; not traced.
-
-    The variances by activation; empty if all expectations are exact and none is of two functions,
-    or an activation holds traced values.
-    """
+def mean_squares(lowered: Lowered, inputs: tuple[Any, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return the mean squares of all positions of concrete samples, and the spatial axes."""
     sizes, space = [], ()
     for x in inputs:
         x = np.asarray(x, np.float64)
@@ -65,7 +57,18 @@ def activation_variances(
         with np.errstate(over="ignore"):
             sizes.append(np.mean(x**2, axis=-1).ravel())
         space = x.shape[1:-1]
-    few = _inputs(probes(np.concatenate(sizes)), wanted_of_data(lowered.program))
+    return np.concatenate(sizes), space
+
+
+def activation_variances(
+    lowered: Lowered, inputs: tuple[Any, ...]
+) -> dict[ActivationFunction, Met]:
+    """Return the preactivation variances of each activation, for concrete inputs.
+
+    Empty if all expectations are exact and none is of two functions, or a value is traced.
+    """
+    sizes, space = mean_squares(lowered, inputs)
+    few = _inputs(probes(sizes), wanted_of_data(lowered.program))
     known = _known(lowered.program, space)
     if known.get("exact"):
         return {}

@@ -49,10 +49,9 @@ def in_chunks(
     report: Report,
     measure: Measure | None = None,
 ) -> tuple[np.ndarray, Any]:
-    """Train all seeds, in chunks of equal size; return outputs, and records or measurements.
+    """Train all seeds in equal chunks, two at a time; return outputs, and records or measurements.
 
-    Two chunks are computed at a time. Training can be interrupted between two segments; the results
-    do not depend on where segments end.
+    Training can be interrupted between two segments, on whose ends results do not depend.
     """
     kept, working = _bytes(plan, numbers)
     check_fits(
@@ -114,11 +113,7 @@ def _keys(key: Any, seeds: Any) -> Any:
 
 
 def at_once(plan: Plan, numbers: Numbers, keys: Any) -> tuple[Any, Any]:
-    """Return outputs and records of all networks, in a single segment.
-
-    ``keys`` has an axis of groups, and one of the networks of a group if these are trained
-    together. So have the results.
-    """
+    """Return outputs and records of all networks in one segment; ``keys`` may be in groups."""
     room = _nothing(plan, None, numbers, keys)
     return _advance(plan, None, numbers, keys, 0, _most_steps(plan) * len(keys), room)[1]
 

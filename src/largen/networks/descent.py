@@ -27,10 +27,8 @@ class Descended(NamedTuple):
 class Descent:
     """The training of one network in steps, which can be paused and resumed.
 
-    A step has the index of the time at which it starts. No step starts at the last time.
-
-    ``plan``, ``numbers``: the compiled and the numerical part of the run; ``key``: the key of the
-    Langevin noise, if there is any.
+    A step has the index of the time at which it starts; none starts at the last. ``key`` is that of
+    the Langevin noise.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, key: PRNGKeyArray):

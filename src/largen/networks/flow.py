@@ -84,11 +84,9 @@ class Flow:
 
 
 def integration(velocity: Any, times: Any, observed: list[Any], dtype: Any) -> Integration:
-    """Return the integration of gradient flow in the variables θ/√ρ, or in coefficients of them.
+    """Return the integration of gradient flow in the variables θ/√ρ, or coefficients of them.
 
-    ``velocity``: the right-hand side, of the time and a tree of variables; ``times``: the recorded
-    times; ``observed``: pairs of times and functions of the time and the variables; ``dtype``: the
-    precision, which sets the tolerance.
+    ``observed``: pairs of times and functions of time and variables; ``dtype`` sets the tolerance.
     """
     import diffrax
 

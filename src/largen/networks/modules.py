@@ -102,10 +102,7 @@ class Module:
 
 
 def module_of(net: Layer, size: Size, inputs: Features) -> Module:
-    """Return a network at a size.
-
-    ``inputs``: the shape of a sample.
-    """
+    """Return a network at a size, for samples of the shape ``inputs``."""
     at_size = sized(program_of(net, inputs), size, inputs)
     behind = at_size.features[-1]
     if behind[-1] != size.outputs or len(behind) > 2:
@@ -186,7 +183,7 @@ def _weight_names(at_size: Sized) -> Iterator[str]:
 
 
 def _kernels(at_size: Sized, one: Probe, two: Probe, level: int = 0) -> LayerKernels | None:
-    """Return the kernels of a program that is inside of ``level`` branches; None without weights.
+    """Return the kernels of a program inside of ``level`` branches; None without weights.
 
     The sites of the tangent kernel are weights, which several affine maps may have in common.
     """
@@ -236,10 +233,7 @@ def _kernels_of_copies(body: Sized, one: Probe, two: Probe, level: int) -> Layer
 
 
 def _levels(program: Program) -> list[int]:
-    """Return how many residual branches each value is inside of.
-
-    These are the factors of branches on the way to the output, on the way that has the fewest.
-    """
+    """Return how many residual branches each value is inside of, on the way with the fewest."""
     levels = [len(program.operations)] * program.output + [0]
     for place in range(program.output, 0, -1):
         operation = program.operations[place]

@@ -26,8 +26,6 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
 
     Adam and RMSProp receive the gradient in units of the rule's eps, ∇/eps. These units leave
     m̂/(√v̂ + ε) unchanged and keep v̂, of order N⁻³ in wide networks, above the smallest float32.
-
-    ``plan``: the run at a width; ``lr``: η₀ of a step.
     """
     import optax
 

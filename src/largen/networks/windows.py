@@ -31,10 +31,7 @@ def padded(window: Window, x: Any, outside: float = 0.0) -> Any:
 
 
 def patches(window: Window, x: Any) -> Any:
-    """Return the patch of each window, (sample, *space, position in the window, channel).
-
-    Entries have the factors of standard deviations of the taps.
-    """
+    """Return patches, (sample, *space, position in the window, channel), times the taps' σ."""
     x, (strides, dilation) = padded(window, x), window.moves
     seen = []
     for offset in product(*map(range, window.lengths)):

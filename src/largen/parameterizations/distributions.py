@@ -39,10 +39,7 @@ def from_normal(distribution: str, z: Any) -> Any:
 
 
 def checked_distributions(distribution: Any) -> Distributions:
-    """Return the distribution of each role that is not Gaussian, after a check of the argument.
-
-    ``distribution``: one name for all roles, or a mapping from roles to names.
-    """
+    """Return the distribution of each role that is not Gaussian, from a name or a mapping."""
     by_role = isinstance(distribution, Mapping)
     given: dict[str, Any] = dict(distribution) if by_role else dict.fromkeys(ROLES, distribution)
     for role, name in given.items():

@@ -30,10 +30,7 @@ def from_reference_width(
     init_std: Numbers,
     lr: Numbers,
 ) -> RuleTable[Power]:
-    """Return the reference's numbers at N*, with the scaling's powers of N/N*.
-
-    Powers of the depth and of the number of inputs are the reference's.
-    """
+    """Return the reference's numbers at N*, with the scaling's powers of N/N* alone."""
     rows = []
     for ours, theirs in zip(scaling.rows, at_reference.rows, strict=True):
         rule = _override(theirs, init_std, lr)

@@ -137,12 +137,12 @@ def depth_figure(
     return figure
 
 
-def _against(ax: Any, data: xarray.Dataset, kind: str, along: str, beside: str) -> None:
+def _against(ax: Any, data: xarray.Dataset, kind: str, along: str, other: str) -> None:
     """Draw distances against one size, with a colour for each value of the other size."""
-    values = np.unique(data[beside].values)
+    values = np.unique(data[other].values)
     symbol = {"width": "N", "depth": "L"}
     for colour, each in zip(shades(len(values)), values, strict=True):
-        some = data.isel(network=np.flatnonzero(data[beside].values == each)).sortby(along)
+        some = data.isel(network=np.flatnonzero(data[other].values == each)).sortby(along)
         some = some.isel(network=np.flatnonzero(np.isfinite(some[along].values)))
         if not some.sizes["network"]:
             continue
@@ -155,7 +155,7 @@ def _against(ax: Any, data: xarray.Dataset, kind: str, along: str, beside: str) 
             fmt="o-",
             ms=4,
             color=colour,
-            label=f"${symbol[beside]}$ = {name}",
+            label=f"${symbol[other]}$ = {name}",
         )
     ax.set(xscale="log", yscale="log", xlabel=f"{along} ${symbol[along]}$", ylabel="distance")
     ax.legend()

@@ -53,7 +53,7 @@ def coordinate_figure(data: xarray.Dataset) -> Figure:
 
 
 def _sizes(ax: Any, values: xarray.DataArray, colours: list[Any]) -> None:
-    # Layers that fail have one colour, and are told apart by their marks.
+    # Layers that fail have one colour and different marks.
     for layer, colour, mark in zip(values["layer"].values, colours, cycle(MARKERS), strict=False):
         ax.plot(
             values["ratio"],

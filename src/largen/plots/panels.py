@@ -118,10 +118,8 @@ def alone() -> bool:
 def panels(rows: int, columns: int, names: Sequence[str] = ()) -> tuple[Any, Any]:
     """Return a figure that opens no window, and its axes as an array ``(rows, columns)``.
 
-    Within :func:`placed_in`, the figure has one of them, and the others are drawn nowhere.
-
-    ``rows``, ``columns``: the numbers of panels. ``names``: names of the panels, row by row; the
-    last ones may have none.
+    Within :func:`placed_in`, the figure has one of them, and the others are drawn nowhere. The last
+    panels may have no names.
     """
     place = _PLACE.get()
     if not alone():

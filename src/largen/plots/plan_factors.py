@@ -64,24 +64,12 @@ def plan_figure(data: xarray.Dataset) -> Figure:
 
 
 def _powers_of_two(low: float, high: float) -> np.ndarray:
-    """Return evenly spaced powers of two between two factors, 1 among them.
-
-    Examples
-    --------
-    >>> _powers_of_two(0.2, 3.0)
-    array([0.25, 0.5 , 1.  , 2.  ])
-    """
+    """Return evenly spaced powers of two between two factors, 1 among them."""
     first, last = int(np.ceil(np.log2(low))), int(np.floor(np.log2(high)))
     step = max(1, -(-(last - first) // (MOST_TICKS - 1)))
     return 2.0 ** np.array([k for k in range(first, last + 1) if k % step == 0])
 
 
 def _fraction(factor: float) -> str:
-    """Write a factor below one as a fraction.
-
-    Examples
-    --------
-    >>> _fraction(4.0), _fraction(0.125)
-    ('4', '1/8')
-    """
+    """Write a factor below one as a fraction."""
     return f"{factor:g}" if factor >= 1 else f"1/{1 / factor:g}"

@@ -101,13 +101,7 @@ def figure_of(result: Any) -> Figure:
 
 
 def _spaced(kind: str) -> str:
-    """Return the name of a class as words: WidthCorrections is "width corrections".
-
-    Examples
-    --------
-    >>> _spaced("WidthCorrections")
-    'width corrections'
-    """
+    """Return the name of a class as words: WidthCorrections is "width corrections"."""
     return re.sub(r"(?<!^)([A-Z])", r" \1", kind).lower()
 
 

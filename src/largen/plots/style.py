@@ -14,7 +14,7 @@ from largen.plots.panels import chosen
 
 LIMIT = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.4, "zorder": 5}
 CHARACTER = 0.028  # the width of a digit, as a fraction of a panel's width
-# Okabe and Ito's colours, which the colour-blind tell apart.
+# Okabe and Ito's colours, which the colour-blind can distinguish.
 CYCLE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7F7F7F")
 TITLES = {
     "standard": "standard parameterization",

@@ -27,10 +27,6 @@ def sweep_figure(
     Colours show depths, line styles and markers show widths; of a single depth, colours show
     widths. Filled markers are the best rates of their curves. Crosses at the top are rates at which
     training diverges.
-
-    ``data``: ``loss (scheme, width, depth, seed, lr)``; ``best``: the data set from
-    :meth:`largen.sweeps.Sweep.best`; ``transferred``: a rate to be marked by a vertical line: the
-    one that a smaller model was tuned to.
     """
     schemes = data["scheme"].values
     with style():
@@ -57,11 +53,10 @@ def sweep_figure(
 
 
 def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]]]) -> Figure:
-    """Draw losses during training.
+    """Draw losses during training: for each panel a title, labels, colours and losses ``(step,)``.
 
-    ``panels_of``: for each panel its title and its curves: label, number of the colour, and losses
-    ``(step,)``. Curves of equal colour differ by line style. Curves that rise above twice the
-    largest initial loss count as divergent and are cut off; the other curves set the range.
+    Curves of equal colour differ by line style. Curves that rise above twice the largest initial
+    loss count as divergent and are cut off; the other curves set the range.
     """
     with style():
         figure, grid = panels(1, len(panels_of))
@@ -98,21 +93,12 @@ def _plain_losses(ax: Any) -> None:
 
 
 def plain_number(value: float, _: int | None = None) -> str:
-    """Return a tick's label without powers of ten, for an axis of a short range.
-
-    Examples
-    --------
-    >>> plain_number(2.0), plain_number(0.05)
-    ('2', '0.05')
-    """
+    """Return a tick's label without powers of ten, for an axis of a short range."""
     return f"{value:.3g}"
 
 
 def tradeoff_figure(curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Draw losses against numbers of parameters, one line for each depth.
-
-    ``curves``: for each depth the numbers of parameters and the losses, each ``(width,)``.
-    """
+    """Draw losses against numbers of parameters, ``(width,)`` each, one line for each depth."""
     with style():
         figure, grid = panels(1, 1)
         ax = grid[0, 0]

@@ -64,11 +64,7 @@ def loss_panel(
 
 
 def exponents_panel(ax: Any, laws: Mapping[str, Mapping[str, tuple[Any, float | None]]]) -> None:
-    """Draw exponents with intervals of 95 %, and predictions as ticks.
-
-    ``laws``: for each scaling and quantity the fitted power law and the predicted exponent, None if
-    there is no prediction.
-    """
+    """Draw fitted exponents with intervals of 95 %, and predictions, if any, as ticks."""
     names = list(next(iter(laws.values())))
     for shift, (scaling, fitted) in enumerate(laws.items()):
         x = np.arange(len(names)) + 0.17 * (shift - (len(laws) - 1) / 2)

@@ -138,11 +138,7 @@ def infer(
     weights: np.ndarray | None,
     bayesian: bool,
 ) -> Inference:
-    """Condition on targets (sample, output), with noise of variance ``noise``/weights.
-
-    ``noise="auto"`` maximises the marginal likelihood, or for trained networks minimises the
-    leave-one-out error.
-    """
+    """Condition on targets (sample, output), with noise ``noise``/weights or ``"auto"``."""
     if isinstance(noise, str):
         if noise != "auto":
             raise InvalidInput(f"noise: wanted a variance or 'auto', got {noise!r}.")

@@ -132,9 +132,6 @@ def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and 
 
     Raises
     ------
-    InvalidInput
-        For wrong shapes, also of a mask, NaN, a number that is not positive, or if both or neither
-        of ``noise`` and ``time`` are given.
     NoTheory
         If learning rates depend on σ_w, as in :func:`largen.standard`.
     NumericalFailure
@@ -192,10 +189,7 @@ def _validation(
     given: Bool[Array, " sample"],
     number: Any,
 ) -> tuple[Any, Any, Any]:
-    """Return the value for the given samples, and its derivatives.
-
-    The others are padding: they add zero eigenvalues, where r = 1 and the targets are zero.
-    """
+    """Return the value and its derivatives; padding has eigenvalue 0, where r = 1, and target 0."""
     values, vectors = jnp.linalg.eigh(matrix)
     samples, outputs = jnp.sum(given), y.shape[1]
     rate = number / samples

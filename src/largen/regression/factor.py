@@ -21,10 +21,7 @@ _ROUNDS = 16  # of power and of inverse iteration: extreme eigenvalues to a few 
 
 
 class Factor(NamedTuple):
-    """A square root R of the inverse of A = K + noise, A⁻¹ = R Rᵀ.
-
-    The arrays are NumPy's, so that objects holding them can be pickled and read in any precision.
-    """
+    """A root R of the inverse of A = K + noise, A⁻¹ = RRᵀ, in NumPy, so that it can be pickled."""
 
     # The Cholesky factor L of A, R = L⁻ᵀ; or R = U Λ^(−½) itself, without the eigenvectors that are
     # lost in rounding, where A is singular.
@@ -58,10 +55,7 @@ def solve(
 
 
 def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
-    """Factorise a positive definite matrix by Cholesky, a singular one by its eigenvectors.
-
-    SciPy's LAPACK routines are used, which need no compilation for another number of samples.
-    """
+    """Factorise by Cholesky, or if singular by eigenvectors; SciPy needs no compilation."""
     try:
         root = cholesky_factor(matrix)
     except LinAlgError:
@@ -122,7 +116,7 @@ def explain(
     noise: Any,
     # Weights of the samples, which have divided the noise, if there are any.
     weights: np.ndarray | None,
-    # The inputs, if known, which are searched for rows that the network cannot tell apart.
+    # The inputs, if known, which are searched for rows that are equal for the network.
     x: np.ndarray | None = None,
 ) -> str:
     """Return a message that describes a singular matrix and its remedies."""
@@ -170,7 +164,7 @@ def _cause(x: np.ndarray, matrix: np.ndarray) -> str:
     if all((flat[i] == -flat[j]).all() for i, j in pairs):
         return (
             f"Rows {_shown(pairs)} of x are opposite, and this network without biases is odd, "
-            f"f(−x) = −f(x), so that it cannot tell them apart: {remedy}"
+            f"f(−x) = −f(x), so that it cannot distinguish them: {remedy}"
         )
     return (
         f"Rows {_shown(pairs)} of x are multiples of one another, and so are the outputs of this "

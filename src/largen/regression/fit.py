@@ -102,8 +102,6 @@ def fit_likelihood(  # noqa: PLR0913  (data, and options of the model and the fi
     ------
     NumericalFailure
         If the kernel is singular at the initial constants, or the maximum is not reached.
-    InvalidInput
-        For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
     NoTheory
         For ``"ntk-gp"`` as in :func:`largen.regression.log_likelihood`.
 
@@ -155,10 +153,7 @@ def fit_likelihood(  # noqa: PLR0913  (data, and options of the model and the fi
 
 @runtime_checkable
 class Objective(Protocol):
-    """The objective of a fit: a function of standard deviations and one further positive number.
-
-    ``size``: number of terms in the objective.
-    """
+    """A function of ``size`` terms of standard deviations and one further positive number."""
 
     @property
     def given(self) -> Hyperparameters:
@@ -199,10 +194,8 @@ def ascend(
 ) -> Ascent:
     """Ascend an objective in the logarithms of its constants.
 
-    ``net``, ``of``: the network, and the objective as a function of its constants; ``name``,
-    ``number``: name and initial value of the further constant, the noise or the time; ``groups``:
-    the index of the factor that multiplies each standard deviation; ``free``: whether the number is
-    fitted as well; ``steps``: at most so many.
+    ``number``, ``name``: the further constant, a noise or a time, which is fitted if ``free``;
+    ``groups``: the index of the factor that multiplies each standard deviation.
     """
     from scipy.optimize import minimize
 

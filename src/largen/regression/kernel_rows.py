@@ -89,10 +89,6 @@ def check_positive(name: str, matrix: np.ndarray, noise: Any = None, heaviest: f
     Entries with relative errors ε move eigenvalues by ε‖K‖_∞ at most. With ε = 1e-6 all kernels
     pass that were computed, or stored, in single precision. Cholesky's factorization decides;
     eigenvalues are computed only where it fails.
-
-    ``matrix``: the kernel, (row, row), in float64. ``noise``: what is added to the diagonal, a
-    number or (row,); None where the kernel is used as it is. ``heaviest``: the largest weight,
-    which divides the noise.
     """
     total = matrix if noise is None else matrix + np.diag(np.broadcast_to(noise, len(matrix)))
     norm = np.abs(matrix).sum(axis=1).max()

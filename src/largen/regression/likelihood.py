@@ -77,10 +77,7 @@ class Evidence(NamedTuple):
     kind: str = "nngp"
 
     def at(self, stds: np.ndarray, noise: float) -> tuple[float, np.ndarray, float]:
-        """Return the log likelihood and its derivatives in standard deviations and noise variance.
-
-        All are NaN if the kernel plus noise is not positive definite.
-        """
+        """Return the log likelihood and its derivatives; NaN for a singular kernel plus noise."""
         return self.derivatives(_likelihood, self.kernel, stds, noise)
 
     def derivatives(
@@ -211,8 +208,6 @@ def log_likelihood(
     NumericalFailure
         If the kernel plus noise is not positive definite in float64, or the expectations of an
         activation miss the accuracy of :func:`largen.nngp_kernel`.
-    InvalidInput
-        For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
     OutOfMemory
         If kernels of all layers do not fit into memory.
     NoTheory
@@ -277,11 +272,7 @@ def _likelihood(
     given: Bool[Array, " sample"],
     noise: Any,
 ) -> tuple[Any, Any, Any]:
-    """Return the likelihood of the samples that are given, and its slopes.
-
-    The other rows are padding: independent samples of variance 1 and target 0, which contribute
-    nothing.
-    """
+    """Return the likelihood and its slopes; padding has variance 1 and target 0."""
     samples, outputs = jnp.sum(given), y.shape[1]
     identity = jnp.eye(len(y), dtype=matrix.dtype)
     root = jnp.linalg.cholesky(matrix + jnp.where(given, noise, 1) * identity)

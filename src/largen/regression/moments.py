@@ -77,10 +77,7 @@ def flow_moments(
     prior: Float[Array, "sample sample"],
     prior_cross: Float[Array, "test_sample sample"],
 ) -> tuple[Array, Array]:
-    """Return mean and covariance at each time of gradient flow.
-
-    As :func:`trained_moments`, with B(t) = Θ*V g(t) Vᵀ.
-    """
+    """As :func:`trained_moments`, with B(t) = Θ*V g(t) Vᵀ, at each time of gradient flow."""
     along, outer = cross @ vectors, prior_cross @ vectors
     inner = vectors.T @ prior @ vectors
 
@@ -105,10 +102,7 @@ def in_blocks(
     prior: np.ndarray | None,
     prior_cross: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return :func:`posterior_moments`, or :func:`trained_moments` with a prior, block by block.
-
-    This serves covariances of many test samples: the computation can be interrupted between blocks.
-    """
+    """Return :func:`posterior_moments`, or :func:`trained_moments` with a prior, by blocks."""
     count = len(cross)
     blocks = [slice(i, min(i + BLOCK, count)) for i in range(0, count, BLOCK)]
     answers = np.empty_like(cross)  # columns of Rᵀ K*ᵀ, or of A⁻¹Θ*ᵀ

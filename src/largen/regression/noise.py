@@ -42,15 +42,11 @@ Cost = Callable[[float], float]
 
 
 def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: str) -> float:
-    """Return the variance of the noise that optimises a criterion for the targets.
+    """Return the noise of the largest ``"likelihood"`` or the least ``"leave-one-out"`` error.
 
-    ``kernel``: K or Θ of the P samples, (sample, sample). ``y``: targets, (sample, output).
-    ``weights``: weights > 0 of the samples, (sample,); 1 by default. ``by``: the criterion:
-    ``"likelihood"``, the marginal likelihood of a Bayesian prior, or ``"leave-one-out"``, the mean
-    squared error of predicting each sample from all others.
-
-    Between 1e-10 and 1e3 times the largest eigenvalue, or times the mean square of the targets if
-    that is larger. For a kernel that is zero, within a factor of 1e3 of this mean square.
+    ``kernel``: K or Θ of P samples; ``y``: (sample, output); ``weights``: > 0, (sample,). Searched
+    between 1e-10 and 1e3 times the largest eigenvalue or mean square of the targets, whichever is
+    larger; for a kernel of zeros, within a factor of 1e3 of this mean square.
     """
     w = np.ones(len(y)) if weights is None else weights
     cost, largest = CRITERIA[by](kernel, y, w)
@@ -66,9 +62,7 @@ def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: 
 def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float:
     """Return the time η₀t of gradient flow with the least error by generalised cross-validation.
 
-    ``kernel``, ``y``, ``weights``: as in :func:`best_noise`, for a tangent kernel.
-
-    Between 1e-3 and 1e10 times the time scale of the fastest mode.
+    Searched between 1e-3 and 1e10 times the time scale of the fastest mode.
     """
     w = np.ones(len(y)) if weights is None else weights
     values, z = _spectrum(kernel, y, w)
@@ -102,19 +96,16 @@ def _weighted(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _spectrum(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
-    """Return Λ and z without U, whose columns are half of the work of an eigendecomposition.
-
-    With the tridiagonal matrix T = Qᵀ D^½ K D^½ Q = V Λ Vᵀ, z = Vᵀ Qᵀ D^½ y.
-    """
+    """Return Λ and z without U: with tridiagonal T = Qᵀ D^½ K D^½ Q = V Λ Vᵀ, z = Vᵀ Qᵀ D^½ y."""
     matrix, turned = _weighted(kernel, y, w)
     if len(matrix) == 1:
         return np.maximum(matrix[0], 0), turned
     tridiagonal, reflect, size = get_lapack_funcs(("sytrd", "ormqr", "sytrd_lwork"), (matrix,))
     length = int(size(len(matrix), lower=1)[0])
-    reflectors, diagonal, beside, scales, _ = tridiagonal(matrix, lower=1, lwork=length)
+    reflectors, diagonal, off_diagonal, scales, _ = tridiagonal(matrix, lower=1, lwork=length)
     options = {"lwork": 64 * turned.shape[1]}
     turned[1:], *_ = reflect("L", "T", reflectors[1:, :-1], scales, turned[1:], **options)
-    values, vectors = eigh_tridiagonal(diagonal, beside)
+    values, vectors = eigh_tridiagonal(diagonal, off_diagonal)
     return np.maximum(values, 0), vectors.T @ turned
 
 
@@ -154,8 +145,7 @@ CRITERIA = {"likelihood": _likelihood, "leave-one-out": _leave_one_out}
 def _minimum(cost: Cost, low: float, high: float) -> float:
     """Return the minimiser of a function of a positive number, to three digits.
 
-    The result is rounded, so that another order of summation, as for repeated instead of weighted
-    samples, gives the same number.
+    Rounding makes it independent of the order of summation, as of repeated or weighted samples.
     """
     logs = np.linspace(np.log(low), np.log(high), _TRIED)
     costs = [cost(float(np.exp(log))) for log in logs]

@@ -52,15 +52,10 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     ----------
     ntk
         Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
-        :func:`largen.networks.empirical_ntk` returns it for several outputs.
+        :func:`largen.networks.empirical_ntk` returns it for several outputs; symmetric and positive
+        semidefinite up to relative errors of 1e-6.
     momentum
         β of heavy-ball momentum, 0 ≤ β < 1.
-
-    Raises
-    ------
-    InvalidInput
-        If the kernel is not a square, symmetric and positive semidefinite matrix, up to relative
-        errors of 1e-6, or β is out of range.
 
     Notes
     -----
@@ -96,14 +91,7 @@ def optimal_learning_rate(ntk: Any) -> float:
     Parameters
     ----------
     ntk
-        Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
-        :func:`largen.networks.empirical_ntk` returns it for several outputs.
-
-    Raises
-    ------
-    InvalidInput
-        If the kernel is not a square, symmetric and positive semidefinite matrix, up to relative
-        errors of 1e-6.
+        As in :func:`critical_learning_rate`.
 
     Examples
     --------
@@ -125,14 +113,7 @@ def relaxation_times(ntk: Any) -> RelaxationTimes:
     Parameters
     ----------
     ntk
-        Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
-        :func:`largen.networks.empirical_ntk` returns it for several outputs.
-
-    Raises
-    ------
-    InvalidInput
-        If the kernel is not a square, symmetric and positive semidefinite matrix, up to relative
-        errors of 1e-6.
+        As in :func:`critical_learning_rate`.
 
     Examples
     --------

@@ -185,11 +185,6 @@ def as_loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     spec
         A name; or ℓ itself, a JAX function of the output and the target of one sample.
 
-    Raises
-    ------
-    InvalidInput
-        For an unknown name, or a function that does not take two arguments.
-
     Examples
     --------
     >>> import largen as lg
@@ -208,10 +203,7 @@ def as_loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
 
 
 def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Check from shapes alone that a loss is a number and differentiable.
-
-    ``shape``: the shape of the output of a sample.
-    """
+    """Check from shapes, of a sample's output, that a loss is a number and differentiable."""
     if loss.targets != "any":
         return
     dtype = y.dtype if y.dtype.kind == "f" else np.dtype(np.float32)

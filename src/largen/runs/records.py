@@ -12,10 +12,9 @@ RECORDS = ("feature_kernel", "gradient_kernel", "ntk")
 
 
 def record_names(record: Any) -> tuple[str, ...]:
-    """Return the names of the kernels to record, given one name or a list.
+    """Return the kernels to record, given one name or a list.
 
-    ``"feature_kernel"`` and ``"gradient_kernel"`` are the kernels Φ and G of each layer on training
-    samples,
+    ``"feature_kernel"`` and ``"gradient_kernel"`` are Φ and G of each layer on training samples,
     ``"ntk"`` the tangent kernel among training samples and between test and training samples.
     """
     if isinstance(record, (set, frozenset)):
@@ -27,10 +26,7 @@ def record_names(record: Any) -> tuple[str, ...]:
 
 
 def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...]:
-    """Return pairs of time indices in the given order, without repetition.
-
-    ``name``, ``wanted``: the name and the value of the argument.
-    """
+    """Return the pairs of time indices of an argument in the given order, without repetition."""
     words = "a list of pairs of time indices, such as [(0, 10)]"
     pairs = [sequence(name, pair, words) for pair in sequence(name, wanted, words)]
     if any(len(pair) != 2 for pair in pairs):

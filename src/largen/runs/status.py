@@ -46,8 +46,8 @@ def status_of(variables: Mapping[str, tuple[tuple[str, ...], Any]]) -> Status:
 def not_finite(variables: Mapping[str, tuple[tuple[str, ...], Any]]) -> list[str]:
     """Return the names of variables with NaN or infinite numbers.
 
-    NaN is intended in unknown errors (``…_error``, ``…_margin``), in losses on no samples, and at
-    positions that a layer does not have.
+    NaN is intended in unknown errors, in losses on no samples, and at positions that a layer does
+    not have.
     """
     untested = "f_test" in variables and not np.size(variables["f_test"][1])
     bad = []

@@ -14,10 +14,7 @@ Problem = TypeVar("Problem")
 
 
 def set_fields(record: Any, /, **values: Any) -> None:
-    """Set fields of a frozen record within its ``__post_init__``, for example to checked values.
-
-    ``values``: new values by field name.
-    """
+    """Set fields of a frozen record within its ``__post_init__``, for example to checked values."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
 

@@ -19,10 +19,7 @@ OWN = {"scheme", "optimizer", "depth"}
 
 
 def check_protocol(protocol: Protocol, momenta: Any = None) -> Protocol:
-    """Return the settings of a sweep with the optimizer's usual name.
-
-    ``momenta``: momenta that are given, which only one optimizer has.
-    """
+    """Return a sweep's settings with the optimizer's usual name; only one has momenta."""
     instance_of("task", protocol.task, Task, "a largen.sweeps.Task")
     if not callable(protocol.make_model):
         raise InvalidInput(f"make_model: wanted a function, got {shown(protocol.make_model)}.")

@@ -32,16 +32,6 @@ def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
     rate through the best point and its neighbours. The interval holds every rate whose loss is
     within two standard errors of the best one's, estimated from differences between networks of
     the same seed, and at least half a grid step to either side.
-
-    ``log2_lr``: increasing, shape ``(lr,)``. ``losses``: shape ``(seed, lr)``; NaN where nothing
-    was trained, infinite where it diverged. A rate at which any seed diverged is not chosen.
-
-    Examples
-    --------
-    >>> x = np.arange(-4.0, 1.0)
-    >>> best = optimum(x, np.exp((x + 1.8) ** 2)[None])
-    >>> round(best.at, 3), best.low, best.high, best.edge
-    (-1.8, -2.5, -1.5, False)
     """
     run = ~np.isnan(losses).any(0)
     x, losses = log2_lr[run], losses[:, run]

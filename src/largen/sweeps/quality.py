@@ -22,15 +22,7 @@ class Line(NamedTuple):
 
 
 def line(x: np.ndarray, y: np.ndarray) -> Line:
-    """Fit y = a + slope·x to the finite values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> found = line(np.arange(4.0), np.array([1.0, 3.0, 5.0, 7.0]))
-    >>> round(found.slope, 9), round(found.error, 9)
-    (2.0, 0.0)
-    """
+    """Fit y = a + slope·x to the finite values."""
     sound = np.isfinite(y)
     x, y = x[sound], y[sound]
     if len(x) < 2:
@@ -43,9 +35,6 @@ def line(x: np.ndarray, y: np.ndarray) -> Line:
 
 def curvature(log2_lr: np.ndarray, losses: np.ndarray) -> float:
     """Return c of loss/(best loss) = 1 + c·(log₂ of rate/best rate)² + …, from three rates.
-
-    ``log2_lr``: rates, increasing. ``losses``: mean losses, infinite where training diverged; NaN
-    where nothing was trained.
 
     NaN at an end of the grid, next to a rate that diverges, and for losses that are not positive.
     """
@@ -62,17 +51,7 @@ def curvature(log2_lr: np.ndarray, losses: np.ndarray) -> float:
 
 
 def asymptote(sizes: np.ndarray, losses: np.ndarray) -> float:
-    """Return L(∞) of L = L(∞) + A·size^(−p), A ≥ 0, by least squares; NaN with too few sizes.
-
-    Losses that are not finite are left out.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> n = np.array([32.0, 64.0, 128.0, 256.0])
-    >>> round(asymptote(n, 0.3 + 2 / n), 6)
-    0.3
-    """
+    """Return L(∞) of L = L(∞) + A·size^(−p), A ≥ 0, by least squares; NaN with too few sizes."""
     sound = np.isfinite(losses)
     n, y = sizes[sound].astype(float), losses[sound]
     if len(y) < LEAST:
@@ -90,12 +69,7 @@ def asymptote(sizes: np.ndarray, losses: np.ndarray) -> float:
 def quality(
     best: xarray.Dataset, mean: xarray.DataArray, transferred: xarray.DataArray, along: str
 ) -> xarray.Dataset:
-    """Return the three numbers of each scheme, over the other axis of sizes.
-
-    ``best``: the data set that ``Sweep.best`` returns; ``mean``: mean losses over seeds, (scheme,
-    width, depth, lr); ``transferred``: losses at the base's best rate, (scheme, width, depth);
-    ``along``: ``"width"`` or ``"depth"``.
-    """
+    """Return the three numbers of each scheme, over the other axis of sizes."""
     import xarray
 
     other = "depth" if along == "width" else "width"

@@ -39,11 +39,6 @@ class Ranges:
     init, lr
         Ranges of the factors of initial values and of rates, by role or pattern.
 
-    Raises
-    ------
-    InvalidInput
-        If a range is not a pair of increasing numbers > 0.
-
     Examples
     --------
     >>> ranges = Ranges(rate=(2**-10, 2**-5), init={"hidden": (0.5, 8)})
@@ -82,11 +77,6 @@ class Ranges:
             A plan from the base to a larger model, made without constants.
         rate
             As in :class:`Ranges`.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no plan, or the rates are not a pair of increasing numbers > 0.
 
         Examples
         --------
@@ -146,13 +136,7 @@ def rounded(numbers: np.ndarray) -> np.ndarray:
 
 
 def constants_named(names: Iterable[str], factors: Iterable[float]) -> Constants:
-    """Return the constants among named settings.
-
-    Examples
-    --------
-    >>> print(constants_named(["rate", "output", "lr of hidden"], [0.1, 2.0, 3.0]))
-    output × 2, rate of hidden × 3
-    """
+    """Return the constants among named settings."""
     by_name = {name: float(c) for name, c in zip(names, factors, strict=True) if name != RATE}
     found: dict[str, Any] = {"init": {}, "lr": {}}
     for name, factor in by_name.items():

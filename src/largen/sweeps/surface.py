@@ -163,10 +163,10 @@ class Sweep(Result):
     def quality(self, along: str) -> xarray.Dataset:
         """Return how well the best rate is extrapolated along the width or the depth.
 
-        Three numbers with the names that Kalra and Barkeshli (arXiv 2605.21486) give them, beside
-        :meth:`drift` and :meth:`transferred`. The formulas are of this library, and may differ from
-        theirs. Below, n is the width or the depth, η*(n) the best rate,
-        interpolated between rates of the grid, and L*(n) the smallest mean loss of the grid.
+        Three numbers with the names that Kalra and Barkeshli (arXiv 2605.21486) give them, in
+        addition to :meth:`drift` and :meth:`transferred`; their formulas may differ. Below, n is
+        the width or the depth, η*(n) the best rate, interpolated between rates of the grid, and
+        L*(n) the smallest mean loss of the grid.
 
         * Fit error E: with log₂ η* = a + b·log₂ n by least squares over the k sizes that train,
           ``exponent`` is b and ``fit_error`` is E = √(Σ residual²/(k − 2)), in factors of two.
@@ -278,13 +278,9 @@ def surface(
     of_cells: Sequence[Mapping[str, np.ndarray]],
     attributes: Mapping[str, Any],
 ) -> Sweep:
-    """Put the arrays of all cells into one data set.
+    """Put the arrays of all cells, ``losses (replica, step)`` and others, into one data set.
 
     Rates that were trained in some cells only are NaN in the others.
-
-    ``of_cells``: for each cell the arrays ``losses (replica, step)``, ``final (replica,)`` and
-    ``margin_error (replica,)``; ``attributes``: attributes of the data set, among them ``chance``,
-    the loss of the best constant output.
     """
     import xarray
 

@@ -28,14 +28,7 @@ class Difference(NamedTuple):
 
 
 def difference(after: np.ndarray, before: np.ndarray) -> Difference:
-    """Return the difference of the means of two sets of networks, whose scatter may differ.
-
-    Examples
-    --------
-    >>> found = difference(np.array([2.1, 2.2]), np.array([2.6, 2.7]))
-    >>> round(found.value, 3), round(found.error, 3), found.sure
-    (-0.5, 0.071, True)
-    """
+    """Return the difference of the means of two sets of networks, whose scatter may differ."""
     from scipy.stats import sem, ttest_ind  # slow to import
 
     value = float(after.mean() - before.mean())
@@ -149,7 +142,7 @@ def _clauses(own: dict[str, float], along: str) -> list[str]:
     if np.isfinite(against):
         lost = own["against_standard_sure"] == 1 and against > 0
         word = "better than" if against < 0 else "worse than"
-        word = word if own["against_standard_sure"] == 1 else "not told apart from"
+        word = word if own["against_standard_sure"] == 1 else "not distinguished from"
         advice = f": {SEARCH}" if lost else ""
         clauses.append(f"{word} standard tuned there ({_number(own, 'against_standard')}){advice}")
     if own["edge"] == 1:

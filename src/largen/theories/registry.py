@@ -21,15 +21,7 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class _Entry:
-    """A theory by its address, which is imported when a run may be its own.
-
-    Attributes
-    ----------
-    module, name
-        Its module below this package, and its class.
-    likely
-        Whether it may cover a run: conditions that are necessary, and quick to check.
-    """
+    """A theory by its address, imported for runs that are ``likely``, a necessary quick check."""
 
     module: str
     name: str
@@ -109,13 +101,7 @@ def may_cover(name: str, run: Run) -> bool:
 
 
 def by_name(name: str) -> type[Theory]:
-    """Return a registered theory.
-
-    Raises
-    ------
-    InvalidInput
-        If no registered theory has that name.
-    """
+    """Return a registered theory."""
     found = _THEORIES[one_of("theory", name, _THEORIES)]
     return found.load() if isinstance(found, _Entry) else found
 
@@ -163,11 +149,6 @@ def unregister(theory: type[Theory]) -> None:
     ----------
     theory
         A theory that :func:`register` has added.
-
-    Raises
-    ------
-    InvalidInput
-        If the theory is not registered.
     """
     check_theory("theory", theory)
     if theory.name not in _THEORIES or by_name(theory.name) is not theory:
@@ -181,13 +162,7 @@ def options_of(theory: type[Theory]) -> tuple[str, ...]:
 
 
 def check_theory(name: str, theory: Any) -> None:
-    """Check that an argument is a theory: a class with a default for each of its options.
-
-    Raises
-    ------
-    InvalidInput
-        If it is none; the message names what is missing.
-    """
+    """Check that an argument is a theory: a class with a default for each of its options."""
     if not isinstance(theory, type) or not issubclass(theory, Theory):
         raise InvalidInput(f"{name}: wanted a subclass of lg.theories.Theory, got {shown(theory)}.")
     if isabstract(theory):

@@ -16,11 +16,9 @@ Measure = Callable[[Mapping[str, Any], Mapping[str, str], int], Mapping[str, Mom
 class Alignment:
     """The base, wider, deeper and target models, and the correspondence between their weights.
 
-    ``names``: name of a part or weight of the target → the corresponding name in the base model;
-    ``l``: l, the target's depth relative to the base's; ``blocks``: the target's parts whose number
-    grows with the depth; ``stacked``: the target's weights that stack the blocks along an axis,
-    which grows with the depth: name → axis; ``mixed``: the target's weights of experts and routers
-    whose number, or the number of whose rows, grows with the number of experts.
+    ``names``: part or weight of the target → the base's; ``l``: relative depth; ``blocks``: parts
+    whose number grows with the depth; ``stacked``: weights that stack blocks → the axis; ``mixed``:
+    weights that grow with the number of experts.
     """
 
     def __init__(
@@ -85,10 +83,7 @@ class Alignment:
         return tuple(i for i, (x, y) in enumerate(zip(base, wide, strict=True)) if x != y)
 
     def copies_of(self, name: str) -> str:
-        """Return a weight's name with the number of a repeated block replaced by a star.
-
-        Weights outside repeated blocks keep their names in the base.
-        """
+        """Return a weight's name, with the number of a repeated block replaced by a star."""
         source = self.names[name]
         repeated = {self._deeper.parts[block] for block in self._deeper.blocks}
         for block in repeated | self._deeper.early_blocks():
@@ -99,8 +94,8 @@ class Alignment:
     def builders_width(self, name: str) -> str:
         """Return the weight whose width sets the builder's initialisation of one of the target's.
 
-        It is that weight itself or, for a weight of fixed size such as a read-out's bias, the first
-        weight of the same layer that grows.
+        Of a weight of fixed size, such as a read-out's bias, the first weight of its layer that
+        grows.
         """
         layer = name.rpartition(".")[0]
         same = (other for other in self._shapes["target"] if other.rpartition(".")[0] == layer)
@@ -112,12 +107,7 @@ class Alignment:
         return self.shape("wide", source)[axis] / self.shape("base", source)[axis]
 
     def distributions_by(self, moments: Measure) -> dict[str, InitialDistribution]:
-        """Return the initialisation of each weight of the base model.
-
-        ``moments``: ``moments(shape, names, entries)`` → the moments of the builder's initial
-        weights at one shape, under the names of the base model, estimated from ``entries`` entries
-        each.
-        """
+        """Return the base's initial weights, measured by ``moments(shape, names, entries)``."""
         own = {name: name for name in self._shapes["base"]}
         ratios = {}
         for name in self._shapes["crowded"]:

@@ -1,9 +1,7 @@
 """Constants of the base, found by a search at the base, that a plan keeps at every size.
 
-A plan keeps what the base model is, its faults as well: with a rate alone, a base whose logits or
-hidden rates are too small stays so at every width. Factors of initial values, rates and the output
-in front of the powers of n and l make it a better base; they are the same at the base and at the
-target, so that a search at the base decides them.
+A plan keeps the faults of its base: logits or hidden rates that are too small stay so at every
+width. Factors in front of the powers of n and l, the same at base and target, correct them.
 """
 
 from __future__ import annotations
@@ -45,11 +43,6 @@ class Constants:
         Factors of initial values and of rates, by role (:data:`largen.transfer.roles.ROLES`) or by
         pattern of the weights' names; of several that fit, all apply. Decoupled weight decay keeps
         its product with the rate.
-
-    Raises
-    ------
-    InvalidInput
-        If a factor is not positive, or keys are no texts.
 
     Examples
     --------
@@ -95,10 +88,7 @@ def constants_of(constants: object) -> Constants:
 def with_constants(
     plan: AnyPlan, constants: Constants, read_outs: Iterable[tuple[str, str]]
 ) -> AnyPlan:
-    """Return a plan whose settings are multiplied by constants, but for that of attention logits.
-
-    ``read_outs``: modules or weights that read out by a tied weight, and where their factor is put.
-    """
+    """Return a plan times constants; ``read_outs`` are where tied weights take their factor."""
     if not str(constants):
         return plan
     by_rate = plan.decay != "coupled" or plan.update.kind == "proportional"

@@ -24,10 +24,10 @@ check fails as well if one of these grows.
 
 **Number of experts.** The initial output of a mixture, a mean over K random experts, is K^(−½).
 Where training changes the choice of ∝ K active experts, the mean changes by a sum of ∝ K random
-terms of size 1/K, again K^(−½), beside what the experts learn, which is of order one. At rates at
-which the first part dominates, a mixture's own slopes under a right plan are −½, and the tolerance
-along the number of experts admits that. At larger rates they are flat, and a smaller tolerance can
-be passed.
+terms of size 1/K, again K^(−½), in addition to what the experts learn, which is of order one. At
+rates at which the first part dominates, a mixture's slopes under a right plan are −½, and the
+tolerance along the number of experts admits that. At larger rates they are flat, and a smaller
+tolerance can be passed.
 """
 
 from __future__ import annotations
@@ -228,19 +228,10 @@ class CoordinateCheck(Result):
 
 
 def slope_with_margin(ratios: np.ndarray, values: np.ndarray, share: float) -> tuple[float, float]:
-    """Fit log₂ of positive values against log₂ of sizes.
+    """Fit log₂ of values, (sizes, seeds), against log₂ of sizes; return slope and half-width.
 
-    ``ratios``: the sizes, (sizes); ``values``: the values at each size, (sizes, seeds); ``share``:
-    the probability below the upper end of the interval, such as 0.975.
-
-    The slope and the half-width of its interval. If a value is not finite or not positive, the
-    slope is infinite and has no interval.
-
-    Examples
-    --------
-    >>> slope, margin = slope_with_margin(np.array([1, 2, 4]), np.array([[1], [2], [4]]), 0.975)
-    >>> round(slope, 6), round(margin, 6)
-    (1.0, 0.0)
+    ``share``: the probability below the upper end of the interval, such as 0.975. The slope is
+    infinite if a value is not finite or not positive.
     """
     if not (np.isfinite(values).all() and (values > 0).all()):
         return float("inf"), 0.0
@@ -281,7 +272,7 @@ def effort(
 
 
 def group_settings(settings: object, known: Sequence[str]) -> dict[str, Any]:
-    """Return an optimizer's settings beside the rate, without weight decay by default."""
+    """Return an optimizer's settings without the rate; no weight decay by default."""
     given = instance_of(
         "settings", {} if settings is None else settings, Mapping, "a dict such as {'eps': 1e-8}"
     )

@@ -108,13 +108,7 @@ class Diagnosis:
 
 
 def best_rate(losses: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
-    """Return the rate with the lowest mean loss, and the losses there, by seed.
-
-    Examples
-    --------
-    >>> best_rate({0.1: np.array([2.0, 1.0]), 0.2: np.array([0.5, np.inf])})
-    (0.1, array([2., 1.]))
-    """
+    """Return the rate with the lowest mean loss, and the losses there, by seed."""
     lr = min(losses, key=lambda rate: float(losses[rate].mean()))
     return lr, losses[lr]
 
@@ -122,12 +116,7 @@ def best_rate(losses: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
 def change(
     name: str, source: str, own: Mapping[float, np.ndarray], plan: np.ndarray, count: int
 ) -> Change:
-    """Return a change's effect.
-
-    ``name``, ``source``: as in :class:`Change`. ``own``: rate → the losses of the changed plan, by
-    seed; infinite where training diverged. ``plan``: the losses of the plan itself at its best
-    rate, by seed. ``count``: the number of changes, for the intervals.
-    """
+    """Return a change's effect on losses by seed, infinite where training diverged."""
     lr, losses = best_rate(own)
     if not np.isfinite(losses).all():
         return Change(name, source, inf, inf, -inf, 0.0)

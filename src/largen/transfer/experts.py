@@ -24,10 +24,10 @@ normalised      1             1      1, 1/e                  1/e
 orthogonalised  1             1      1, –                    –
 ==============  ============  =====  ======================  =======
 
-beside the powers of n and l of the weight's role. It is the rule of μP for an input weight, whose
-fan-out grows, with e in place of n, and is taken from there.
+in addition to the powers of n and l of the weight's role. It is the rule of μP for an input weight,
+whose fan-out grows, with e in place of n, and is taken from there.
 At fixed K/E the limit E → ∞ is deterministic: the sum over random experts is K^(−½) at
-initialisation and vanishes beside the learned part. At fixed K the averages are the same, but f
+initialisation and vanishes against the learned part. At fixed K the averages are the same, but f
 remains a sum of few random functions, and each expert is trained on a share 1/E of the inputs, so
 that the noise of the gradients grows. A forward pass that sums over active experts without dividing
 by their number needs the factor 1/e in addition; none is added here.
@@ -45,7 +45,7 @@ members of the population. Its logits start at n^(−½), and move at order one 
 
 The rules were confirmed in training with the choice of active experts held. Where it is free, it
 changes in the course of training, and differs between models as long as what the logits learn is
-not large beside their initial values, which is reached earlier in wide models. With the role
+not large against their initial values, which is reached earlier in wide models. With the role
 ``"shared"`` a router's rates are the same (but Muon updates it), and its logits start at order
 one, so that the choice changes alike at all widths; which experts an input is sent to then depends
 on the initial values at any width. A router that starts at zero sends all inputs to the same
@@ -67,27 +67,13 @@ NOTE = (
 
 
 def rule_of_number(optimizer: Update) -> Rule[Power]:
-    """Return the rule of an expert's or a router's weight in the number of experts, as ``width``.
-
-    Examples
-    --------
-    >>> from largen.transfer.updates import update
-    >>> found = rule_of_number(update("sgd"))
-    >>> found.init_std.width, found.lr.width, found.weight_decay.width
-    (Fraction(0, 1), Fraction(1, 1), Fraction(-1, 1))
-    """
+    """Return the rule of an expert's or a router's weight in their number, as ``width``."""
     alone = optimizer.kind == "orthogonal"  # each expert's matrix is orthogonalised by itself
     return rule(mup(), replace(optimizer, kind="normalised") if alone else optimizer, "input")
 
 
 def with_experts(text: str, power: Power) -> str:
-    """Return a power of n and l in words, multiplied by a power of e.
-
-    Examples
-    --------
-    >>> with_experts("n⁻¹", Power(width=1)), with_experts("1", Power(width=-1))
-    ('n⁻¹·e', 'e⁻¹')
-    """
+    """Return a power of n and l in words, multiplied by a power of e."""
     if power == Power():
         return text
     own = str(power).replace("N", "e")

@@ -25,7 +25,7 @@ table, has the same factors for AdamW: √(B/D) for the rate and the decay, B/D 
 in ε, √(D/B): the size of √v is that of a batch's noise, which the horizon does not change, and a
 test with an ε of that size confirms 1/√B. Best rates that were measured fall more slowly than the
 noise requires: as D^(−0.32) for Muon on spheres, as for AdamW before (Ren et al. 2026,
-arXiv 2603.28743). Whoever wants such a power multiplies the rate by what is missing.
+arXiv 2603.28743). To use such a power, multiply the rate by the remaining factor.
 
 **Weight decay.** Decay forgets over a fixed fraction of the training: the time scale 1/(ηλ), in
 steps, is kept in proportion to K (Wang and Aitchison 2024, arXiv 2405.13698).
@@ -107,11 +107,6 @@ class Budget:
     batch, samples
         Ratios of the target's batch size and number of training samples (or tokens) to the base's.
 
-    Raises
-    ------
-    InvalidInput
-        If a ratio is not positive.
-
     Examples
     --------
     >>> Budget(batch=8, samples=20)
@@ -134,14 +129,7 @@ def horizon_of(budget: object, optimizer: Update) -> Horizon:
 
 
 def horizon(optimizer: Update, batch: float = 1.0, samples: float = 1.0) -> Horizon:
-    """Return the factors for another batch size and number of samples.
-
-    Examples
-    --------
-    >>> from largen.transfer.updates import update
-    >>> print(horizon(update("adamw"), batch=4, samples=16))
-    batch × 4, samples × 16: lr × 0.5, weight_decay × 0.5, eps × 0.5, 1 − β × 0.25
-    """
+    """Return the factors for another batch size and number of samples."""
     batch, samples = real("batch", batch, above=0), real("samples", samples, above=0)
     if batch == samples == 1.0:
         return Horizon(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)

@@ -1,10 +1,8 @@
 """Measurement, on small models, of how a builder's own initialisation depends on the size.
 
-Initialisations differ between builders: ``nn.Linear`` has standard deviations of order 1/√fan_in,
-GPT-2 has 0.02 at every width and 1/√L in the branches, an LSTM has 1/√hidden for all of its
-tensors. A rule that multiplies one of these by a fixed power is wrong for the others. This module
-measures the builder's own power, on a base model and on one of another width or depth, so that
-only the factor missing to the rule's power is applied.
+``nn.Linear`` has standard deviations of order 1/√fan_in, GPT-2 has 0.02 at every width and 1/√L in
+the branches, an LSTM has 1/√hidden. The builder's power is measured on a base model and on one of
+another size, so that only the factor missing to the rule's power is applied.
 """
 
 from __future__ import annotations
@@ -43,13 +41,8 @@ class Moments:
     def of(cls, entries: np.ndarray) -> Moments:
         """Return the moments of one tensor.
 
-        Entries that are all equal count as zeros, because constants may differ between copies of
-        a block without being random. A single entry is random if its value differs between draws.
-
-        Examples
-        --------
-        >>> Moments.of(np.zeros((1, 0, 64))).std
-        0.0
+        Equal entries count as zeros, because constants may differ between copies of a block without
+        being random. A single entry is random if its value differs between draws.
         """
         values = np.asarray(entries, dtype=np.float64)
         if values.size > 1 and (values == values.flat[0]).all():
@@ -58,11 +51,10 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """The standard deviation; exactly 0 for entries that are equal, or nearly so.
+        """The standard deviation; 0 for entries that are equal, or nearly so.
 
-        The lengths of random rows, at which the gains of weight normalisation start, scatter a
-        little about a mean. They count as constants, since the scatter has another power of the
-        width than the mean.
+        The gains of weight normalisation start at the lengths of random rows, whose small scatter
+        has another power of the width than their mean.
         """
         if not self.count:
             return 0.0
@@ -115,12 +107,8 @@ _MEASURED: dict[tuple, Mapping[str, Moments]] = {}
 def measured(draw: Draw, names: Mapping[str, str], entries: int) -> Mapping[str, Moments]:
     """Return the moments of initial weights, from several draws if tensors are small.
 
-    A builder whose first draw equals, number for number, one that was seen before is taken to be
-    the same builder at the same shape; its cached moments are returned.
-
-    ``draw``: ``draw(number, wanted)`` → the wanted weights, equal for equal numbers; all weights if
-    ``wanted`` is None. ``names``: weight → name under which its entries are pooled, the same for
-    all copies of a block. ``entries``: the number of entries wanted of each random weight.
+    ``draw(number, wanted)`` returns the wanted weights, or all for None. ``names``: weight → name
+    under which copies are pooled. Moments are cached by the numbers of the first draw.
     """
     first = _count(draw(0, None), names)
     builder = (entries, frozenset(first.items()))
@@ -166,12 +154,10 @@ def _count(
 
 
 def _power(before: Moments, after: Moments | None, ratio: float) -> float:
-    """Return the power, rounded to a multiple of ¼ that agrees with it.
+    """Return the power as the multiple of ¼ that agrees with it, multiples of ½ first.
 
-    The standard deviation of n Gaussian entries has a relative error of 1/√(2n), and a smaller
-    one for lighter tails. Multiples of ½ are tried first, since all common initialisations have
-    them. A power that too few entries distinguish from its neighbours is taken to be 0: the
-    builder's values are kept.
+    The standard deviation of n Gaussian entries has a relative error of 1/√(2n). A power that too
+    few entries distinguish from its neighbours is 0: the builder's values are kept.
     """
     if after is None or ratio == 1.0 or not before.std or not after.std:
         return 0.0

@@ -1,8 +1,4 @@
-"""The plan: the settings of each weight of the target model, as plain numbers that fit into JSON.
-
-A plan holds names and numbers, no tensors. Since nothing is stored on a model's weights, nothing
-is lost when they are copied, averaged, sharded, loaded or compiled.
-"""
+"""The plan: the settings of each weight of the target model, as plain numbers."""
 
 from __future__ import annotations
 
@@ -283,9 +279,8 @@ def grouped(
 def matched_step(weight: ScaledWeight) -> float:
     """Return the growth of a matrix's step with Adam's RMS in excess of Muon's own step.
 
-    The rules are for steps √max(1, fan-out/fan-in)·O with orthogonal O (Jordan et al. 2024). Steps
-    0.2·√max(fan-in, fan-out)·O, whose root mean square is 0.2 (Liu et al. 2025, arXiv 2502.16982,
-    section 2.2), scale with another power of the width.
+    The rules are for √max(1, fan-out/fan-in)·O with orthogonal O (Jordan et al. 2024); steps
+    0.2·√max(fan-in, fan-out)·O (Liu et al. 2025, arXiv 2502.16982, 2.2) have another power.
     """
 
     def excess(shape: tuple[int, ...]) -> float:

@@ -7,11 +7,5 @@ FUSED = frozenset({"qkv", "c_attn", "in_proj", "wqkv", "to_qkv", "qkv_proj", "qu
 
 
 def is_query_name(path: str) -> bool:
-    """Whether the last component of a path is a usual name for queries.
-
-    Examples
-    --------
-    >>> is_query_name("blocks.0.attention.to_q"), is_query_name("blocks.0.attention.to_k")
-    (True, False)
-    """
+    """Whether the last component of a path is a usual name for queries."""
     return path.rpartition(".")[2].lower() in QUERIES | FUSED

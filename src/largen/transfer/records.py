@@ -12,21 +12,10 @@ from largen.text import shown
 
 
 def fields_of(kind: Any, content: Any, where: str) -> dict[str, Any]:
-    """Return the fields of a dataclass from a dictionary, each of its annotated type.
+    """Return the fields of a dataclass from parsed JSON, which has all of them and no others.
 
-    Supported types are strings, Booleans, numbers, integers ≥ 0, dataclasses, and tuples and
-    dictionaries of them.
-
-    ``content``: the parsed JSON: all fields of the dataclass, and no others; ``where``: name of the
-    content in error messages.
-
-    Examples
-    --------
-    >>> from largen.transfer.plan_entries import ForwardMultiplier
-    >>> plain = {"module": "head", "kind": "output", "where": "input", "factor": "2", "power": "n"}
-    >>> fields_of(ForwardMultiplier, plain, "text")
-    Traceback (most recent call last):
-    largen.errors.InvalidInput: text: factor: wanted a number, got '2'.
+    Types are strings, Booleans, numbers, integers ≥ 0, dataclasses, and tuples and dictionaries of
+    them.
     """
     instance_of(where, content, dict, "a dictionary of names and values")
     wanted = {field.name for field in fields(kind)}

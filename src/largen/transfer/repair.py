@@ -142,9 +142,7 @@ def next_corrections(
 ) -> list[Correction]:
     """Return the corrections of the first kind that applies.
 
-    ``networks``: the networks, for experiments. ``survey``: the slopes. ``corrections``: those made
-    so far. ``tried``: tensors whose start was corrected, to which this one is added; each at most
-    twice.
+    ``tried``: tensors whose start was corrected, to which this one is added; each at most twice.
     """
     found = _starts(networks, survey, corrections, tried)
     if found:

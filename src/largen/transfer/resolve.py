@@ -108,10 +108,10 @@ def _moved_by(optimizer: Update, found: FoundWeight) -> Update:
 def _initial_factor(
     param: Parameterization, found: FoundWeight, own: Rule[Power], total: Power, l: float
 ) -> float:
-    """Return the factor of the builder's values: the powers that they lack relative to the rule.
+    """Return the powers that the builder's values lack relative to the rule.
 
     Constants (zeros, ones) receive the folded multipliers only. A scheme without powers of depth
-    keeps the builder's own dependence on the depth; the standard scheme keeps every dependence.
+    keeps the builder's dependence on depth; the standard scheme keeps every dependence.
     """
     factor = value(total, found.n, l)
     if not found.distribution.std or as_built(param):

@@ -47,24 +47,12 @@ ROLES = tuple(FAMILIES)
 
 
 def family(role: str) -> str:
-    """Return the family of a role.
-
-    Examples
-    --------
-    >>> family("router")
-    'output'
-    """
+    """Return the family of a role."""
     return FAMILIES[one_of("role", role, ROLES)]
 
 
 def role_of_sides(fan_in_grows: bool, fan_out_grows: bool) -> str:
-    """Return the plain role of a matrix from its growing sides.
-
-    Examples
-    --------
-    >>> role_of_sides(True, False)
-    'output'
-    """
+    """Return the plain role of a matrix from its growing sides."""
     if fan_in_grows:
         return "hidden" if fan_out_grows else "output"
     return "input" if fan_out_grows else "scalar"

@@ -6,7 +6,7 @@ is 1 at the base shape. This module adds the following, each with its derivation
 
 * **One form.** A multiplier m in front of θ is folded into it by the abc-symmetry, θ' = mθ, so
   that the user's model computes what it computed before: see :func:`fold`. Only the read-out's
-  multiplier is kept apart, since a tied embedding needs it in the forward pass.
+  multiplier is separate, since a tied embedding needs it in the forward pass.
 * **Vectors in branches, routers in branches.** Powers of depth do not depend on the role: the
   backward signal within a branch is L^(−α) for all. They are taken from the hidden weights' rows.
 * **Finite weights** (a read-out's bias, a gate, a temperature) have rule 1 in width: the gradient
@@ -71,11 +71,6 @@ def rule(
     Rule
         Powers of n (as width) and l (as depth), constants 1.
 
-    Raises
-    ------
-    InvalidInput
-        If the role is not known.
-
     Examples
     --------
     >>> import largen as lg
@@ -132,10 +127,7 @@ def branch_multiplier(param: Parameterization) -> Power:
 
 
 def attention_multiplier(param: Parameterization, built: Fraction = Fraction(-1, 2)) -> Power:
-    """Return the factor of attention logits, as a power of the ratio of head dimensions.
-
-    ``param``: the scheme; ``built``: the power of d_head that the model's own logits have.
-    """
+    """Return the factor of logits with the power ``built`` of d_head, in powers of its ratio."""
     if as_built(param):
         return ONE
     return Power(width=Fraction(-1, 2) - param.canonical_d - built)
@@ -144,10 +136,8 @@ def attention_multiplier(param: Parameterization, built: Fraction = Fraction(-1,
 def tied_multiplier(param: Parameterization, optimizer: Update) -> Power:
     """Return the factor of a read-out whose weight is the input embedding.
 
-    The tensor has the embedding's standard deviation and rate. The read-out's multiplier
-    compensates for the ratio of the standard deviations, so that logits start as large as those
-    of an untied read-out. For every scheme but :func:`largen.standard` both uses then require the
-    same rate.
+    The tensor has the embedding's σ and rate; the factor makes logits start as large as those of an
+    untied read-out. For every scheme but :func:`largen.standard` both uses then need the same rate.
     """
     if as_built(param):
         return ONE
@@ -170,11 +160,6 @@ def rule_table(
         As in :func:`largen.transfer.schemes.scheme_of`.
     optimizer, decay
         As in :func:`largen.transfer.updates.update`.
-
-    Raises
-    ------
-    InvalidInput
-        If one of them is not known.
 
     Examples
     --------

@@ -35,12 +35,6 @@ def warmup_cosine(steps: int, *, warmup: int = 0, final: float = 0.0) -> Schedul
     final
         The last value, a fraction of the peak.
 
-    Raises
-    ------
-    InvalidInput
-        If the numbers of steps are not integers with 0 ≤ warmup < steps, or ``final`` is
-        negative.
-
     Examples
     --------
     >>> s = warmup_cosine(100, warmup=10, final=0.1)
@@ -64,11 +58,6 @@ def warmup_cosine(steps: int, *, warmup: int = 0, final: float = 0.0) -> Schedul
 def constant(*, warmup: int = 0) -> Schedule:
     """Return s(t): a linear rise over ``warmup`` steps, then 1.
 
-    Raises
-    ------
-    InvalidInput
-        If ``warmup`` is negative.
-
     Examples
     --------
     >>> s = constant(warmup=4)
@@ -85,10 +74,7 @@ def constant(*, warmup: int = 0) -> Schedule:
 
 
 def check_factor(schedule: Schedule, steps: int = 10**6) -> None:
-    """Raise if a schedule returns absolute rates instead of factors: its values are far below 1.
-
-    The schedule is evaluated at steps that grow by factors of 10^(¼), up to the last.
-    """
+    """Raise if a schedule returns absolute rates, far below 1, at steps growing by 10^¼."""
     takes("schedule", schedule, ("step",))
     looked_at = {0, steps - 1, *(round(10 ** (i / 4)) for i in range(25))}
     factors = [factor_at(schedule, t) for t in sorted(looked_at) if t < steps]

@@ -1,10 +1,8 @@
 """The structure of models, and the correspondence between parts of a deep and a shallow one.
 
-A model of any framework is represented as a tree of named parts with the shapes of their weights.
-Two models of one width and different depths are compared: parts with equal names correspond, and
-where a numbered sequence (a ``ModuleList``, a ``Sequential``, ``h_0, h_1, …``) has grown, the
-repeated blocks are found by their shapes. The correspondence accounts for the shift of the indices
-behind them.
+A model of any framework is a tree of named parts with the shapes of their weights. Parts with equal
+names correspond; where a numbered sequence (a ``Sequential``, ``h_0, h_1, …``) has grown, shapes
+tell the repeated blocks, and indices behind them are shifted.
 """
 
 from __future__ import annotations
@@ -69,9 +67,8 @@ class Correspondence:
     def early_blocks(self) -> set[str]:
         """Return the shallow model's blocks before the last repetition.
 
-        They are at a smaller fraction of the depth in the deep model: with branches of 1/L, the
-        first block contributes 1/L of the sum over all blocks. Blocks of the same kind with other
-        weights, such as a first block with a table of positions, count as blocks, too.
+        In the deep model they are at a smaller fraction of the depth. Blocks with other weights,
+        such as a first block with a table of positions, count as well.
         """
         return {name for r in self.repetitions for name in r.early}
 
@@ -104,18 +101,7 @@ def last_of_each(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def correspondence(shallow: Part, deep: Part) -> Correspondence:
-    """Return the correspondence between two models of equal width.
-
-    Examples
-    --------
-    >>> def net(depth):
-    ...     sizes = [(3, 8), *[(8, 8)] * depth, (8, 1)]
-    ...     return Part("Sequential", {}, {str(i): Part("Linear", {"w": s})
-    ...                                    for i, s in enumerate(sizes)})
-    >>> found = correspondence(net(2), net(4))
-    >>> found.blocks, found.parts["5.w"]
-    (('1', '2', '3', '4'), '3.w')
-    """
+    """Return the correspondence between two models of equal width."""
     parts: dict[str, str] = {}
     repetitions: list[Repetition] = []
     blocks: list[str] = []
@@ -170,10 +156,7 @@ def _kind(part: Part) -> tuple:
 
 
 def _pairs(path, stem, a: Part, others, b: Part, members):
-    """Return pairs of corresponding members of a sequence, and the repetitions that extend it.
-
-    Each repetition is returned with the index of its first member in the deep model.
-    """
+    """Return pairs of members of a sequence, and the repetitions that extend it."""
     if len(others) == len(members):
         return list(zip(others, members, strict=True)), []
     was = [a.parts[name].signature() for name in others]
@@ -217,10 +200,7 @@ def _runs(signatures: list[tuple]) -> list[tuple[tuple, int]]:
 
 
 def _in_runs(path, runs, others, members):
-    """Return pairs and repetitions of a sequence in which several stretches have grown.
-
-    The stages of an EfficientNet are such stretches of one sequence.
-    """
+    """Return the same for several stretches that have grown, as the stages of an EfficientNet."""
     pairs, repeated, a, b = [], [], 0, 0
     for (_, shallow), (_, deep) in zip(*runs, strict=True):
         pairs.extend((others[a + min(i, shallow - 1)], members[b + i]) for i in range(deep))
@@ -253,10 +233,7 @@ def _repetition(now: list[tuple], head: int, extra: int) -> tuple[int, int]:
 
 
 def _groups(part: Part) -> dict[str, list[str]]:
-    """Return the names of a sequence's parts by their stem; a name without number forms a group.
-
-    ``block, block_1, block_2``, Haiku's numbering, is one sequence.
-    """
+    """Return the names of a sequence's parts by stem: ``block, block_1`` is one, as in Haiku."""
     groups: dict[str, list[str]] = {}
     for name in part.parts:
         stem = re.sub(r"\d+$", "", name)

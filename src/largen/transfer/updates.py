@@ -85,20 +85,7 @@ REFUSED = {
 
 
 def update(name: object, decay: object = None) -> Update:
-    """Return an optimizer's properties, with the given kind of weight decay in place of its own.
-
-    ``name``: the optimizer's name, or what makes it: a class such as ``torch.optim.Adam``, or a
-    function such as ``optax.adam``. ``decay``: the kind of weight decay; the optimizer's own by
-    default.
-
-    Examples
-    --------
-    >>> update("adamw").decay
-    'decoupled'
-    >>> import optax
-    >>> update(optax.rmsprop).kind
-    'normalised'
-    """
+    """Return an optimizer's properties by its name, class or function, and its kind of decay."""
     called = getattr(name, "__name__", None) if callable(name) else name
     own = called.lower() if isinstance(called, str) else name
     if isinstance(own, str) and own in REFUSED:
@@ -115,15 +102,7 @@ def update(name: object, decay: object = None) -> Update:
 
 
 def update_of(optimizer: Update, family: str) -> Update:
-    """Return the update of one family of weights.
-
-    Muon leaves all but matrices to AdamW.
-
-    Examples
-    --------
-    >>> [update_of(update(name), "vector").name for name in ("muon", "shampoo")]
-    ['adamw', 'shampoo']
-    """
+    """Return the update of one family of weights: Muon leaves all but matrices to AdamW."""
     if optimizer.name == "muon" and family not in MUONS:
         adamw = UPDATES["adamw"]
         return replace(adamw, decay=optimizer.decay, weight_decay=optimizer.weight_decay)

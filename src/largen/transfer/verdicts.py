@@ -83,7 +83,7 @@ class Layout:
 def change_by_update(plan: Plan, name: str, absolute: float, square: float) -> float:
     """Return the change of a scalar by one update of a weight along the scalar's gradient.
 
-    ``absolute``, ``square``: the sums of the gradient's absolute values and of its squares.
+    From the sums of the gradient's absolute values and of its squares.
     """
     weight = plan[name]
     kind, rate = UPDATES[weight.moved_by or plan.optimizer].kind, weight.lr
@@ -98,16 +98,7 @@ def change_by_update(plan: Plan, name: str, absolute: float, square: float) -> f
 
 
 def fitted(ratios: Sequence[float], rows: Rows) -> dict[Key, tuple[float, float]]:
-    """Return the slopes of all numbers that every network has, and that are not 0.
-
-    Examples
-    --------
-    >>> key = ("output", "", "w")
-    >>> rows = [[{key: 1.0}] * 2, [{key: 2.0}] * 2, [{key: 4.0}] * 2]
-    >>> slope, margin = fitted([1, 2, 4], rows)[key]
-    >>> round(slope, 6), round(margin, 6)
-    (1.0, 0.0)
-    """
+    """Return the slopes of all numbers that every network has, and that are not 0."""
     numbers = [network for networks in rows for network in networks]
     shared = [key for key in numbers[0] if all(key in network for network in numbers)]
     x = np.array(ratios, float)
@@ -123,7 +114,6 @@ def fitted(ratios: Sequence[float], rows: Rows) -> dict[Key, tuple[float, float]
 def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, str]) -> dict:
     """Add the sums over weights: on the output, on logits, on inputs, and of copies of a block.
 
-    ``numbers``: the effects of single weights in one network; ``layout``: the model's parts;
     ``star``: weight → its name with the block's number left out.
     """
     sums: dict[Key, float] = {}
@@ -160,10 +150,8 @@ def fades(
 def effects_of(fits: Fits, layout: Layout, along: str, kind: str = "normalised") -> list[Effect]:
     """Return the effects that decide: flagged ones in the order of the forward pass, then sums.
 
-    ``fits``: the slopes, from :func:`fitted` with :func:`with_sums`. ``layout``: the model's parts.
-    ``along``: ``"width"`` or ``"depth"``. ``kind``: how the optimizer's step scales with the
-    gradient. Effects of proportional updates are squares, and have twice the thresholds. In depth,
-    where changes of order l^(±⅓) are those of a finite depth, thresholds are doubled as well.
+    Effects of proportional updates are squares, and have twice the thresholds. In depth, where
+    changes of order l^(±⅓) are those of a finite depth, thresholds are doubled as well.
     """
     scale = 2.0 if kind == "proportional" or along == "depth" else 1.0
     found = _starts(fits, layout)

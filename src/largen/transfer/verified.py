@@ -93,8 +93,8 @@ class Verification:
     def culprit(self) -> Effect | None:
         """The first effect with a wrong slope.
 
-        If it is on the output, and all weights' slopes there are alike, it is that of all weights:
-        the output itself has a wrong power.
+        If it is on the output and all weights' slopes there are alike, the output has a wrong
+        power.
         """
         first = next(iter(self.flags), None)
         if first is None or first.kind != "output":

@@ -55,10 +55,7 @@ def width_ratio(hints: Hints, base: Mapping[str, int], target: Mapping[str, int]
 
 
 def ratios_of(hints: Hints, plan: Plan) -> dict[str, float]:
-    """Return the ratios of target and base by kind of size.
-
-    That of widths is the builder's, since a weight may have n² rows.
-    """
+    """Return the ratios of target and base by kind of size; widths are the builder's."""
     width = width_ratio(hints, plan.base, plan.target)
     return {"width": width, "depth": plan.depth_ratio, "experts": plan.experts_ratio}
 
@@ -101,10 +98,7 @@ def verdict(along: str, ratios: tuple[float, ...], kind: str, survey: Slopes) ->
 def measured_verdict(
     along: str, ratios: tuple[float, ...], kind: str, measure: Callable[[int], Slopes]
 ) -> tuple[Verification, Slopes]:
-    """Return the verdict of a few networks of each size, or of more if these leave it open.
-
-    ``measure``: number of networks → their survey.
-    """
+    """Return the verdict of a few networks of each size, or of more if these leave it open."""
     try:
         survey = measure(SEEDS)
     except NotVerified:

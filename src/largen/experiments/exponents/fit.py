@@ -21,15 +21,10 @@ CLEAR = 0.15
 def exponent(widths: np.ndarray, squares: np.ndarray) -> PowerLaw:
     """Fit q in √⟨square⟩ ∝ N^q, with the leading correction in 1/N where it shows.
 
-    Averages ⟨square⟩ over networks are a squared mean and a variance, of relative order 1/N to
-    each other in the simplest case: c²N^(2q)(1 + b/N). If b is significant, the exponent is that
-    of the corrected law; otherwise that of the pure power law, whose error then includes the
-    possible effect of b.
-
-    ``widths``: N, shape ``(width,)``; ``squares``: one mean square for each network, shape
-    ``(width, seed)``.
-
-    The exponent with one standard error; NaN for a quantity that is zero or not resolved.
+    Averages ⟨square⟩, (width, seed), are a squared mean and a variance, of relative order 1/N in
+    the simplest case: c²N^(2q)(1 + b/N). If b is significant, the exponent is that of the corrected
+    law; otherwise of the pure power law, whose error then includes the possible effect of b. NaN
+    for a quantity that is zero or not resolved.
     """
     mean = squares.mean(1)
     noise = squares.std(1, ddof=1) / np.sqrt(squares.shape[1])
@@ -49,15 +44,10 @@ def exponent_of_sum(widths: np.ndarray, values: list[np.ndarray]) -> PowerLaw:
     """Fit the exponent of a sum over neurons, separately from its mean and its fluctuations.
 
     A sum over N neurons is of order N times the mean of its summands or √N times their size,
-    whichever is larger (that is what ϰ ∈ [½, 1] says in Golikov's (15)). Where the two have
-    different powers, the smaller power can dominate up to large widths if its prefactor is larger.
-    The ensemble mean and the variance over networks separate the two.
-
-    ``widths``: N, shape ``(width,)``; ``values``: for each width the signed values, ``(seed,
-    entry)``.
-
-    The larger of the two exponents where both are resolved and differ; otherwise that of the root
-    mean square.
+    whichever is larger (that is what ϰ ∈ [½, 1] says in Golikov's (15)). Where the powers differ,
+    the smaller one can dominate up to large widths by its prefactor. The ensemble mean and the
+    variance separate them: the larger exponent is returned if both are resolved, otherwise that of
+    the root mean square.
     """
     whole = exponent(widths, np.stack([(v**2).mean(1) for v in values]))
     parts = [

@@ -13,11 +13,7 @@ from largen.runs import Run
 
 
 def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[Name, Order]:
-    """Return exponents by group and name; None for zero quantities, no key without a theory.
-
-    ``run``: the run, with its number of steps; ``classification``: the classification of the run's
-    parameterization; ``seen``: whether outputs are those at training inputs.
-    """
+    """Return exponents by group and name; None for zero quantities, no key without a theory."""
     layers: dict[str, list[LayerScaling]] = {}
     for layer in classification.layers:
         layers.setdefault(f"{layer.name}.weight", []).append(layer)

@@ -35,12 +35,8 @@ def quantities(
 ) -> dict[Name, Any]:
     """Return the measured quantities by (group, name).
 
-    Increments and features are mean squares over entries and samples; outputs and their terms
-    are returned as they are, ``(sample[, output])``.
-
-    ``network``, ``start``, ``end``, ``x``: as :func:`largen.networks.train_and_measure` gives them.
-    ``samples``: the inputs on which features and outputs are measured. ``terms``: whether to split
-    the outputs; see :func:`decomposition`.
+    Increments and features are mean squares over entries and samples; outputs and their terms are
+    returned as they are, ``(sample[, output])``.
     """
     x = x[samples]
     measured: dict[Name, Any] = {}

@@ -173,16 +173,8 @@ def catapult_diagram(
         Whether to show a bar; by default in terminals, after two seconds. A function is called
         with the numbers of finished and of all trainings.
 
-    Returns
-    -------
-    CatapultDiagram
-        Prints survival and ηλ after training; ``.thresholds()``, ``.plot(path)``,
-        ``.to_xarray()``.
-
     Raises
     ------
-    InvalidInput
-        If an argument is invalid.
     NoTheory
         For other losses and optimizers, at which 2/λ₀ is not the threshold of the linear dynamics.
     OutOfMemory
@@ -229,22 +221,12 @@ def catapult_diagram(
 
 
 class Grid(NamedTuple):
-    """The axes of a diagram.
-
-    Attributes
-    ----------
-    widths, rates
-        N and x = ηλ₀, in ascending order.
-    seeds
-        Networks of each width.
-    level
-        The fraction of the initial loss below which training counts as finished.
-    """
+    """The axes of a diagram."""
 
     widths: list[int]
-    rates: np.ndarray
+    rates: np.ndarray  # x = ηλ₀
     seeds: int
-    level: float
+    level: float  # the fraction of the initial loss below which training counts as finished
 
 
 class Cell(NamedTuple):

@@ -157,12 +157,6 @@ def catapult(
         (f, λ) at initialisation, without ``params``. By default their means over initialisations,
         f = 0 and λ of infinite width.
 
-    Returns
-    -------
-    Catapult
-        ``outputs``, ``kernels``, ``losses``, ``.plot(path)``, ``.to_xarray()``. A run that
-        diverges ends at its last finite numbers, and ``diverged`` is set.
-
     Raises
     ------
     InvalidInput

@@ -140,11 +140,6 @@ def linear_training(
     key
         A JAX key or an integer, for ``width``.
 
-    Returns
-    -------
-    LinearTraining
-        Outputs, losses, curvatures, ``.diverged``, ``.plot(path)``, ``.to_xarray()``.
-
     Raises
     ------
     InvalidInput
@@ -230,8 +225,6 @@ def linear_catapult_diagram(
 
     Raises
     ------
-    InvalidInput
-        If an argument is invalid.
     NoTheory
         For other networks, losses and optimizers, and for weights that are not Gaussian.
 

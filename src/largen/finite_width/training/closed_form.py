@@ -73,12 +73,7 @@ def check(run: Run, what: str) -> None:
 
 
 def tensors(network: FiniteNetwork, params: Any, x: Any, samples: int, report: Report) -> Tensors:
-    """Return a network's kernel and its derivatives, by P² nested derivatives without a Jacobian.
-
-    ``network``, ``params``: the network, and its initial parameters; ``x``: training inputs, then
-    test inputs; ``samples``: P, the number of training inputs; ``report``: called with the number
-    of finished directions.
-    """
+    """Return kernel and derivatives, rows training then test inputs, by P² nested derivatives."""
     rows = []
     f, kernel = kernel_of(network, params, x, samples)
     for c in range(samples):
@@ -123,11 +118,7 @@ def derivatives(network: FiniteNetwork, params, x, samples: int, c):
 
 
 def to_first_order(at_start: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstOrder:
-    """Return outputs and kernels at times, by their orders.
-
-    ``at_start``: the kernel and its derivatives; ``y``: targets, ``(sample,)``; ``times``: in units
-    of η₀/P.
-    """
+    """Return outputs and kernels by their orders, at times in units of η₀/P."""
     P = len(y)
     rates, basis = np.linalg.eigh((at_start.kernel[:P] + at_start.kernel[:P].T) / 2)
     if rates[0] * LARGEST_CONDITION < rates[-1]:

@@ -22,12 +22,7 @@ PREDICTED, ACTUAL = "predicted", "actual"
 def trajectory_of(
     what: str, plan: Plan, numbers: Numbers, params: Any, report: Report
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return outputs and kernels along training.
-
-    ``what``: ``"predicted"``: to each order, ``(time, order, …)``; or ``"actual"``, ``(time, …)``.
-    ``plan``, ``numbers``: the run at its width. ``params``: the initial parameters. ``report``:
-    called with the number of finished time indices, or once for gradient flow.
-    """
+    """Return outputs and kernels in time: ``"predicted"`` to each order, or ``"actual"``."""
     flows = isinstance(plan.optimizer, GradientFlow)
     steps = MOST_STEPS if flows else plan.time_points
     state = _begun(what, plan, numbers, params)
@@ -43,11 +38,9 @@ def trajectory_of(
 
 
 def working_bytes(plan: Plan, numbers: Numbers) -> float:
-    """Return, roughly, the bytes that the expansion takes besides its results.
+    """Return roughly the bytes that the expansion takes in addition to its results.
 
-    The growth of a process's peak memory was 0.8 to 1.25 times this, with the results added, for
-    fully connected networks that take 0.2 to 0.7 GB. Smaller ones took up to 100 MB more, whatever
-    their size.
+    Measured: 0.8 to 1.25 times this plus the results for 0.2 to 0.7 GB, 100 MB more for small nets.
     """
     rows, item = len(numbers.x), numbers.x.dtype.itemsize
     sites = [row.site for row in plan.table.rows if row.kind == "weight"]

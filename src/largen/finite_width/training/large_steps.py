@@ -42,11 +42,7 @@ class LargeStepState(NamedTuple):
 def train_at_rates(
     setting: Setting, params: Any, x: Any, y: Any, rates: Any, steps: int, level: float
 ) -> LargeStepState:
-    """Train at all rates for a number of steps, in segments.
-
-    ``setting``, ``params``: the network, and its initial parameters; ``x``, ``y``: training
-    samples; ``rates``: η₀, ``(rate,)``; ``level``: the loss whose last crossing is recorded.
-    """
+    """Train at rates (rate,) in segments; ``level`` is the loss whose last crossing is recorded."""
     state = _begun(setting, params, x, y, rates)
     for begin, end in Pace(4).segments(0, steps):
         state = _advance(setting, params, x, y, rates, level, state, begin, end)

@@ -49,10 +49,7 @@ def coefficients(curve: Callable[[Any], Any], order: int, dtype: Any) -> list[An
 
 
 class Expanded:
-    """The expansion of a network about its initial parameters.
-
-    ``plan``, ``numbers``: the run at its width; ``start``: θ₀.
-    """
+    """The expansion of a network about its initial parameters θ₀."""
 
     def __init__(self, plan: Plan, numbers: Numbers, start: Any):
         self.plan, self.numbers, self.start = plan, numbers, start
@@ -115,10 +112,7 @@ class Moved(NamedTuple):
 
 
 class ExpandedDescent:
-    """The three trajectories in steps, with the methods of ``networks.descent.Descent``.
-
-    ``plan``, ``numbers``, ``start``: as of :class:`Expanded`.
-    """
+    """The three trajectories in steps, with the methods of ``networks.descent.Descent``."""
 
     def __init__(self, plan: Plan, numbers: Numbers, start: Any):
         self._network = Expanded(plan, numbers, start)
@@ -171,8 +165,6 @@ class ExpandedFlow:
     """The three trajectories of gradient flow, with the methods of :class:`ExpandedDescent`.
 
     The variables are δ/√ρ, and the tolerance is that of ``networks.flow.Flow``.
-
-    ``plan``, ``numbers``, ``start``: as of :class:`Expanded`.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, start: Any):

@@ -87,12 +87,10 @@ def check(run: Run, what: str) -> None:
 def averages(
     network: FiniteNetwork, x: Any, samples: int, normals: np.ndarray, memory_budget: float
 ) -> Averages:
-    """Return averages over neurons.
+    """Return averages over neurons of the network of width 1, at training then test inputs.
 
-    ``network``: the network of width 1. ``x``, ``samples``: training inputs, then test inputs; the
-    number of training inputs. ``normals``: standard Gaussian numbers, ``(neuron, parameter)``; the
-    number of neurons is a power of two. ``memory_budget``: bytes that the neurons may use at a
-    time.
+    ``normals``: (neuron, parameter), a power of two of neurons, which may use ``memory_budget``
+    bytes.
     """
     total = None
     one = 8.0 * len(x) * samples**3 * 8
@@ -140,10 +138,9 @@ def shift_of(
     y: np.ndarray,
     times: np.ndarray,
 ) -> Shift:
-    """Return the mean shift at times, in units of η₀/P.
+    """Return the mean shift in units of η₀/P, at times that start at 0.
 
-    ``at_start``: averages over neurons; ``kernel``: Θ_∞, ``(row, sample)``; ``prior``: K, the
-    covariance of outputs on training samples; ``times``: times, starting at 0.
+    ``kernel``: Θ_∞, (row, sample); ``prior``: K, the outputs' covariance on training samples.
     """
     P = len(y)
     rates, basis = np.linalg.eigh(kernel[:P])

@@ -60,9 +60,8 @@ def _of_sample(run: Run, constants: two_layers.Constants) -> OneSample:
 def recursion(run: Run, coupling: float, f0: float, kernel0: float) -> Path:
     """Return the training of a network with given initial output and kernel.
 
-    With one sample and one output f and λ = A + KB close by themselves (Bahri and Hanin, Les
-    Houches lectures, (110) and (112), corrected), whatever the two parts of λ are: all of it is put
-    into A here, and c into κ, so that K = 1.
+    f and λ = A + KB close by themselves (Bahri and Hanin, Les Houches lectures, (110) and (112),
+    corrected), for any parts of λ: here all of λ is A, κ contains c, and K = 1.
     """
     unit = np.ones((1, 1))
     start = many_samples.State(f0 * unit, kernel0 * unit, 0 * unit)

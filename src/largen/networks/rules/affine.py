@@ -86,8 +86,8 @@ def shapes(
     groups, (*space, fan_out), channels = operation.groups, behind, before[-1]
     if channels % groups or fan_out % groups:
         raise InvalidInput(
-            f"net: {source} splits channels into {groups} groups; it meets {channels} channels "
-            f"and makes {fan_out}, which are not both multiples of that."
+            f"net: {source} splits channels into {groups} groups; its {channels} input and "
+            f"{fan_out} output channels must be multiples of that."
         )
     lengths = operation.window.lengths if operation.window else ()
     if operation.tied:
@@ -133,10 +133,7 @@ def tangent(uses: Sequence[Use], rules: Rules) -> Float[Array, "n1 n2 output out
 
 
 def _places(operations: Sequence[Affine], probes: Sequence[Probe]) -> tuple[Any, Any]:
-    """Return patches and backward vectors at all places, those with the same weight along axis 2.
-
-    Along axis 1 are positions if they have different weights.
-    """
+    """Return patches and backward vectors at all places: axis 2 has those with the same weight."""
     places = [_patches(*each) for each in zip(operations, (p.capture for p in probes), strict=True)]
     gradients = [_by_position(probe.gradient) for probe in probes]
     if operations[0].tied:
@@ -152,8 +149,7 @@ def tangent_of(
 ) -> Float[Array, "n1 n2 output output"]:
     """Return Σ_W (∂f/∂W)(∂f'/∂W) of patches a and backward vectors g, without m².
 
-    The sum is ⟨J, J'⟩ with J = Σ_p a_p g_pᵀ over all places with the weight, computed either so or
-    as the sum over all pairs of places, whichever takes fewer multiplications.
+    As ⟨J, J'⟩ with J = Σ_p a_p g_pᵀ or as the sum over pairs of places, whichever is shorter.
     """
     n1, places, groups, entries = a1.shape
     n2, outputs = len(a2), g1.shape[2]

@@ -55,12 +55,6 @@ def _heads(operation: Attend, keys: int, values: int) -> int:
 
 
 def number_of_heads(keys: int, values: int) -> int:
-    """Return the largest number up to √keys that divides both numbers of features.
-
-    Examples
-    --------
-    >>> number_of_heads(64, 64), number_of_heads(100, 200), number_of_heads(7, 7)
-    (8, 10, 1)
-    """
+    """Return the largest number up to √keys that divides both numbers of features."""
     both = gcd(keys, values)
     return max(h for h in range(1, isqrt(keys) + 1) if both % h == 0)

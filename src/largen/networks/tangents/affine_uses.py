@@ -47,20 +47,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Use:
-    """An affine map's use of a parameter array: ∂f/∂W = Σ_t a_t ⊗ δ_t.
-
-    Attributes
-    ----------
-    leaf, base
-        As in :class:`View`.
-    of_input, of_output
-        Labels of the axes of a and of δ behind the axis of positions; shared labels are those of a
-        batch, over which there is no sum.
-    shape, dtype
-        Of the output.
-    arrange
-        Brings a cotangent of the output into the shape (position, \\*of_output).
-    """
+    """An affine map's use of a parameter array: ∂f/∂W = Σ_t a_t ⊗ δ_t."""
 
     # leaf, base: as in View.
     leaf: int
@@ -78,17 +65,7 @@ class Use:
 
 @dataclass
 class Pass:
-    """A pass through a function, which adds taps to the outputs of affine maps.
-
-    Attributes
-    ----------
-    taps
-        What is added to the outputs of all uses in their order; None for nothing.
-    uses, inputs
-        The uses, and the operand a of each, of shape (position, \\*of_input).
-    plain
-        Indices of parameter arrays that are used in another way.
-    """
+    """A pass through a function, which adds taps to the outputs of affine maps."""
 
     # What is added to the outputs of all uses in their order; None for nothing.
     taps: Sequence[Any] | None = None

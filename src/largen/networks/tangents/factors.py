@@ -158,11 +158,7 @@ def factors(f: Any, arrays: tuple[Any, ...], params: Any, x: Any) -> list[Any]:
 
 
 def kernel_of(arrays: tuple[Any, ...], rates: Sequence[Any], one: Any, two: Any, of: Any) -> Any:
-    """Return the kernel between two sets of samples, (n1, output, n2, output), from factors.
-
-    ``arrays``, ``rates``: the ways of parameter arrays, and their rates; ``one``, ``two``: factors
-    of both sides; ``of``: the library that computes, ``jax.numpy`` or ``numpy``.
-    """
+    """Return the kernel, (n1, output, n2, output), from factors; ``of``: jax.numpy or numpy."""
     einsum = partial(of.einsum, optimize=True)
     total: Any = 0.0
     for entry, rate, a, b in zip(arrays, rates, one, two, strict=True):

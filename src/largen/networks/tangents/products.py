@@ -14,10 +14,7 @@ NUMBERS_AT_ONCE = 2**26  # held at a time, 256 MB in single precision
 
 @partial(jax.jit, static_argnums=0)
 def by_products(f: Any, params: Any, rates: Any, x1: Any, x2: Any) -> Any:
-    """Return the kernel, (n1, n2) or (n1, output, n2, output), some columns at a time.
-
-    Samples of a batch may depend on one another.
-    """
+    """Return the kernel, (n1[, output], n2[, output]), by columns; samples may be coupled."""
     out = jax.eval_shape(f, params, x2)
     columns = jnp.eye(out.size, dtype=out.dtype).reshape(-1, *out.shape)
     held = 2 * sum(leaf.size for leaf in jax.tree.leaves(params)) + x1.size + x2.size

@@ -1,9 +1,9 @@
 """Whether the outputs of a sample depend on that sample alone, proved from a function's jaxpr.
 
 Each value is either *along samples*, with entries at index i of one axis that depend on sample i
-alone and in the same way for all i, or *common* to all samples. A common value meets samples only
-along axes in which it is constant: rows of a mask differ, broadcast biases do not. An operation
-that is not listed here proves nothing.
+alone and in the same way for all i, or *common* to all samples. A common value is combined with
+samples only along axes in which it is constant: rows of a mask differ, broadcast biases do not. An
+operation that is not listed here proves nothing.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def proved_apart(f: Any, params: Any, x: Any) -> bool:
 def apart(f: Any, params: Any, x: Any) -> bool:
     """Whether samples do not influence one another: proved, or shown on concrete arrays.
 
-    Without a proof, a random combination of gradients is compared with that of single rows.
-    What differs by rounding at a kink is taken for coupled, and computed as such.
+    Without a proof, random combinations of gradients are compared; what differs by rounding at a
+    kink is taken for coupled, and computed as such.
     """
     if proved_apart(f, params, x):
         return True

@@ -18,16 +18,11 @@ FEW_NUMBERS = 2**22  # products of fewer take NumPy less time than JAX takes to 
 
 
 def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factored: bool) -> Any:
-    """Return the kernel of a function that does not couple samples.
+    """Return the kernel, (n1[, output], n2[, output]), of samples that are not coupled.
 
-    Between two tiles the computation can be interrupted. Factors of columns are kept if they fit,
-    and computed again for each row of tiles otherwise.
-
-    ``f``, ``params``, ``x1``: the function and its arguments, of one precision. ``rates``: a tree
-    like ``params``. ``x2``: other samples; None for the kernel of x1 with itself, of which half is
-    computed. ``factored``: whether to use affine maps, as in :func:`plan_of`.
-
-    (n1, n2), or (n1, output, n2, output).
+    Interrupts are possible between tiles. Factors of columns are kept if they fit, and else
+    computed again for each row of tiles. ``factored``: whether to use affine maps, as in
+    :func:`plan_of`.
     """
     dtype = jnp.result_type(x1)
     scales = [

@@ -50,12 +50,7 @@ History = list[tuple[MapOrders, ...]]
 def classify_program(
     title: str, net: ScaledProgram, *, adaptive: bool, eps: bool
 ) -> Classification:
-    """Return the class of a network's scaling.
-
-    ``title``: the title of the report; ``adaptive``: whether the size of updates is the rate,
-    whatever the gradient; ``eps``: whether the optimizer has an ε > 0, to be compared with the
-    gradients.
-    """
+    """Return the class of a network's scaling; ``adaptive`` updates have the size of the rate."""
     state, history, violated = _train(net, adaptive)
     maps, late = net.maps, history[-1]
     layers = tuple(map(_layer, maps, late, state))

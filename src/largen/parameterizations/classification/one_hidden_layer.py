@@ -130,8 +130,7 @@ def step_of_constant_orders(first_a: Fraction, first_w: Fraction) -> int | None:
 def kappas(moved: Increments, *, seen: bool = False) -> dict[str, Order]:
     """Return ϰ_∅, ϰ_a, ϰ_w and ϰ_aw; None for a term that is zero.
 
-    ``moved``: the orders of the increments. ``seen``: whether the output is at a training input,
-    whose own gate occurs in δŵ, or at any other input. Only ϰ_∅ can differ.
+    ``seen``: at a training input, whose own gate occurs in δŵ. Only ϰ_∅ depends on it.
     """
     a_even, a_odd, w_even, w_odd = moved.a_even, moved.a_odd, moved.w_even, moved.w_odd
     gate = moved.gate

@@ -47,11 +47,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class MapExponents:
-    """The exponents of an affine map.
-
-    ``fan_in`` and ``fan_out`` are the orders of its numbers of inputs and outputs: 0 for data and
-    outputs, 1 for the width.
-    """
+    """The exponents of an affine map; fans of data and outputs have order 0, others 1."""
 
     name: str
     role: str

@@ -31,10 +31,9 @@ class Sites(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """A Gaussian mixture as a proposal: it differs from the prior in the span of a basis only.
+    """A Gaussian mixture as a proposal, equal to the prior outside the span of a basis.
 
-    A proposal that differed from the prior in all directions would have no overlap with the tilted
-    neurons in many dimensions.
+    A proposal unlike the prior in all of many dimensions would not overlap with the tilted neurons.
     """
 
     basis: Float[np.ndarray, "direction coordinate"]  # orthonormal columns, (direction, coordinate)

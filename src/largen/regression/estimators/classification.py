@@ -29,9 +29,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         """Condition on samples.
 
         ``X``, ``y``: (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample,
-        sample); and labels (sample,). ``sample_weight``: (sample,), ≥ 0; see the notes of the
-        class. ``mask``: which positions of each sample are present, Booleans (sample, *space), for
-        networks that read a ``sample_shape``; all by default.
+        sample); and labels (sample,). ``sample_weight``: (sample,), ≥ 0, equivalent to
+        repeating samples. ``mask``: which positions of each sample are present, Booleans (sample,
+        *space), for networks that read a ``sample_shape``; all by default.
         """
         X, y = checked_by_sklearn(self, X, y, dtype=FLOATS)
         with named_by("y"):
@@ -49,17 +49,15 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self
 
     def decision_function(self, X: Any, mask: Any = None) -> Any:
-        """Return the outputs.
+        """Return the outputs, (sample, class); for two classes (sample,), positive for the second.
 
         ``X``: (sample, feature). ``mask``: which positions of each sample are present, (sample,
         *space); required if ``fit`` had one.
-
-        (sample, class); for two classes (sample,), positive for the second.
         """
         return self._predicted(X, mask).mean
 
     def predict_proba(self, X: Any, mask: Any = None, test_kernel: Any = None) -> Any:
-        """Return the probability that a class's output is the largest.
+        """Return the probability that a class's output is the largest, (sample, class).
 
         Outputs are independent Gaussians m_c + s z_c, so that
 
@@ -69,13 +67,11 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         predictive variance with σ_n², and probabilities are those of noisy outputs; for trained
         networks it is the variance over initialisations, and they are the fraction of networks
         that choose the class, near 0 or 1 where all agree, right or wrong. Both belong to the
-        regression on ±1, not to a model of labels, and are not calibrated:
-        ``sklearn.calibration.CalibratedClassifierCV`` makes them so from labels.
+        regression on ±1, not to a model of labels, and are not calibrated; to calibrate them from
+        labels, use ``sklearn.calibration.CalibratedClassifierCV``.
 
         ``X``: (sample, feature); ``mask``: as in :meth:`decision_function`; ``test_kernel``: with
         ``kernel="precomputed"``: K(x, x) of each new sample, (sample,).
-
-        (sample, class).
         """
         mean, s = self._outputs(X, mask, test_kernel)
         if mean.ndim == 1:
@@ -103,19 +99,13 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return mean, np.sqrt(np.maximum(variance + self._noise_of_targets, least))
 
     def predict(self, X: Any, mask: Any = None) -> Any:
-        """Return the label of the largest output.
-
-        ``X``: (sample, feature); ``mask``: as in :meth:`decision_function`.
-        """
+        """Return the label of the largest output; arguments as of :meth:`decision_function`."""
         outputs = self._predicted(X, mask).mean
         if outputs.ndim == 1:
             return self.classes_[(outputs > 0).astype(int)]
         return self.classes_[outputs.argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
-        """Return the accuracy, the fraction of samples whose predicted label is right.
-
-        ``X``, ``y``, ``sample_weight``, ``mask``: as in :meth:`fit`.
-        """
+        """Return the accuracy, the fraction of samples whose predicted label is right."""
         weights = weights_of(sample_weight, len(X))
         return float(accuracy_score(opened("y", y), self.predict(X, mask), sample_weight=weights))

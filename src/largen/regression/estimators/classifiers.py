@@ -27,21 +27,10 @@ class NTKClassifier(KernelClassifier, Trained):
 
     Attributes
     ----------
-    classes_
-        The labels.
-    posterior_
-        The :class:`largen.regression.Posterior` of the ±1 targets.
+    classes_, posterior_
+        The labels, and the :class:`largen.regression.Posterior` of the ±1 targets.
     net_, noise_, n_features_in_
         As in :class:`largen.NNGPRegressor`.
-
-    Raises
-    ------
-    NumericalFailure
-        If the kernel is singular, as with equal rows and ``noise=0``.
-
-    Notes
-    -----
-    A sample's weight divides its ridge, which is equivalent to repeating the sample.
 
     Examples
     --------
@@ -72,21 +61,10 @@ class NNGPClassifier(KernelClassifier, Bayesian):
 
     Attributes
     ----------
-    classes_
-        The labels.
-    posterior_
-        The :class:`largen.regression.Posterior` of the ±1 targets.
+    classes_, posterior_
+        The labels, and the :class:`largen.regression.Posterior` of the ±1 targets.
     net_, noise_, n_features_in_
         As in :class:`largen.NNGPRegressor`.
-
-    Raises
-    ------
-    NumericalFailure
-        If the kernel is singular, as with equal rows and ``noise=0``.
-
-    Notes
-    -----
-    A sample's weight divides its noise variance, which is equivalent to repeating the sample.
 
     Examples
     --------
@@ -104,25 +82,8 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         The standard deviation s has s² = variance + σ_n², so that for two classes P = Φ(m/s) and
         samples are ranked as by :meth:`predict_proba`.
 
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        mask
-            Which positions of each sample are present, (sample, *space); required if ``fit`` had
-            one.
-        test_kernel
-            With ``kernel="precomputed"``: K(x, x) of each new sample, (sample,).
-
-        Returns
-        -------
-        array
-            (sample, class); for two classes (sample,), positive for the second.
-
-        Raises
-        ------
-        InvalidInput
-            If a mask is missing.
+        Arguments are those of :meth:`predict_proba`. (sample, class), or for two classes (sample,),
+        positive for the second.
         """
         mean, s = self._outputs(X, mask, test_kernel)
         return mean / s if mean.ndim == 1 else mean / s[:, None]
@@ -141,17 +102,10 @@ class KernelFlowClassifier(KernelClassifier, Flow):
 
     Attributes
     ----------
-    classes_
-        The labels.
-    posterior_
-        The :class:`largen.regression.FlowPosterior` of the ±1 targets.
+    classes_, posterior_
+        The labels, and the :class:`largen.regression.FlowPosterior` of the ±1 targets.
     net_, time_, n_features_in_
         As in :class:`largen.regression.KernelFlowRegressor`.
-
-    Notes
-    -----
-    A sample's weight w multiplies its term of the loss (1/Σw) Σ ½w(f − y)², which is equivalent to
-    repeating the sample.
 
     Examples
     --------

@@ -77,10 +77,7 @@ class Noisy(OfNetworks):
     def _of_noise(
         self, given: Any, targets: Any, sample_weight: Any, kind: str, fit: Any
     ) -> Posterior | KernelPosterior:
-        """Return the posterior of a kind, and store its network and noise.
-
-        ``fit`` chooses the constants of the network if ``optimize`` is set.
-        """
+        """Return the posterior of a kind, and store its network and noise after the ``fit``."""
         check_noise(self.noise)
         weights = weights_of(sample_weight, len(targets))
         self.net_ = net = self._network()

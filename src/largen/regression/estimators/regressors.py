@@ -57,10 +57,6 @@ class NNGPRegressor(KernelRegressor, Bayesian):
     NumericalFailure
         If the kernel is singular, as with equal rows and ``noise=0``.
 
-    Notes
-    -----
-    A sample's weight divides its noise variance, which is equivalent to repeating the sample.
-
     Examples
     --------
     >>> import largen as lg, numpy as np
@@ -109,10 +105,6 @@ class NTKRegressor(KernelRegressor, Trained):
     NumericalFailure
         If the kernel is singular, as with equal rows and ``noise=0``.
 
-    Notes
-    -----
-    A sample's weight divides its ridge, which is equivalent to repeating the sample.
-
     Examples
     --------
     >>> import largen as lg, numpy as np
@@ -152,11 +144,6 @@ class KernelFlowRegressor(KernelRegressor, Flow):
         The network and the time after fitting, if they were fitted.
     n_features_in_
         Number of features.
-
-    Notes
-    -----
-    A sample's weight w multiplies its term of the loss (1/Σw) Σ ½w(f − y)², which is equivalent to
-    repeating the sample.
 
     Examples
     --------

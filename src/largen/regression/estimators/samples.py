@@ -17,11 +17,7 @@ from largen.text import shown
 
 
 def default_network(depth: Any = None, function: Any = None) -> Layer:
-    """Return the default network of an estimator: fully connected, with biases.
-
-    Two hidden layers of relu by default, σ_b = 0.5, and σ_w² = 1/E[φ(z)²], which preserves a
-    mean square of 1.
-    """
+    """Return relu layers with biases and σ_w² = 1/E[φ(z)²], which keeps a mean square of 1."""
     phi = as_activation("relu" if function is None else function)
     layers = 2 if depth is None else integer("depth", depth, at_least=1)
     with jax.enable_x64(True):

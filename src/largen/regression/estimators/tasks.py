@@ -97,11 +97,7 @@ class KernelEstimator(BaseEstimator):
         return checked_by_sklearn(self, X, dtype=FLOATS, reset=False)
 
     def _samples(self, X: Any, mask: Any) -> Masked:
-        """Check new samples.
-
-        Scikit-learn drops metadata that it was not asked to route, and without a mask the padding
-        would be read as signal: a mask is therefore required where ``fit`` had one.
-        """
+        """Check new samples; without the mask that ``fit`` had, padding would be read as signal."""
         if mask is None and self._posterior(Posterior).mask is not None:
             raise InvalidInput(
                 "mask: fit had one, and new samples need one, too; all True if all is there. In "
@@ -143,15 +139,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample, sample); and
             (sample,) or (sample, output).
         sample_weight
-            (sample,), ≥ 0; see the notes of the class.
+            (sample,), ≥ 0: each divides the noise or ridge of its sample, or multiplies its term of
+            the loss of a training time, which is equivalent to repeating the sample.
         mask
             Which positions of each sample are present, Booleans (sample, *space), for networks that
             read a ``sample_shape``; all by default.
-
-        Raises
-        ------
-        InvalidInput
-            For wrong shapes, or wrong parameters of the estimator.
         """
         X, y = checked_by_sklearn(self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True)
         given, y = self._training(X, mask), training_targets(y, len(X))
@@ -183,7 +175,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         return_std
             Whether to return standard deviations, too.
         return_cov
-            Whether to return the covariance of every pair of samples, too.
+            Whether to return the covariance of every pair of samples, instead of these.
         mask
             Which positions of each sample are present, (sample, *space); required if ``fit`` had
             one.
@@ -203,11 +195,6 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             out, in units of the scaled targets. For trained networks they are those over
             initialisations and do not describe targets; use ``kind="ntk-gp"`` or
             :class:`largen.NNGPRegressor` for targets.
-
-        Raises
-        ------
-        InvalidInput
-            If both ``return_std`` and ``return_cov`` are set, or a mask is missing.
         """
         return_std, return_cov = flag("return_std", return_std), flag("return_cov", return_cov)
         if return_std and return_cov:
@@ -241,19 +228,12 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
 
         Parameters
         ----------
-        X
-            (sample, feature).
+        X, mask, test_kernel
+            As in :meth:`predict`.
         n_samples
-            Number of draws.
+            Number of draws, the last axis of the result.
         random_state
             A JAX key or an integer.
-        mask, test_kernel
-            As in :meth:`predict`.
-
-        Returns
-        -------
-        array
-            (sample, n_samples), or (sample, output, n_samples) for several outputs.
         """
         of_function, of_noise = jax.random.split(random_key(random_state))
         if self._precomputed:
@@ -274,12 +254,6 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         return np.moveaxis(self._unscaled(drawn), 0, -1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
-        """Return R², the fraction of the targets' variance that the means explain.
-
-        Parameters
-        ----------
-        X, y, sample_weight, mask
-            As in :meth:`fit`.
-        """
+        """Return R², the fraction of the targets' variance that the means explain."""
         weights = weights_of(sample_weight, len(X))
         return r2_score(read("y", y), self.predict(X, mask=mask), sample_weight=weights)

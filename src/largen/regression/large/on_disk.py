@@ -157,7 +157,7 @@ class Block(NamedTuple):
 def _compute_all(group, net, param, one, two, missing, jobs) -> Iterator[None]:
     """Compute blocks, here or by workers, which open the group themselves; yield after each.
 
-    The order is random, so that processes that were started on one folder seldom meet at a block.
+    In random order, so that several processes on one folder rarely compute the same block.
     """
     blocks = random.Random().sample(missing, len(missing))
     where = group if jobs == 1 else str(group.store.root.resolve())

@@ -16,11 +16,7 @@ _SEED = 0  # of the draw of landmarks, the same when a solution is resumed
 
 
 def preconditioner(matrix: Any, variance: float, rank: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return v -> (LLᵀ + σ_n²)⁻¹v by Woodbury's identity.
-
-    L is a pivoted partial Cholesky factor of a matrix, and the Nyström approximation of landmarks
-    drawn at random of an operator, whose columns are cheaper together than one by one.
-    """
+    """Return v -> (LLᵀ + σ_n²)⁻¹v, with L of a matrix by Cholesky and of an operator by Nyström."""
     if rank == 0:
         return lambda v: v / variance
     of_operator = isinstance(matrix, KernelOperator)
@@ -32,10 +28,7 @@ def preconditioner(matrix: Any, variance: float, rank: int) -> Callable[[np.ndar
 
 
 def nystroem_root(operator: KernelOperator, landmarks: int) -> np.ndarray:
-    """Return L of shape (sample, mode) with LLᵀ = K_nm K_mm⁻¹ K_mn for m samples drawn at random.
-
-    L has fewer modes than landmarks if K_mm is singular within rounding errors.
-    """
+    """Return L, (sample, mode), with LLᵀ = K_nm K_mm⁻¹ K_mn for m random samples."""
     samples = operator.shape[0]
     chosen = np.random.default_rng(_SEED).choice(samples, min(landmarks, samples), replace=False)
     scaled = inverse_root(operator.within(chosen))
@@ -46,10 +39,7 @@ def nystroem_root(operator: KernelOperator, landmarks: int) -> np.ndarray:
 
 
 def partial_cholesky(matrix: Any, rank: int) -> np.ndarray:
-    """Return L of shape (sample, rank) with LLᵀ ≈ K, by Cholesky with diagonal pivots.
-
-    L has fewer columns if the remainder of K is within rounding errors.
-    """
+    """Return L, (sample, rank or less), with LLᵀ ≈ K, by Cholesky with diagonal pivots."""
     samples = matrix.shape[0]
     diagonal = np.concatenate(
         [

@@ -26,11 +26,7 @@ def sum_over_processes(part: np.ndarray) -> np.ndarray:
 
 
 def any_of_processes(wanted: bool) -> bool:
-    """Return whether any process asks for it, with the same answer in all.
-
-    Processors of several kinds round differently: a loop with shared products that each process
-    ended by itself would leave others waiting for it.
-    """
+    """Return whether any process asks for it: the same answer in all, so that all leave a loop."""
     return bool(_of_all(np.array(wanted)).any())
 
 

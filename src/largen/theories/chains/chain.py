@@ -56,10 +56,7 @@ class AffineChain:
 
 
 def affine_chain(program: Program, branch: float = 1.0) -> AffineChain:
-    """Return a network as a chain of affine maps.
-
-    ``branch``: the factor of residual branches.
-    """
+    """Return a network as a chain of affine maps, with the factor of residual branches."""
     program = join_elementwise(written_out(program), branch)
     check_independent(program, READING)
     walk = _Walk(program)

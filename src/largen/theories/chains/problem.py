@@ -24,10 +24,7 @@ GAUSSIAN_ROLES = ("input", "output", "bias")
 
 @dataclass(frozen=True, kw_only=True)
 class AffineMap(MapConstants):
-    """One affine map between hidden layers or to the output, and the positions that it reads.
-
-    Its σ is divided by the root of the number of features that the map sums over per unit of width.
-    """
+    """One affine map, with σ over the root of its features per unit of width, and what it reads."""
 
     reading: Reading
 

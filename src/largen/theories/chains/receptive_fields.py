@@ -111,8 +111,7 @@ def _shown(window: Window, space: tuple[int, ...]) -> tuple[tuple[int, ...], np.
 def _independent(taps: np.ndarray) -> np.ndarray:
     """Return equivalent taps that are linearly independent.
 
-    Orthogonal transformations among the Gaussian matrices W_k change neither their distribution nor
-    gradient descent, so that linearly dependent taps can be removed.
+    Orthogonal transformations among the Gaussian W_k change neither their law nor gradient descent.
     """
     taps = taps[np.abs(taps).max((1, 2)) > 0]
     _, s, vt = np.linalg.svd(taps.reshape(len(taps), -1), full_matrices=False)

@@ -20,9 +20,8 @@ def solve_by_draws(
 ) -> Answer:
     """Train networks from random initial outputs, or one network from 0 where these vanish.
 
-    ``draws``: even number of draws; they come in pairs of opposite sign, which cancels the odd part
-    of the mean's error. ``key``: the random key of the draws. ``rtol``: target relative error of
-    the outputs; further draws are made until it is reached.
+    Draws come in pairs of opposite sign, which cancels the odd part of the mean's error; more are
+    made until ``rtol`` is reached.
     """
     names = ("train", "test")
     if problem.starts_at_zero:

@@ -63,8 +63,7 @@ def descend(
 ) -> Any:
     """Return the observables before every step, stacked along a leading axis.
 
-    At the last of the rates η₀, outputs are observed without a further step. Steps are on the
-    samples whose indices ``batches`` has; on all of them if it is None.
+    At the last of the rates no step follows. ``batches``: indices of samples; None for all.
     """
     ntk = arrays.ntk
     still = jnp.zeros_like(arrays.f0_train)

@@ -97,10 +97,7 @@ def follow(
     observe: Callable[[Any, Any], Any] = observables.everything,
     targets: Any = None,  # targets that replace those of the run
 ) -> tuple[Any, bool]:
-    """Train networks from given initial outputs, by gradient steps or by the ODE of the flow.
-
-    The observables, stacked along a leading time axis, and whether the solver converged.
-    """
+    """Train from given initial outputs; return observables in time, and whether it converged."""
     run, decay = problem.run, problem.run.optimizer.weight_decay
     y = problem.targets if targets is None else targets
     scalar = not run.output_shape and not run.loss.linear_residual

@@ -31,8 +31,7 @@ def flow(
 ) -> tuple[Any, bool]:
     """Return the observables at given times, stacked on a leading axis, and whether it converged.
 
-    The solver is Dormand and Prince's method of order 5 with adaptive steps, at a relative
-    tolerance of 1e-9 and an absolute tolerance that amounts to 1e-9 in the outputs.
+    By Dormand and Prince's method of order 5, at tolerances of 1e-9 in relation to the outputs.
     """
     given = (arrays, times, rate, decay)
     state = _begun(problem, given)

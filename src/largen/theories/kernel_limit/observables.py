@@ -31,18 +31,12 @@ def statistics(train, test):
 
 
 def variances(train, test):
-    """Return variances: sums of squares over the output axis of seed 0.
-
-    The output axis enumerates the columns of a square root of the initial covariance.
-    """
+    """Return sums of squares over the output axis of seed 0, the columns of a covariance's root."""
     return jnp.sum(train[0] ** 2, axis=1), jnp.sum(test[0] ** 2, axis=1)
 
 
 def covariances(train, test):
-    """Return covariances: sums of products over the output axis of seed 0.
-
-    The output axis enumerates the columns of a square root of the initial covariance.
-    """
+    """Return sums of products over the output axis of seed 0, as :func:`variances`."""
     return train[0] @ train[0].T, test[0] @ test[0].T
 
 

@@ -22,11 +22,7 @@ class Root(NamedTuple):
 
 @partial(jax.jit, static_argnames="samples")
 def square_root(covariance: Float[Array, "all all"], samples: int) -> Root:
-    """Factorise a covariance that is positive semidefinite up to rounding (it may be singular).
-
-    ``covariance``: the covariance of training samples followed by test samples; ``samples``: P, the
-    number of training samples.
-    """
+    """Factorise a covariance, of training then test samples, semidefinite up to rounding."""
     values, vectors = jnp.linalg.eigh(covariance)
     root = jnp.linalg.qr(jnp.sqrt(jnp.maximum(values, 0))[:, None] * vectors.T, mode="r").T
     return Root(root[:samples, :samples], root[samples:, :samples], root[samples:, samples:])

@@ -143,11 +143,7 @@ def coordinate_check(
 
 
 class _Names:
-    """The base model's names for the measured activations of a target.
-
-    ``inside``: names in the base of activations inside repeated blocks, and of blocks before the
-    last.
-    """
+    """The base's names of a target's activations, inside repeated blocks and otherwise."""
 
     def __init__(self, init: Callable[..., Any], sizes: Shapes):
         models = [part_of(shapes_of(init, at)) for at in (sizes.base, sizes.tall, sizes.crowded)]

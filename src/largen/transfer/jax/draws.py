@@ -13,13 +13,10 @@ from largen.transfer.jax.trees import weights_of
 
 
 class Draws:
-    """The parameters that a function of a random key returns at one shape, by number of the draw.
+    """The parameters that ``init(key, **at)`` returns at one shape, by number of the draw.
 
     The first few draws are not traced: arrays have few different shapes, and an operation is
-    compiled once for each shape. Later draws concern small arrays only, many times over: they are
-    compiled as a whole, without the large arrays, which are no longer needed.
-
-    ``init``, ``at``: called as ``init(key, **at)``.
+    compiled once for each. Later draws concern small arrays only and are compiled as a whole.
     """
 
     def __init__(self, init: Callable[..., Any], at: Mapping[str, Any]):

@@ -1,10 +1,8 @@
 """Effects of one update of every weight of one network in JAX, from a forward and a few backwards.
 
-See :mod:`largen.transfer.verdicts`. The forward pass is the user's function, whose jaxpr is gone
-through: where an operation first takes a weight, or what is computed from weights alone, together
-with data, its output is the tensor that the weight acts on first; what a softmax exponentiates,
-after its maximum was subtracted, are logits. Operations inside loops (``jax.lax.scan``) are not
-looked at: weights that are used there have effects on the output alone.
+See :mod:`largen.transfer.verdicts`. In the jaxpr of the user's function, the output of an operation
+that first combines a weight with data is the tensor that the weight acts on first; what a softmax
+exponentiates are logits. Weights inside loops (``jax.lax.scan``) have effects on the output alone.
 """
 
 from __future__ import annotations
@@ -132,10 +130,7 @@ def acting_last(output: Value) -> Iterator[str]:
 
 
 def passed(apply: Callable[[Any, Any], Any], parameters: Any, inputs: Any) -> Callable[..., Pass]:
-    """Return a function of the weights by name that goes through the forward pass.
-
-    ``apply``, ``parameters``, ``inputs``: the user's function and its arguments, or their shapes.
-    """
+    """Return a function of the weights by name that goes through the forward pass."""
     names = list(weights_of(parameters))
 
     def flat(values: Sequence[Any], x: Any) -> Any:

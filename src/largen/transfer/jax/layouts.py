@@ -1,8 +1,8 @@
 """Which axes of an array are summed over: by the layers of equinox and flax, or by convention.
 
 Flax's kernels may have several axes on either side, ``(width, heads, head_dim)`` of queries and
-``(heads, head_dim, width)`` of the projection behind attention. A bias beside a kernel has the
-axes of the fan-out; without a bias, the usual names in attention and convolutions decide.
+``(heads, head_dim, width)`` of the projection behind attention. A bias has the axes of
+the fan-out; without one, the usual names in attention and convolutions decide.
 """
 
 from __future__ import annotations
@@ -25,36 +25,20 @@ POSITIONAL = ("pos", "wpe", "token", "query", "latent", "cls", "prompt")
 
 @dataclass(frozen=True)
 class Weight:
-    """The axes of one weight, without an axis along which blocks are stacked.
+    """The axes of one weight, without an axis along which blocks are stacked."""
 
-    Attributes
-    ----------
-    owner
-        The node of the pytree that holds the weight.
-    name
-        Its full name.
-    ndim, growing
-        The number of axes, and which of them grow with the width.
-    outputs
-        The number of axes of a bias beside it, if they are its own last axes; None without one.
-    experts
-        The axis that is the number of experts; None without one, or if the weights of experts are
-        stacked along it, so that it is left out.
-    """
-
-    owner: Any
-    name: str
+    owner: Any  # the node of the pytree that holds the weight
+    name: str  # in full
     ndim: int
-    growing: tuple[int, ...]
+    growing: tuple[int, ...]  # the axes that grow with the width
+    # The number of axes of its layer's bias, if they are its last axes; None without one.
     outputs: int | None = None
+    # The axis that is the number of experts; None if it is left out, as that of a stack.
     experts: int | None = None
 
 
 def role_of(weight: Weight, layout: str | None) -> str:
-    """Return the role of one weight.
-
-    ``layout``: ``"in_out"`` for matrices that are applied as ``x @ W``, ``"out_in"`` for ``W @ x``.
-    """
+    """Return a weight's role: ``"in_out"`` matrices act as ``x @ W``, ``"out_in"`` as ``W @ x``."""
     if not weight.growing:
         return "scalar"
     if weight.experts == 0 and layout == "out_in" and not _names_a_router(weight):
@@ -126,9 +110,9 @@ def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int
 def stacks_experts(weight: Weight, layout: str | None) -> bool:
     """Whether a weight stacks those of all experts, or is a router with an output for each.
 
-    A stack of matrices has three axes or more. Two axes may be a stack of vectors or a router's
-    matrix: the name decides, or otherwise the layout ``"in_out"``, in which the number of experts
-    is the first axis of a stack, and the last of a router.
+    A stack of matrices has three axes or more. Two axes are told apart by the name, or by the
+    layout ``"in_out"``: the number of experts is the first axis of a stack and the last of a
+    router.
     """
     if weight.ndim != 2 or weight.name.rpartition(".")[2].lower() in VECTORS:
         return weight.ndim > 1
@@ -142,10 +126,7 @@ def _names_a_router(weight: Weight) -> bool:
 
 
 def _outputs(weight: Weight) -> int | None:
-    """Return how many of the last axes are the fan-out; all others are summed over.
-
-    None for a matrix or a stack of matrices, of which the last two axes are the sides.
-    """
+    """Return how many last axes are the fan-out; None for a matrix or a stack of matrices."""
     if weight.ndim == 2:
         return None
     if weight.outputs is not None:

@@ -60,25 +60,8 @@ def train_replicas(
 ) -> TrainedReplicas:
     """Train replicas of the plan's target model together.
 
-    Every optimizer's update is proportional to its rate, so that all replicas share the plan's
-    transformation at η₀ = 1, and the updates of each are multiplied by its own rate. Replicas that
-    diverged are dropped once they are half of all, since a smaller stack is compiled anew.
-
-    Examples
-    --------
-    >>> from largen.transfer.jax import scale
-    >>> def init(key, width):
-    ...     w, a = jax.random.normal(key, (2, width)), jnp.zeros((width, 1))
-    ...     return {"read_in": w / 2**0.5, "read_out": a}
-    >>> plan = scale(init, {"width": 8}, {"width": 32}, scheme="mup", optimizer="sgd",
-    ...              layout="in_out")
-    >>> def apply(p, x):
-    ...     return jnp.tanh(x @ p["read_in"]) @ p["read_out"]
-    >>> batch = np.eye(2, dtype="float32"), np.array([[1.0], [0.0]], "float32")
-    >>> found = train_replicas(plan, apply, [Replica(0.0), Replica(0.1)], lambda t: batch, "mse",
-    ...                        steps=50, evaluation=[batch])
-    >>> found.losses.shape, bool(found.final[1] < found.final[0])
-    ((2, 50), True)
+    Updates are proportional to the rate, so that all share the plan's transformation at η₀ = 1.
+    Once half of all have diverged they are dropped, since a smaller stack is compiled again.
     """
     measure = checked(
         plan, JaxPlan, replicas, batches, steps, loss, LOSSES, schedule, evaluation, report

@@ -24,8 +24,7 @@ from largen.transfer.structure import Part, correspondence
 class Survey(Alignment):
     """Parameters of several shapes, and the correspondence between them.
 
-    ``init``, ``layout``: as in :func:`largen.transfer.jax.scale`; ``experts``: the target's weights
-    with an axis that is the number of experts: name → axis.
+    ``experts``: the target's weights with an axis that is the number of experts → the axis.
     """
 
     def __init__(self, init: Callable[..., Any], sizes: Shapes, layout: str | None):
@@ -113,10 +112,9 @@ class Survey(Alignment):
         return name in self.stacked or any(name.startswith(f"{block}.") for block in self.blocks)
 
     def queries(self) -> dict[str, float]:
-        """Return the holders of weights known to produce queries, with the head dimensions' ratio.
+        """Return the holders of queries in equinox and flax, with the head dimensions' ratio.
 
-        They are those of equinox's and flax's attention, whose logits are q·k/√d. Where flax
-        normalises queries, the weight that multiplies them is the norm's gain.
+        Their logits are q·k/√d. Where flax normalises queries, their weight is the norm's gain.
         """
         import equinox as eqx
 

@@ -12,10 +12,7 @@ from largen.transfer.structure import Part
 
 
 def children(node: Any) -> Iterator[tuple[str, Any]]:
-    """Return the parts of one node of a pytree, by name; none for a leaf.
-
-    Haiku's dictionaries of paths, ``{"net/linear": …}``, are seen as nested ones.
-    """
+    """Return the parts of a node of a pytree by name; Haiku's ``{"net/linear": …}`` is nested."""
     found = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)[0]
     pairs = [(key_name(path[0]), child) for path, child in found if path]
     yield from (_nest(pairs) if any("." in name for name, _ in pairs) else pairs)
@@ -88,10 +85,7 @@ def instances(node: Any, kind: type, prefix: str = "") -> dict[str, Any]:
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """Return every leaf with its full name, in the order of ``jax.tree.leaves``.
-
-    The array in a variable of flax nnx has the variable's name.
-    """
+    """Return all leaves with full names in JAX's order; a variable of nnx names its array."""
     nodes = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_weight)[0]
     return [(name_of(path), leaf) for path, node in nodes for leaf in jax.tree.leaves(node)]
 

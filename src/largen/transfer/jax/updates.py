@@ -120,9 +120,8 @@ def _muon(
 ) -> optax.GradientTransformation:
     """Orthogonalised momentum, times √max(1, fan-out/fan-in).
 
-    Momentum is an average that starts at zero, without the bias correction of optax, which
-    changes the direction of Nesterov's step. PyTorch iterates in bfloat16, this function in the
-    precision of the gradients.
+    Without optax's bias correction, which changes the direction of Nesterov's step. PyTorch
+    iterates in bfloat16, this function in the precision of the gradients.
     """
 
     def mixed(average: Any, updates: Any) -> Any:

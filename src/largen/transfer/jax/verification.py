@@ -1,7 +1,4 @@
-"""Verification of plans in JAX by the effects of single updates on small networks.
-
-See :mod:`largen.transfer.verdicts` for what is measured.
-"""
+"""Verification of plans in JAX: see :mod:`largen.transfer.verdicts`."""
 
 from __future__ import annotations
 

@@ -38,10 +38,7 @@ class Attention:
 
 
 def heads_ratio(reading: Reading, index: int, sizes: Shapes) -> float:
-    """Return the ratio of an attention's head dimension in the target to that in the base.
-
-    ``sizes``: the shapes of the plan, whose target need not be that of the reading.
-    """
+    """Return the ratio of an attention's head dimension in the plan's target to the base's."""
     small, wide = (own.products[0].head for own in reading.logits[index])
     keys = [k for k in sizes.base if sizes.base[k] != sizes.wide[k]]
     ratios = {sizes.target[k] / sizes.base[k] for k in keys}
@@ -110,11 +107,7 @@ def _normalised_size(record: Record, own: Product) -> float:
 
 
 def place_of(reading: Reading, index: int, parts: float) -> Attention:
-    """Return the weights or the module that take the factor of an attention's logits.
-
-    ``reading``: the recorded forward passes of the models; ``parts``: the target's number of heads
-    relative to the base's.
-    """
+    """Return the weights or the module that take the factor of an attention's logits."""
     record, model = reading.base.record, reading.base.model
     own = reading.logits[index][0]
     for weights in _sides(record, own):

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from largen.callables import takes
 from largen.errors import InvalidInput
-from largen.text import shown
 from largen.transfer.coordinates import (
     CoordinateCheck,
     checked,
@@ -24,7 +23,7 @@ from largen.transfer.hints import hints_of
 from largen.transfer.shapes import Shapes, shapes
 from largen.transfer.structure import correspondence, last_of_each, names_in_first
 from largen.transfer.torch.effects import measured
-from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer
+from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer, training_step
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import output_of
@@ -200,12 +199,7 @@ def _sizes(
     with fixed_seed(seed, gpus=True):
         before = _activations(model, batches[0], loss, names, seed, undone)
         for t in range(steps):
-            optimizer.zero_grad()
-            value = loss(model, batches[t % len(batches)])
-            if not isinstance(value, Tensor) or value.numel() != 1:
-                raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(value)}.")
-            value.backward()
-            optimizer.step()
+            training_step(model, optimizer, loss, batches[t % len(batches)])
         after = _activations(model, batches[0], loss, names, seed, undone)
     return {
         name: (_rms(before[name]), _rms(after[name]), _rms(after[name] - before[name]))

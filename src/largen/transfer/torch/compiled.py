@@ -1,11 +1,9 @@
 """Classes by which ``torch.compile`` distinguishes modules with different multipliers.
 
-Compiled code is cached by class and reused for other instances of the class. Its guards cover
-nearly everything that may differ between instances, but not hooks that the first instance did not
+Compiled code is cached by class, and its guards do not cover hooks that the first instance did not
 have (``torch._dynamo.config.skip_nnmodule_hook_guards``): a model with multipliers would run the
-code compiled for one without. A module with multipliers therefore gets a class of its own, as
-with PyTorch's parametrizations and ``fully_shard``: a subclass of the same name, shared by all
-modules of one class with the same multipliers.
+code compiled for one without. A module with multipliers therefore gets a subclass of the same name,
+shared by all modules of the class with these multipliers.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from largen.transfer.horizon import Budget
 from largen.transfer.plan_entries import ScaledWeight
 from largen.transfer.roles import family
 from largen.transfer.torch.names import parameters
-from largen.transfer.torch.optimizers import OPTIMIZERS
+from largen.transfer.torch.optimizers import OPTIMIZERS, training_step
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.scaling import scale
@@ -214,12 +214,7 @@ def _final_loss(
         factor = min(1.0, (t + 1) / max(1.0, RISE * steps)) if rises else 1.0
         for group, lr in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = lr * factor
-        optimizer.zero_grad()
-        value = loss(model, batches[t % len(batches)])
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(value)}.")
-        value.backward()
-        optimizer.step()
+        value = training_step(model, optimizer, loss, batches[t % len(batches)])
         found.append(value.item())
     last = float(np.mean(found[-max(1, steps // 10) :]))
     return last if np.isfinite(found).all() else float("inf")

@@ -1,8 +1,7 @@
 """Effects of one update of every weight of one network, from a forward and a few backward passes.
 
-See :mod:`largen.transfer.verdicts`. Modules' inputs and outputs are taken by hooks, and the inputs
-of softmaxes where functions of PyTorch compute them; fused attention is written out, since its
-logits are no tensor otherwise.
+See :mod:`largen.transfer.verdicts`. Hooks take modules' inputs and outputs, a mode the inputs of
+softmaxes; fused attention is written out, since its logits are no tensor otherwise.
 """
 
 from __future__ import annotations
@@ -149,11 +148,10 @@ def as_in_training(model: nn.Module) -> Iterator[None]:
 def measured(
     model: nn.Module, plan: Plan, call: Callable[[], Any], along: str, inputs: bool = False
 ) -> tuple[dict[Key, float], Layout]:
-    """Return the effects of one update of every weight of a network, and the network's parts.
+    """Return the effects of one update of every weight, and the network's parts.
 
-    ``model``, ``plan``: the network, and the plan of its shape; ``along``: ``"width"`` or
-    ``"depth"``, in which weights have no effects on single tensors; ``inputs``: whether to measure
-    effects on the inputs of modules that hold weights, too.
+    In ``"depth"``, weights have no effects on single tensors. ``inputs``: whether to measure
+    effects on inputs of modules, too.
     """
     with as_in_training(model):
         passed = watched(model, call)
@@ -193,8 +191,7 @@ def _tensors(
 ) -> Iterator[tuple[str, str, Tensor, int, Sequence[str]]]:
     """Yield a kind, a place, the tensor, the seed of its direction, and the weights that act on it.
 
-    ``every``: all weights; ``single``: whether to yield tensors that weights act on first;
-    ``inputs``: whether to yield the inputs of modules that hold weights, too.
+    ``single``: whether to yield tensors that weights act on first; ``inputs``: those of modules.
     """
     local: dict[str, list[str]] = {}
     for name in layout.inner if single else ():

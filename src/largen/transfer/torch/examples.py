@@ -1,8 +1,4 @@
-"""Inputs with which a model can be called: the user's example, or generated inputs.
-
-The names of the forward pass's arguments and the model's layers suggest token ids, images, sound or
-rows of features; the first inputs with which the forward pass runs are used.
-"""
+"""Inputs with which a model can be called: the user's example, or generated inputs."""
 
 from __future__ import annotations
 
@@ -40,12 +36,7 @@ class NotCallable(Exception):
 
 
 def record_call(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tuple[Record, Inputs]:
-    """Record a forward pass of a model; return the record and the inputs.
-
-    ``model``: the model, in evaluation mode. ``example``: the user's example: a tensor, a tuple of
-    arguments, a dict of keyword arguments, or a function of the builder's arguments that returns
-    one of these. If None, inputs are generated. ``sizes``: the builder's arguments.
-    """
+    """Record a forward pass of a model on the user's example, or on generated inputs if None."""
     tried, error = [], None
     inputs = made_up(model) if example is None else [given(example, sizes)]
     for args, kwargs in inputs:
@@ -128,11 +119,7 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
 
 
 def _choices(known: dict[str, list[Tensor]]) -> list[dict[str, list[Tensor]]]:
-    """Return which inputs to pass together: all, without one of them, and ids alone.
-
-    Some encoders take one of several inputs, and images may need ids of their own among those of
-    the text.
-    """
+    """Return which inputs to pass together: all, without one of them, and ids alone."""
     left_out = [{name} for name in known if name != "decoder_input_ids"]
     more = [set(known) - set(IDS)]
     choices = [set(known)] if known else []
@@ -144,10 +131,7 @@ def _choices(known: dict[str, list[Tensor]]) -> list[dict[str, list[Tensor]]]:
 
 
 def _caches(model: nn.Module, parameters: list[inspect.Parameter]) -> list[dict[str, Any]]:
-    """Return what to say about the cache of keys and values, which some models overwrite in place.
-
-    Training needs none. Models may pass arguments without names on to the part that has a cache.
-    """
+    """Return what to say about a cache of keys and values that is overwritten in place."""
     without = {"use_cache": False}
     if any(p.name == "use_cache" for p in parameters):
         return [without, {}]

@@ -281,9 +281,8 @@ class Factors:
     ) -> None:
         """Put the factor of a functional read-out by an embedding's weight on its input.
 
-        The weight may be one that maps a fixed number of features, too, such as the second factor
-        of an embedding, or a part of a concatenation, and the read-out may have layers of fixed
-        sizes behind it.
+        The weight may map a fixed number of features, as the second factor of an embedding does, or
+        be part of a concatenation, with layers of fixed sizes behind it.
         """
         record = reading.base.record
         tables = _tables(record)
@@ -360,8 +359,8 @@ def _in_terms_of(power: Power, ratio: float, n: float) -> Power:
 def _module_of(record: Record, place: int) -> str | None:
     """Return the innermost module whose output is a tensor, up to views and constant factors.
 
-    The module's output must have no other use. A module without weights that is called several
-    times, such as one dropout for two branches of a block, would multiply all of them.
+    Its output has no other use, and it is called once: a shared dropout would multiply two
+    branches.
     """
     consumers = users(record)
     paths = [call.path for call in record.calls]

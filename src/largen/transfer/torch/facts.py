@@ -24,11 +24,7 @@ SMALL = 0.01  # share of the target's weights that may be in memory without a no
 
 
 class Facts(Alignment):
-    """Base, wider, deeper and target models of PyTorch.
-
-    ``models``: the models by name, built without memory. ``reading``: the recorded forward passes;
-    None if none were recorded.
-    """
+    """Base, wider, deeper and target models by name, built without memory, and their reading."""
 
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes):
         self.make_model = make_model
@@ -148,9 +144,9 @@ class Facts(Alignment):
         self.repeated_only = False
 
     def growing_sums(self) -> list[int]:
-        """Return the indices of the base's residual sums in sequences that grow with the depth.
+        """Return the base's residual sums in sequences that grow with the depth.
 
-        Where streams grow unlike with all of these, those in the repeated blocks alone count.
+        Where streams do not grow alike, those in repeated blocks alone count.
         """
         if self.reading is None:
             return []

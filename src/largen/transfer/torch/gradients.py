@@ -1,10 +1,9 @@
 """Gradients of all replicas of one PyTorch model: in one batched call, or replica by replica.
 
-``torch.vmap`` of ``torch.func.grad`` gives the gradient of each replica alone, with one operation
-on a stack in place of R small ones. Hooks that the forward pass puts on activations are applied.
-Models with features that functional calls ignore (hooks on parameters, backward hooks on modules)
-or that ``torch.vmap`` does not support (control flow that depends on values, custom autograd
-functions) are called once for each replica, as in separate training.
+By ``torch.vmap`` of ``torch.func.grad``, one operation on a stack in place of R small ones. Models
+with hooks on parameters or backward hooks, which functional calls ignore, and those that
+``torch.vmap`` does not support (control flow by values, custom autograd functions) are called once
+for each replica.
 """
 
 from __future__ import annotations
@@ -31,11 +30,7 @@ class Gradients(Protocol):
         ...
 
     def evaluate(self, x: Tensor, y: Tensor, losses: Loss) -> Tensor:
-        """Return the losses ``(replica, sample)`` in evaluation mode.
-
-        ``x``, ``y``: a batch; ``losses``: outputs of one replica and targets → losses
-        ``(sample,)``.
-        """
+        """Return the losses ``(replica, sample)`` in evaluation mode."""
         ...
 
     def keep(self, which: Tensor, values: dict[str, Tensor]) -> None:
@@ -44,11 +39,10 @@ class Gradients(Protocol):
 
 
 class Batched:
-    """All replicas in one call of the model on stacked weights.
+    """All replicas in one call of the model on stacked weights ``(replica, …)`` by name.
 
-    ``model``: the model of any replica; its own weights are not used. ``values``: stacked weights
-    ``(replica, …)`` by name, which the caller changes in place. ``fixed``: stacked weights that
-    need no gradient, and buffers, which the model may change in place.
+    The caller changes ``values`` in place; ``fixed`` are weights without gradient, and buffers,
+    which the model may change in place.
     """
 
     def __init__(self, model: nn.Module, values: dict[str, Tensor], fixed: dict[str, Tensor]):
@@ -81,10 +75,7 @@ class Batched:
 
 
 class OneByOne:
-    """One model for each replica, whose weights are views of the stacked weights.
-
-    ``values``, ``fixed``: as in :class:`Batched`; ``fixed`` has the initial values of buffers.
-    """
+    """One model for each replica, whose weights are views of the stacked weights."""
 
     def __init__(
         self, models: Sequence[nn.Module], values: dict[str, Tensor], fixed: dict[str, Tensor]

@@ -85,11 +85,7 @@ def role_of(
 def fan_in_axes(
     module: nn.Module, name: str, ndim: int, summed: Collection[int] | None = None
 ) -> tuple[int, ...]:
-    """Return the axes of the fan-in.
-
-    For a module of unknown type they are the axes that the forward pass sums over, or the last
-    axis if these are not known either.
-    """
+    """Return the axes of the fan-in: of unknown modules those summed over, else the last."""
     layout = _layout(module, name)
     if layout is not None:
         return layout.fan_in

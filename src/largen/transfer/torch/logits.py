@@ -1,8 +1,7 @@
 """Attention logits in a recorded forward pass, and the signals from which they are computed.
 
-The input of a softmax counts as attention logits if it is computed, through masks, biases and caps,
-from the product of two signals; the input of a softmax over classes or experts comes from a product
-with a weight. Fused attention kernels are recognised by their names.
+The input of a softmax is attention logits if it comes, through masks, biases and caps, from the
+product of two signals instead of one with a weight. Fused attention is recognised by its name.
 """
 
 from __future__ import annotations
@@ -29,28 +28,15 @@ CAPS = frozenset({"tanh", "clamp", "clamp_min", "clamp_max", "maximum", "minimum
 
 @dataclass(frozen=True)
 class Product:
-    """One product q·k in a record.
+    """One product q·k in a record."""
 
-    Attributes
-    ----------
-    node
-        Index of the product's node.
-    queries, keys
-        Indices of the nodes of its two sides.
-    factor
-        The product of all constants that multiply q·k before the softmax.
-    head
-        The head dimension, over which q·k is summed.
-    learned
-        Whether a weight multiplies the product, too.
-    """
-
+    # node, queries, keys: indices of the nodes of the product and of its two sides.
     node: int
     queries: int
     keys: int
-    factor: float
-    head: int
-    learned: bool = False
+    factor: float  # the product of all constants that multiply q·k before the softmax
+    head: int  # the head dimension, over which q·k is summed
+    learned: bool = False  # whether a weight multiplies the product, too
 
 
 @dataclass(frozen=True)

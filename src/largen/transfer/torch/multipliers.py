@@ -1,8 +1,7 @@
 """Multipliers in the forward pass, as hooks, which replace no module and rename no weight.
 
-Hooks are plain objects that hold numbers only: they are copied and pickled with the model, and
-traced by ``torch.compile`` and ``torch.export``. Code that was compiled for a model before it got
-hooks is not reused: see :mod:`largen.transfer.torch.compiled`.
+Hooks hold numbers only: they are copied and pickled with the model, and traced by ``torch.compile``
+(see :mod:`largen.transfer.torch.compiled`) and ``torch.export``.
 """
 
 from __future__ import annotations
@@ -33,11 +32,7 @@ class ScaleInput:
 
 @dataclass(frozen=True)
 class ScaleKey:
-    """A hook that multiplies the key of an attention layer, and thereby its logits.
-
-    With a bias b in the keys' projection, q·(mWx + b) differs from m·q·(Wx + b) by the same
-    amount for all keys, under which the softmax is invariant.
-    """
+    """A hook that multiplies keys, and thereby logits; a bias shifts all of these alike."""
 
     factor: float
 

@@ -1,7 +1,6 @@
 """Names of a model's weights, independent of wrappers around the model.
 
-Wrappers are removed as objects and as whole components of names, never as substrings: a model with
-a part of its own called ``module`` keeps its names.
+Wrappers are removed as objects and as whole components of names: a part called ``module`` stays.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from largen.errors import InvalidInput
@@ -35,6 +36,24 @@ _STANDS_FOR = {
     "SparseAdam": ("adam", "adamw"),
 }
 _DECOUPLED = ("AdamW", "Muon")
+
+
+def one_number(loss: Any) -> Tensor:
+    """Check the value of the user's loss."""
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(loss)}.")
+    return loss
+
+
+def training_step(
+    model: nn.Module, optimizer: Any, loss: Callable[[nn.Module, Any], Tensor], batch: Any
+) -> Tensor:
+    """Make a step on a batch; return the loss before it."""
+    optimizer.zero_grad()
+    value = one_number(loss(model, batch))
+    value.backward()
+    optimizer.step()
+    return value
 
 
 def check_optimizer(optimizer: Any) -> Any:

@@ -29,10 +29,7 @@ from largen.transfer.updates import Update
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of :func:`largen.transfer.torch.scale`, checked.
-
-    Plans are made for other shapes than :attr:`sizes`, too.
-    """
+    """The checked arguments of :func:`largen.transfer.torch.scale`, for any :attr:`sizes`."""
 
     make_model: Callable[..., nn.Module]
     sizes: Shapes

@@ -1,8 +1,4 @@
-"""PyTorch state of the whole process, which one thread may use at a time.
-
-All threads share the random state from which models are initialised, and the methods that symbolic
-tracing replaces while it runs.
-"""
+"""PyTorch state of the whole process, which one thread may use at a time."""
 
 from __future__ import annotations
 
@@ -33,12 +29,9 @@ def check_device(device: Any) -> None:
 
 @contextmanager
 def fixed_seed(seed: int, *, gpus: bool = False) -> Iterator[None]:
-    """Seed PyTorch's random state, and restore the state at exit.
+    """Seed PyTorch's random state, and restore the state, of accelerators if ``gpus``, at exit.
 
-    Other threads that enter this context wait. Threads that draw from the random state outside it
-    (by dropout, for example) do not wait, and change the numbers drawn here.
-
-    ``gpus``: whether to restore the states of accelerators, too.
+    Other threads wait to enter; threads that draw outside change the numbers drawn here.
     """
     with ALONE, torch.random.fork_rng(None if gpus else []):
         torch.manual_seed(seed)

@@ -1,7 +1,6 @@
 """The structure of a model's forward pass, from recorded base models of two widths and depths.
 
-The models are small, allocated in memory with random weights, and called once each: see
-:mod:`largen.transfer.torch.recording`. All names in this module are the base model's.
+Each is called once, with random weights. All names in this module are the base model's.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ BRANCH, LOGITS = 1.5, 2.0  # factors by which the check multiplies weights
 
 
 class Reading:
-    """Recorded forward passes of base, wider and deeper models.
-
-    ``make_model``, ``sizes``: the builder, and the shapes to build. ``example``: inputs for the
-    models; see :func:`largen.transfer.torch.examples.record_call`.
-    """
+    """Recorded forward passes of base, wider and deeper models."""
 
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes, example: Any):
         self.make_model, self.sizes, self.example = make_model, sizes, example
@@ -81,11 +76,7 @@ class Reading:
         return list(zip(*both, strict=True))
 
     def depth_ratio(self, growing: list[int], base: int, deep: int, target: int) -> float:
-        """Return l, the ratio of the numbers of residual sums in the target and the base.
-
-        ``growing``: the base's sums whose number grows with the depth; other sums do not count.
-        ``base``, ``deep``, ``target``: the depths of the models; sums are counted in the first two.
-        """
+        """Return l, the ratio of target's to base's residual sums, of those that are growing."""
         ratios, layers = set(), set()
         small, large = (_by_stream(own) for own in (self.sums, self.deep_sums))
         if len(small) != len(large):
@@ -193,8 +184,8 @@ class Reading:
     def bottlenecks(self) -> set[str]:
         """Weights of products whose results other weights or attention use further.
 
-        A read-out whose result is used inside the model as well is none: with entries of n^(−½),
-        what training changes in front of it would change the output by n^½.
+        A read-out whose result is used inside as well is none: with entries of n^(−½), what
+        training changes in front of it would change the output by n^½.
         """
         record, found = self.base.record, set()
         consumers = users(record)

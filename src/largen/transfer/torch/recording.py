@@ -1,7 +1,6 @@
-"""One forward pass of a model, recorded below Python: every operation on tensors, as a graph.
+"""One forward pass of a model as a graph of operations, recorded where PyTorch dispatches them.
 
-Operations are recorded where PyTorch dispatches them to kernels, so that the record does not depend
-on how the forward pass is written (decorators, keyword arguments, functions of other libraries).
+The record does not depend on how the forward pass is written.
 """
 
 from __future__ import annotations
@@ -122,11 +121,7 @@ def output_of(value: Any) -> Tensor | None:
 
 
 def record(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Record:
-    """Call a model and record its forward pass.
-
-    ``model``: the model, in evaluation mode unless dropout is to be part of the record; ``args``,
-    ``kwargs``: the arguments of the call.
-    """
+    """Call a model and record its forward pass; in training mode, dropout is part of it."""
     forget(model)
     watch = Recorder(model, (args, kwargs))
     with watching(watch, model, watch.enter, watch.leave):
@@ -137,11 +132,7 @@ def record(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Record:
 
 
 def forget(model: nn.Module) -> None:
-    """Set the mode of every module anew, training or evaluation.
-
-    Some models keep what they compute from weights in evaluation mode, such as the biases of
-    attention, until the mode changes.
-    """
+    """Set every module's mode again, so that values cached in evaluation mode are recomputed."""
     modes = [(module, module.training) for module in model.modules()]
     model.train()
     for module, mode in modes:  # a module comes before its parts, whose modes it sets as well

@@ -1,9 +1,4 @@
-"""Replicas of one PyTorch model trained together, in one batched computation.
-
-Weights of R replicas are stacked, so that one operation on a stack replaces R small ones, whose
-cost is mostly the overhead of the calls. The update of each replica's weights is that of its own
-optimizer, with its own rate and gradient.
-"""
+"""Replicas of one PyTorch model trained together, in one batched computation."""
 
 from __future__ import annotations
 
@@ -15,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from largen.errors import InvalidInput
-from largen.text import shown
 from largen.transfer.replicas import (
     DIVERGED,
     LOOK_EVERY,
@@ -27,6 +21,7 @@ from largen.transfer.replicas import (
 from largen.transfer.schedules import factor_at
 from largen.transfer.torch.gradients import Loss, Replicated
 from largen.transfer.torch.names import parameters
+from largen.transfer.torch.optimizers import one_number
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.steps import StackedWeight, step_of
 
@@ -70,10 +65,7 @@ def _scalar(loss: Loss) -> Loss:
     """Return the user's loss with a check of its value."""
 
     def checked_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        value = loss(outputs, targets)
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(value)}.")
-        return value.reshape(())
+        return one_number(loss(outputs, targets)).reshape(())
 
     return checked_loss
 
@@ -123,31 +115,12 @@ def train_replicas(
     # Function called with (step, steps) to report progress.
     report: Callable[[int, int], object] | None = None,
 ) -> TrainedReplicas:
-    """Train replicas of the plan's target model together.
+    """Train replicas of the plan's target model together, on the same batches; return all losses.
 
-    Replica r trains weight w at the rate η_r · (the plan's factor of w) · s(t). All replicas use
-    the same batches, so that they differ in their settings only. A replica that has diverged is
-    removed from the stack.
-
-    The model and the loss are called once a step for all replicas, by ``torch.vmap``. A model that
-    ``torch.vmap`` does not support, or that has hooks on its backward pass, is called once for each
-    replica, with the same result but without the gain in speed. Losses after training are computed
-    in evaluation mode.
-
-    Losses of every replica, in the order given.
-
-    Examples
-    --------
-    >>> from largen.transfer.torch import scale
-    >>> def net(width):
-    ...     return nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 1))
-    >>> plan = scale(net, {"width": 8}, {"width": 32}, scheme="mup", optimizer="sgd")
-    >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    >>> batch = x, x[:, :1]
-    >>> found = train_replicas(plan, [Replica(0.0), Replica(0.1)], lambda t: batch,
-    ...                        "mse", steps=50, evaluation=[batch])
-    >>> found.losses.shape, bool(found.final[1] < found.final[0])
-    ((2, 50), True)
+    Replica r trains weight w at the rate η_r · (the plan's factor of w) · s(t), and leaves the
+    stack once it has diverged. Model and loss are called once a step by ``torch.vmap``; a model
+    that it does not support, or with hooks on its backward pass, once for each replica, with the
+    same result.
     """
     measure = checked(
         plan, TorchPlan, replicas, batches, steps, loss, LOSSES, schedule, evaluation, report
@@ -188,12 +161,7 @@ def tensors(batch: Batch, device: Any = None) -> tuple[Tensor, Tensor]:
 
 
 class Stack:
-    """The stacked weights of the replicas that have not diverged, and their model.
-
-    ``plan``, ``replicas``, ``device``: as in :func:`train_replicas`.
-
-    ``alive``: indices of the replicas that have not diverged.
-    """
+    """The stacked weights of the replicas that have not diverged, ``alive``, and their model."""
 
     def __init__(self, plan: TorchPlan, replicas: Sequence[Replica], device: Any):
         self.device = device
@@ -275,7 +243,7 @@ def _stack(plan: TorchPlan, name: str, value: Tensor, replicas: Sequence[Replica
 
 
 def _laid_out(value: Tensor) -> Tensor:
-    """Return a copy of stacked matrices in the memory layout of their gradients.
+    """Return stacked matrices in the memory layout of their gradients.
 
     Linear layers multiply by the transposed weight, so that the gradient is stored transposed;
     steps on two tensors of different layouts take five times as long.

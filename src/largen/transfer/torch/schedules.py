@@ -1,8 +1,7 @@
 """Checks that learning-rate schedulers keep the ratios of a plan's rates.
 
-A plan's groups have different rates η₀·r_g, and a schedule s(t) must keep their ratios:
-η_g(t) = η₀·r_g·s(t). Schedulers with absolute rates (the peak of ``OneCycleLR``, the floor of a
-cosine) set the same rate for all groups, which discards the plan; they are refused.
+With η_g(t) = η₀·r_g·s(t) they do. Schedulers with absolute rates (the peak of ``OneCycleLR``, the
+floor of a cosine) set the same rate for all groups, which discards the plan.
 """
 
 from __future__ import annotations

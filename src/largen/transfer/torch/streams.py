@@ -18,29 +18,16 @@ SUMS = frozenset({"add"})
 
 @dataclass(frozen=True)
 class Sum:
-    """One residual sum.
+    """One residual sum."""
 
-    Attributes
-    ----------
-    node, trunk, branch
-        Indices of the nodes of the sum and of its terms.
-    source
-        The tensor, up to views, from which the branch is computed.
-    walk
-        The walk from the branch to the weights to which it is proportional.
-    stream
-        Index of the stream to which the sum adds.
-    post_norm
-        Whether a norm lies between the preceding sum and this sum's trunk.
-    """
-
+    # node, trunk, branch: indices of the nodes of the sum and of its terms.
     node: int
     trunk: int
     branch: int
-    source: int
-    walk: Walk
-    stream: int = 0
-    post_norm: bool = False
+    source: int  # the tensor, up to views, from which the branch is computed
+    walk: Walk  # from the branch to the weights to which it is proportional
+    stream: int = 0  # index of the stream to which the sum adds
+    post_norm: bool = False  # whether a norm lies between the sum before and this one's trunk
 
     def between(self, record: Record) -> Iterator[Node]:
         """Yield the nodes that lie in the branch."""
@@ -105,7 +92,7 @@ def _passes_a_weight(record: Record, early: int, late: int) -> bool:
 def _add_affine_trunks(record: Record, candidates: list, found: dict) -> None:
     """Add sums on a known stream whose trunk is an affine map, as in the first blocks of ResNets.
 
-    In such a sum, exactly one term is affine in a signal from which the other is computed, too.
+    Exactly one term is affine in a signal from which the other is computed, too.
     """
     on_spine: set[int] = set()
     for trunk, _, _ in found.values():
@@ -124,8 +111,8 @@ def _add_affine_trunks(record: Record, candidates: list, found: dict) -> None:
 def _add_trunks_with_gains(record: Record, candidates: list, found: dict) -> None:
     """Add sums whose trunk has a gain and a bias, on the stream that the output is computed from.
 
-    All sums of a model are of this kind, such as g ⊙ (x + b) + f(x), or none is: within a block,
-    a sum of this kind may be no residual sum, such as y + D ⊙ u of a state-space layer.
+    All sums of a model are of this kind, g ⊙ (x + b) + f(x), or none is: within a block it may be
+    no residual sum, such as y + D ⊙ u of a state-space layer.
     """
     on_spine = set() if record.output is None else set(_spine(record, record.output, {}))
     for place, terms in reversed(candidates):

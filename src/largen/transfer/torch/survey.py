@@ -1,7 +1,4 @@
-"""Inspection of models: of shapes, without memory, and of initial weights, at small sizes.
-
-The global random state is restored after each inspection.
-"""
+"""Inspection of models: of shapes, without memory, and of initial weights, at small sizes."""
 
 from __future__ import annotations
 
@@ -30,9 +27,8 @@ LARGE = 200_000  # entries of a model above which its large tensors are not draw
 def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> nn.Module:
     """Build a model without allocating its weights.
 
-    A builder that reads values of ranges (such as ``torch.linspace(…)`` converted to numbers) is
-    called again with ranges and constants in memory, and one that fails then, too, with all of its
-    tensors in memory: see :func:`allocated_bytes`.
+    A builder that reads values, such as ``torch.linspace(…)``, is called again with constants in
+    memory, and if it still fails with all tensors in memory: see :func:`allocated_bytes`.
     """
     for ranges in (nullcontext, _RangesInMemory):
         try:
@@ -103,8 +99,7 @@ class _RangesInMemory(TorchFunctionMode):
 class _OnlySmall(TorchDispatchMode):
     """A mode that fills tensors above a given size by repeating one block of random entries.
 
-    No entries of these tensors are wanted, but they have to be random, since some initialisations
-    draw until all entries are within bounds.
+    They have to be random, since some initialisations draw until all entries are within bounds.
     """
 
     def __init__(self, entries: int):

@@ -100,11 +100,7 @@ class Specimens:
     def survey(
         self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
     ) -> Slopes:
-        """Measure the effects in all networks.
-
-        ``corrections``: corrections of the plans; ``inputs``: whether to measure effects on
-        modules' inputs, too; ``seeds``: the number of networks of each size.
-        """
+        """Measure the effects in all networks, if asked on modules' inputs, too."""
         rows, layouts = [], []
         for i, (args, kwargs) in enumerate(self.inputs):
             plan, row = self.plan(i, corrections), []
@@ -181,10 +177,7 @@ def _double(module: nn.Module, args: tuple, output: Any) -> Any:
 
 
 def names_of(facts: Facts, along: str) -> Mapping[str, str]:
-    """Return parts and weights of the target → the names by which corrections call them.
-
-    These are the base's, in depth without the numbers of repeated blocks.
-    """
+    """Return the target's parts and weights → the base's names, in depth without block numbers."""
     if along == "width":
         return facts.names
     return {

@@ -73,8 +73,7 @@ def factors(
 ) -> tuple[dict[str, Factors], int]:
     """Return the factors of all parameters that are used, and how many numbers a sample holds.
 
-    ``model``, ``parameters``, ``x``: the module, its parameters by their names, and a batch;
-    ``samples``: numbers of samples of the whole kernel, on which it depends what is cheaper.
+    ``samples`` of the whole kernel decide what is cheaper.
     """
     with Recorder(parameters) as recorder:
         out = model(x)

@@ -23,19 +23,7 @@ from largen.networks.tangents.contraction import Labels
 
 
 class Read(NamedTuple):
-    """What a use is, from the arguments of a call.
-
-    Attributes
-    ----------
-    operand
-        a, of shape (\\*position, \\*of_input); None for a bias, where it is 1.
-    of_input, of_output
-        Labels of the axes of the parameter in a and in δ.
-    arrange
-        Brings a cotangent of the output into the shape (\\*position, \\*of_output).
-    positions
-        The number of axes of positions, the samples among them.
-    """
+    """What a use is, from the arguments of a call."""
 
     operand: Tensor | None  # a, of shape (\*position, \*of_input); None for a bias, where it is 1
     # of_input, of_output: labels of the axes of the parameter in a and in δ.
@@ -56,10 +44,7 @@ class TorchUse:
 
 
 class Recorder(TorchFunctionMode):
-    """Records the uses of parameters in calls.
-
-    ``uses``, ``plain``: the uses, and names of parameters that are used in another way.
-    """
+    """Records the uses of parameters in calls, and names of those used in another way."""
 
     def __init__(self, parameters: Mapping[str, Tensor]):
         super().__init__()
@@ -93,10 +78,7 @@ class Recorder(TorchFunctionMode):
 
 
 def _body(func: Any) -> Callable[..., Any] | None:
-    """Return a function of ``torch.nn.functional`` whose inner calls are seen as well.
-
-    Such a function hands itself over as a whole, as attention with its four weights does.
-    """
+    """Return a function of ``torch.nn.functional`` whose inner calls are seen as well."""
     if not isinstance(func, FunctionType) or func.__module__ != functional.__name__:
         return None
     asked = [name for name in func.__globals__ if name.startswith("has_torch_function")]

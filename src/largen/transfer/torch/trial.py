@@ -1,8 +1,7 @@
 """Verification of a reading: the forward pass is repeated with some weights multiplied.
 
-After each tensor that is checked, the forward pass continues with the value of the first run. One
-run can therefore check all tensors, and the model's output must be unchanged: weights that
-multiply a branch or logits and anything else change the output.
+After each tensor that is checked, the pass continues with the value of the first run, so that one
+run checks all tensors; weights that multiply anything else as well change the output.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Verification of plans by the effects of single updates on small networks, and their repair.
-
-See :mod:`largen.transfer.verdicts` for what is measured.
-"""
+"""Verification of plans, and their repair: see :mod:`largen.transfer.verdicts`."""
 
 from __future__ import annotations
 
@@ -83,6 +80,6 @@ def _cause(specimens: Specimens) -> str:
             return (
                 f"copies of {names[name]} start with equal values, as those of "
                 "nn.TransformerEncoder do, so that l branches add up to l times one of them: draw "
-                "the values of every block anew in make_model, or take scheme='complete_p'"
+                "the values of every block again in make_model, or take scheme='complete_p'"
             )
     return ""

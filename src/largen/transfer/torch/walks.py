@@ -210,10 +210,7 @@ def _parameters(record: Record, nodes: list[Node]) -> tuple[str, ...]:
 
 
 def _proportional(record: Record, place: int) -> tuple[str, ...]:
-    """Return a parameter to which a tensor computed from weights is proportional, if there is one.
-
-    For weight normalisation, w = g v/|v|, it is g; for 1 + w there is none.
-    """
+    """Return a parameter to which a tensor is proportional: g of w = g v/|v|; none of 1 + w."""
     node = record.nodes[place]
     while node.parameter is None:
         inputs = [record.nodes[i] for i in node.inputs]

@@ -150,10 +150,7 @@ def _overwritten(record: Record, node: Node) -> tuple[str | None, tuple[str, ...
 
 
 def _makes(record: Record, node: Node) -> tuple[str | None, tuple[str, ...]]:
-    """Return the module whose output a node multiplies, if nothing else uses it, and its weights.
-
-    Views between the two are passed.
-    """
+    """Return the module whose output a node alone multiplies, up to views, and its weights."""
     place = next((i for i in node.inputs if record.nodes[i].is_data), None)
     consumers = users(record)
     while place is not None and len(consumers.get(place, ())) == 1:
