@@ -26,11 +26,7 @@ class LargenError(Exception):
 
 
 class InvalidInput(LargenError, ValueError):
-    """An argument is invalid; the message names it, its value and the values that are accepted.
-
-    Every function checks all of its arguments: type, shape, finite numbers, range, known names. Its
-    docstring mentions the error only where the description of the arguments does not say it.
-    """
+    """An argument is invalid; the message names it, its value and the values that are accepted."""
 
 
 class NoTheory(LargenError, NotImplementedError):

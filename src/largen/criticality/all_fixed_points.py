@@ -227,6 +227,8 @@ def variance_fixed_points(
 
     Raises
     ------
+    InvalidInput
+        For constants that are not finite or of the wrong sign, or an activation that is constant.
     NoTheory
         If φ jumps.
     NumericalFailure

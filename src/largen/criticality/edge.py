@@ -189,6 +189,8 @@ def edge_of_chaos(
 
     Raises
     ------
+    InvalidInput
+        For variances that are not positive, or an activation that is constant.
     NoTheory
         If φ jumps.
     NumericalFailure

@@ -85,6 +85,8 @@ def jacobian_moments(
 
     Raises
     ------
+    InvalidInput
+        For numbers out of range or an unknown kind of weights.
     NoTheory
         If φ jumps.
     NumericalFailure

@@ -162,6 +162,9 @@ def phase_diagram(
 
     Raises
     ------
+    InvalidInput
+        For values that are not positive (σ_b: not negative), only one of width and depth, or
+        draws without width and depth.
     NoTheory
         If φ jumps.
 

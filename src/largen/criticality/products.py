@@ -55,6 +55,11 @@ def lyapunov_exponents(width: int) -> LyapunovExponents:
     width
         N.
 
+    Raises
+    ------
+    InvalidInput
+        If the width is not a positive integer.
+
     Examples
     --------
     Even the largest one shrinks by 1/(2N) or so with each factor, and the spread is as large:
@@ -93,6 +98,11 @@ def product_density(values: Any, *, factors: int) -> np.ndarray:
     -------
     numpy.ndarray
         ρ in the shape of the values.
+
+    Raises
+    ------
+    InvalidInput
+        For values that are not positive, and a number of factors that is not a positive integer.
 
     Examples
     --------

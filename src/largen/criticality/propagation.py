@@ -115,6 +115,8 @@ def propagate(
 
     Raises
     ------
+    InvalidInput
+        If the inputs are not samples for the network.
     NoRule, NoTheory
         For networks without kernels, as :func:`largen.kernel` does.
     NumericalFailure

@@ -178,6 +178,11 @@ def as_activation(spec: Any) -> ActivationFunction:
         relu written by hand or a hard tanh, gets exact integrals, and a curved one with kinks away
         from 0 is integrated piece by piece; :func:`with_kinks` takes the kinks from the caller.
 
+    Raises
+    ------
+    InvalidInput
+        If the name is not known, or the function is not an elementwise JAX function.
+
     Examples
     --------
     >>> import jax.numpy as jnp

@@ -85,6 +85,11 @@ def with_kinks(function: Any, kinks: Any, *, jumps: bool = False) -> ActivationF
     jumps
         Whether φ itself jumps at one of them, so that it has an NNGP kernel but no NTK.
 
+    Raises
+    ------
+    InvalidInput
+        If the function is not elementwise, or the kinks are not finite numbers.
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -113,6 +118,11 @@ def polynomial(coefficients: Any) -> ActivationFunction:
     ----------
     coefficients
         Coefficients up to degree 16.
+
+    Raises
+    ------
+    InvalidInput
+        If the coefficients are not finite numbers, or too many.
 
     Examples
     --------

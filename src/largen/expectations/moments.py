@@ -219,6 +219,9 @@ def gaussian_moments(
 
     Raises
     ------
+    InvalidInput
+        For variances below 0, |q12| > √(q1 q2), NaN or infinity, shapes that do not broadcast,
+        an unknown activation.
     NumericalFailure
         If the error may exceed ``rtol``, for activations with more kinks than the search allows
         or at very large variances. The exception carries the moments as ``result``. Traced arrays

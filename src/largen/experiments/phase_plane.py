@@ -131,6 +131,11 @@ def plane_map(
     per_unit
         Lattice points to a unit of each exponent; even, so that halves are among them.
 
+    Raises
+    ------
+    InvalidInput
+        If a range is empty, not rational, or ``per_unit`` is not a positive even integer.
+
     Examples
     --------
     >>> import largen as lg

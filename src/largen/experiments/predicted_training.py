@@ -171,6 +171,8 @@ def predict_training(
 
     Raises
     ------
+    InvalidInput
+        If an argument is invalid.
     NoTheory
         For activations with kinks, at which derivatives do not exist; layers that couple
         samples; optimizers whose steps are not linear in the gradient, and weight decay.

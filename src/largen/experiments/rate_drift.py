@@ -161,6 +161,8 @@ def critical_rates(run: Run, widths: Iterable[int]) -> np.ndarray:
 
     Raises
     ------
+    InvalidInput
+        If an argument is invalid.
     NoTheory
         For other optimizers, and for parameterizations whose hidden layers change their variance
         with the width.

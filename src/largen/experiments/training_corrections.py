@@ -193,6 +193,8 @@ def width_corrections_in_training(
 
     Raises
     ------
+    InvalidInput
+        If an argument is invalid.
     NoTheory
         For gradient flow, Langevin noise, and runs that have no mean-field limit of this kind;
         and if all outputs are 0, such as at inputs 0 without biases.

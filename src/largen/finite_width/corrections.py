@@ -118,6 +118,8 @@ class WidthCorrections(Result):
 
         Raises
         ------
+        InvalidInput
+            For too many variables, or a function of another shape.
         NumericalFailure
             If the kernel of these inputs is singular, f is not finite, or the two rules do not
             agree, as for a kink at the difference of two outputs.

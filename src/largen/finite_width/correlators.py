@@ -46,6 +46,11 @@ def correlator_order(contractions: Sequence[tuple[int, int]]) -> int:
     contractions
         Pairs of different factors, counted from 0; a pair may occur several times.
 
+    Raises
+    ------
+    InvalidInput
+        If a pair is not one of two different factors.
+
     Examples
     --------
     >>> import largen as lg
@@ -101,6 +106,8 @@ def linear_correlator(
 
     Raises
     ------
+    InvalidInput
+        For an odd number of factors, pairs that are not of two different factors, or too many.
     NoTheory
         For other activations, or biases.
     NoRule

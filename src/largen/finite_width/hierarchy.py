@@ -59,6 +59,8 @@ def training_hierarchy(
 
     Raises
     ------
+    InvalidInput
+        If the parameters or the inputs do not fit the network, or s is out of range.
     NoTheory
         For several outputs.
     OutOfMemory

@@ -139,6 +139,8 @@ def homogeneous_moments(
 
     Raises
     ------
+    InvalidInput
+        For more than one input, or one that is 0.
     NoTheory
         For other activations, biases, or weights that do not keep the variance.
     NoRule
@@ -206,6 +208,8 @@ def homogeneous_jacobian(
 
     Raises
     ------
+    InvalidInput
+        For counts that are not positive, or a fourth moment below 1.
     NoRule, NoTheory
         As :func:`homogeneous_moments` does.
 
@@ -264,6 +268,8 @@ def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousL
 
     Raises
     ------
+    InvalidInput
+        For t that is not positive, or no activation.
     NoTheory
         For other activations.
 

@@ -138,6 +138,8 @@ def linear_network_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int
 
     Raises
     ------
+    InvalidInput
+        For more than one input, or one that is 0.
     NoTheory
         For other activations, or biases.
     NoRule

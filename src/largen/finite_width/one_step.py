@@ -75,6 +75,8 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
 
     Raises
     ------
+    InvalidInput
+        For inputs that are not finite floats, or widths that are not positive.
     NoRule, NoTheory
         For other networks, and for biases.
     NumericalFailure

@@ -135,6 +135,9 @@ def corrected_posterior(
 
     Raises
     ------
+    InvalidInput
+        For arrays that do not fit, an unknown kind, or as
+        :func:`largen.finite_width.width_fluctuations` does.
     NoRule, NoTheory
         For other networks.
     NumericalFailure

@@ -137,6 +137,9 @@ def covariance_sde(
 
     Raises
     ------
+    InvalidInput
+        For a covariance that is not positive definite, counts that are not positive, not exactly
+        one of ``slopes`` and ``activation``, or ``scale`` or ``growth`` with ``slopes``.
     NoTheory
         For an activation with φ(0) ≠ 0 or φ'(0) = 0, or with kinks.
     NumericalFailure

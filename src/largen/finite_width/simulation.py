@@ -71,6 +71,8 @@ def sample_kernels(
 
     Raises
     ------
+    InvalidInput
+        For inputs that are not finite floats, too many of them, or counts that are not positive.
     NoRule, NoTheory
         For other networks, and for weights that are not Gaussian.
 

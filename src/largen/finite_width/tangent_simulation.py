@@ -107,6 +107,8 @@ class TangentSamples(NamedTuple):
 
         Raises
         ------
+        InvalidInput
+            If ``observed`` does not have one row for each network.
         NumericalFailure
             If a single network carries much of the variance: the tail is then so heavy that the
             standard error does not measure the error of the mean.
@@ -168,6 +170,8 @@ def sample_tangent_kernels(
 
     Raises
     ------
+    InvalidInput
+        For inputs that are not finite floats, too many of them, or counts that are not positive.
     NoRule, NoTheory
         For other networks.
     NumericalFailure

@@ -50,6 +50,11 @@ def averaged_kernel(
     options
         Further options of :func:`largen.kernel`.
 
+    Raises
+    ------
+    InvalidInput
+        As in :func:`largen.kernel`, and for fewer than two replicates.
+
     Examples
     --------
     >>> import largen as lg, numpy as np

@@ -90,6 +90,8 @@ def ntk_of_function(
 
     Raises
     ------
+    InvalidInput
+        If the outputs are of another shape, the trees differ, or the method is not known.
     OutOfMemory
         If the kernel does not fit into memory.
 
@@ -143,6 +145,11 @@ def nngp_of_function(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | No
     array
         (n1, n2).
 
+    Raises
+    ------
+    InvalidInput
+        As :func:`ntk_of_function` does.
+
     Examples
     --------
     >>> import numpy as np
@@ -186,6 +193,11 @@ def ntk_operator_of_function(
     -------
     scipy.sparse.linalg.LinearOperator
         An operator on NumPy vectors, of shape (n1·output, n2·output), samples before outputs.
+
+    Raises
+    ------
+    InvalidInput
+        As :func:`ntk_of_function` does.
 
     Examples
     --------

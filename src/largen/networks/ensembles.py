@@ -88,6 +88,8 @@ def train(
 
     Raises
     ------
+    InvalidInput
+        If an argument has a wrong type or value.
     NumericalFailure
         If a network diverged: an output is not finite, or its final training loss is more than a
         million times the initial one. The error's ``result`` holds the trajectory.

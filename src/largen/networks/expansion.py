@@ -42,6 +42,11 @@ def linearize(f: Function, params: Any) -> Function:
         computed in the highest precision of θ₀, parameters and x; inside ``jit`` and ``grad``, in
         that of JAX, which is single unless ``jax.enable_x64`` says otherwise.
 
+    Raises
+    ------
+    InvalidInput
+        If f is no function of (params, x), or ``params`` holds no arrays of floats.
+
     Examples
     --------
     >>> import numpy as np
@@ -64,6 +69,11 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
         As in :func:`linearize`.
     degree
         The highest power of θ − θ₀, at least 0.
+
+    Raises
+    ------
+    InvalidInput
+        If the degree is not an integer ≥ 0; when called, for parameters of another structure.
 
     Examples
     --------

@@ -62,6 +62,8 @@ def monte_carlo_kernel(
 
     Raises
     ------
+    InvalidInput
+        For sizes that are not positive, or samples that do not fit the network.
     NoTheory
         If a layer drops entries, or couples the samples of a batch and ``x2`` is given.
 

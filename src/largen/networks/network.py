@@ -88,6 +88,11 @@ class FiniteNetwork:
         Params
             The tree described above, of NumPy arrays.
 
+        Raises
+        ------
+        InvalidInput
+            For a wrong key, or a dtype that is not float32 or float64.
+
         Examples
         --------
         >>> import largen as lg
@@ -115,6 +120,11 @@ class FiniteNetwork:
         array
             Shape ``(sample,)``, or ``(sample, output)`` if ``outputs`` is a number; behind
             ``sample`` comes ``position`` in networks with an output at each position.
+
+        Raises
+        ------
+        InvalidInput
+            If ``x`` or the parameters do not fit the network.
 
         Examples
         --------
@@ -266,6 +276,11 @@ def init(
     dtype
         float32 or float64.
 
+    Raises
+    ------
+    InvalidInput
+        If a size, the key or the dtype is not valid.
+
     Examples
     --------
     >>> import largen as lg
@@ -304,6 +319,11 @@ def apply(
     -------
     array
         Shape ``(sample,)`` or ``(sample, output)``.
+
+    Raises
+    ------
+    InvalidInput
+        If the parameters or the inputs do not fit the network.
 
     Examples
     --------

@@ -55,6 +55,8 @@ def train_and_measure(
 
     Raises
     ------
+    InvalidInput
+        If an argument has a wrong type or value.
     NumericalFailure
         If a measured array has NaN or infinite entries. The error's ``result`` holds the tree.
 

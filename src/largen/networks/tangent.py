@@ -67,6 +67,11 @@ def empirical_ntk(
     array
         Shape ``(n1, n2)``; with several outputs ``(n1, n2, output, output)``.
 
+    Raises
+    ------
+    InvalidInput
+        If the parameters or the inputs do not fit the network.
+
     Examples
     --------
     >>> import largen as lg, numpy as np

@@ -109,6 +109,11 @@ def gd(
         with peak 1), or a sequence with a factor for each step. Each gradient enters the velocity
         with the rate of its own step. The time of a trajectory is the sum of its rates.
 
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
     Examples
     --------
     >>> import largen as lg
@@ -147,6 +152,11 @@ def sgd(
     order
         The indices of the training samples, in the order in which they are used. It may have any
         length, and starts again at its end.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range, or the order is shorter than a batch.
 
     Examples
     --------
@@ -191,6 +201,11 @@ def langevin(
         As in :func:`sgd`; full batch by default. The noise is drawn from the key of the training
         or of the solver.
 
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
     Examples
     --------
     >>> import largen as lg
@@ -229,6 +244,11 @@ def adam(
     schedule
         As in :func:`gd`.
 
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
     Examples
     --------
     >>> import largen as lg
@@ -266,6 +286,11 @@ def rmsprop(
     eps, weight_decay, batch_size, seed, order, schedule
         As in :func:`adam`.
 
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
     Examples
     --------
     >>> import largen as lg
@@ -284,6 +309,11 @@ def gradient_flow(lr: float = 1.0, *, weight_decay: float = 0.0) -> GradientFlow
         η₀; only its product with the time matters.
     weight_decay
         λ₀, as in :func:`gd`.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
 
     Examples
     --------

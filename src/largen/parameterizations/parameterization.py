@@ -225,6 +225,11 @@ class Parameterization:
         theta
             The exponent θ of 1/N that the multiplier gains, by role.
 
+        Raises
+        ------
+        InvalidInput
+            For a role that does not exist, or a power that is not a number.
+
         Examples
         --------
         >>> import largen as lg
@@ -256,6 +261,11 @@ class Parameterization:
         Exponents of the width do not depend on the distribution. Limits depend on that of the first
         layer's weights unless there are many inputs, in the mean-field limit also on that of the
         last layer's, and never on that of hidden matrices.
+
+        Raises
+        ------
+        InvalidInput
+            If a distribution or a role is not known.
 
         Examples
         --------

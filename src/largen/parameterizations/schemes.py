@@ -109,6 +109,11 @@ def mup(gamma: float = 1.0) -> Parameterization:
     gamma
         γ₀ as in :func:`mean_field`.
 
+    Raises
+    ------
+    InvalidInput
+        If ``gamma`` is not positive.
+
     Examples
     --------
     >>> import largen as lg
@@ -143,6 +148,11 @@ def depth_mup(gamma: float = 1.0) -> Parameterization:
     gamma
         γ₀ as in :func:`mean_field`.
 
+    Raises
+    ------
+    InvalidInput
+        If ``gamma`` is not positive.
+
     Examples
     --------
     >>> import largen as lg
@@ -168,6 +178,11 @@ def complete_p(gamma: float = 1.0) -> Parameterization:
     ----------
     gamma
         γ₀ as in :func:`mean_field`.
+
+    Raises
+    ------
+    InvalidInput
+        If ``gamma`` is not positive.
 
     Examples
     --------
@@ -215,6 +230,11 @@ def abc(
     name
         Its name in tables and results.
 
+    Raises
+    ------
+    InvalidInput
+        If an exponent is not rational or there are not one or three of them.
+
     Examples
     --------
     >>> import largen as lg
@@ -258,6 +278,11 @@ def plane_scheme(
         in the paper's scalings of deep networks.
     name
         Its name in tables and results; by default the point itself.
+
+    Raises
+    ------
+    InvalidInput
+        If an exponent is not rational.
 
     Examples
     --------

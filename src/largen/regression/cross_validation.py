@@ -132,6 +132,9 @@ def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and 
 
     Raises
     ------
+    InvalidInput
+        For wrong shapes, also of a mask, NaN, a number that is not positive, or if both or neither
+        of ``noise`` and ``time`` are given.
     NoTheory
         If learning rates depend on σ_w, as in :func:`largen.standard`.
     NumericalFailure

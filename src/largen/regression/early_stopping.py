@@ -89,6 +89,8 @@ def flow_posterior(
 
     Raises
     ------
+    InvalidInput
+        For wrong shapes, NaN, a negative time, or weights that are negative or all zero.
     NumericalFailure
         If the kernel misses the accuracy of :func:`largen.kernel`, or is singular at an infinite
         time.

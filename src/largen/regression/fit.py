@@ -102,6 +102,8 @@ def fit_likelihood(  # noqa: PLR0913  (data, and options of the model and the fi
     ------
     NumericalFailure
         If the kernel is singular at the initial constants, or the maximum is not reached.
+    InvalidInput
+        For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
     NoTheory
         For ``"ntk-gp"`` as in :func:`largen.regression.log_likelihood`.
 

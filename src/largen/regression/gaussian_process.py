@@ -154,6 +154,8 @@ class Posterior(Conditioned):
 
         Raises
         ------
+        InvalidInput
+            For inputs that are not finite floats of as many columns as the training inputs.
         OutOfMemory
             If kernels with the training samples do not fit into memory.
         """
@@ -198,6 +200,11 @@ class Posterior(Conditioned):
         -------
         array
             (draw, test_sample) or (draw, test_sample, output), without the noise of targets.
+
+        Raises
+        ------
+        InvalidInput
+            As for :meth:`predict`; also for a wrong key or number of draws.
         """
         draws, key = integer("draws", draws, at_least=1), random_key(key)
         if isinstance(self.given, Relaxation) and self.given.several:

@@ -94,6 +94,11 @@ class KernelPosterior(Conditioned):
             Without the noise of targets. Variance and covariance are None if ``test`` is not
             given; for coupled outputs they are (test_sample, output) and
             (test_sample, test_sample, output, output).
+
+        Raises
+        ------
+        InvalidInput
+            For shapes that do not fit, NaN, or kernels that are missing.
         """
         cross = self._cross("cross", cross)
         with jax.enable_x64(True):

@@ -79,7 +79,7 @@ def posterior(
     "nngp"      Bayesian inference with the        K*A⁻¹y, K** − K*A⁻¹K*ᵀ
                 network as prior
     "ntk"       networks trained by gradient       Θ*A⁻¹y, K** − K*Bᵀ − BK*ᵀ + BKBᵀ
-                flow to t = ∞, over their          with B = Θ*A⁻¹
+                flow for ever, over their          with B = Θ*A⁻¹
                 initialisations
     "ntk-gp"    Bayesian inference with the        Θ*A⁻¹y, Θ** − Θ*A⁻¹Θ*ᵀ
                 linearised network as prior
@@ -129,6 +129,8 @@ def posterior(
     NumericalFailure
         If the condition number of A exceeds 1e12: the message gives its rank and equal rows.
         Regardless of ``throw``, if the kernel misses the accuracy of :func:`largen.kernel`.
+    InvalidInput
+        For wrong shapes, NaN, an unknown kind, or a negative noise.
     NoTheory
         For other kinds than ``"adaptive"`` where features move, and for networks that this kind is
         not implemented for.

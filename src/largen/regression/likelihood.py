@@ -208,6 +208,8 @@ def log_likelihood(
     NumericalFailure
         If the kernel plus noise is not positive definite in float64, or the expectations of an
         activation miss the accuracy of :func:`largen.nngp_kernel`.
+    InvalidInput
+        For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
     OutOfMemory
         If kernels of all layers do not fit into memory.
     NoTheory

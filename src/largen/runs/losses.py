@@ -185,6 +185,11 @@ def as_loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     spec
         A name; or ℓ itself, a JAX function of the output and the target of one sample.
 
+    Raises
+    ------
+    InvalidInput
+        For an unknown name, or a function that does not take two arguments.
+
     Examples
     --------
     >>> import largen as lg

@@ -236,6 +236,11 @@ class Run:
         -------
         tuple
             The time indices in ascending order, without repetition.
+
+        Raises
+        ------
+        InvalidInput
+            If it is not a list of integers, or an index exceeds the trajectory.
         """
         last = len(self.times) - 1
         if wanted is None:
@@ -261,6 +266,11 @@ class Run:
         -------
         array
             The pairs in the given order, without repetition, ``(pair, 2)``.
+
+        Raises
+        ------
+        InvalidInput
+            If it is not a list of pairs, or an index exceeds the trajectory.
         """
         pairs = pairs_of(name, wanted)
         self.time_indices(name, [index for pair in pairs for index in pair])

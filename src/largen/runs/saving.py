@@ -59,6 +59,8 @@ def save(path: str | PathLike[str], **results: Any) -> Path:
 
     Raises
     ------
+    InvalidInput
+        If something is not a result, or the path is none.
     CannotWrite
         If the disk is full, or writing is not permitted.
 

@@ -36,6 +36,11 @@ class BaseTraining:
         Options of ``scale``, such as ``hints``. The scheme, ``"mup"`` by default, changes nothing
         at the base itself.
 
+    Raises
+    ------
+    InvalidInput
+        If an argument is invalid, or the base has sizes that are no integers ≥ 1.
+
     Examples
     --------
     >>> import numpy as np
@@ -82,7 +87,13 @@ class BaseTraining:
         )  # fmt: skip
 
     def plan(self, constants: Constants | None = None) -> Any:
-        """Return the plan of the base with constants."""
+        """Return the plan of the base with constants.
+
+        Raises
+        ------
+        InvalidInput
+            If the constants are of another kind, or do not fit the model.
+        """
         # What the plan does at other sizes is not asked here.
         options = {"scheme": "mup", **self.options, "verify": False}
         options["constants"] = constants_of(constants)
@@ -103,6 +114,11 @@ class BaseTraining:
             η₀.
         seed
             The seed of the initial weights.
+
+        Raises
+        ------
+        InvalidInput
+            If an argument is out of range, or constants do not fit the model.
         """
         replica = Replica(real("lr", lr, at_least=0), seed, self.weight_decay, self.momentum)
         plan = self.plan(constants)

@@ -45,6 +45,11 @@ class Grid:
     names
         The model builder's keywords for width and depth.
 
+    Raises
+    ------
+    InvalidInput
+        If a list is empty or has negative numbers, or another field is invalid.
+
     Examples
     --------
     >>> grid = Grid(lrs=[0.1, 0.2], base=(16, 2), widths=[16, 32, 64], schemes=["mup"])

@@ -39,6 +39,11 @@ class Ranges:
     init, lr
         Ranges of the factors of initial values and of rates, by role or pattern.
 
+    Raises
+    ------
+    InvalidInput
+        If a range is not a pair of increasing numbers > 0.
+
     Examples
     --------
     >>> ranges = Ranges(rate=(2**-10, 2**-5), init={"hidden": (0.5, 8)})
@@ -77,6 +82,11 @@ class Ranges:
             A plan from the base to a larger model, made without constants.
         rate
             As in :class:`Ranges`.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no plan, or the rates are not a pair of increasing numbers > 0.
 
         Examples
         --------

@@ -77,6 +77,11 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
     Sweep
         The loss surface and its analysis.
 
+    Raises
+    ------
+    InvalidInput
+        If there is nothing to train, or an argument is invalid.
+
     Examples
     --------
     >>> from torch import nn

@@ -101,7 +101,13 @@ def may_cover(name: str, run: Run) -> bool:
 
 
 def by_name(name: str) -> type[Theory]:
-    """Return a registered theory."""
+    """Return a registered theory.
+
+    Raises
+    ------
+    InvalidInput
+        If no registered theory has that name.
+    """
     found = _THEORIES[one_of("theory", name, _THEORIES)]
     return found.load() if isinstance(found, _Entry) else found
 
@@ -149,6 +155,11 @@ def unregister(theory: type[Theory]) -> None:
     ----------
     theory
         A theory that :func:`register` has added.
+
+    Raises
+    ------
+    InvalidInput
+        If the theory is not registered.
     """
     check_theory("theory", theory)
     if theory.name not in _THEORIES or by_name(theory.name) is not theory:
@@ -162,7 +173,13 @@ def options_of(theory: type[Theory]) -> tuple[str, ...]:
 
 
 def check_theory(name: str, theory: Any) -> None:
-    """Check that an argument is a theory: a class with a default for each of its options."""
+    """Check that an argument is a theory: a class with a default for each of its options.
+
+    Raises
+    ------
+    InvalidInput
+        If it is none; the message names what is missing.
+    """
     if not isinstance(theory, type) or not issubclass(theory, Theory):
         raise InvalidInput(f"{name}: wanted a subclass of lg.theories.Theory, got {shown(theory)}.")
     if isabstract(theory):

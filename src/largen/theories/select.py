@@ -63,6 +63,8 @@ def solve(
     NumericalFailure
         If the dynamics diverges; the error carries the result until then, and its message says what
         to try.
+    InvalidInput
+        For an unknown theory or option.
 
     Examples
     --------

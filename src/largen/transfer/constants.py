@@ -44,6 +44,11 @@ class Constants:
         pattern of the weights' names; of several that fit, all apply. Decoupled weight decay keeps
         its product with the rate.
 
+    Raises
+    ------
+    InvalidInput
+        If a factor is not positive, or keys are no texts.
+
     Examples
     --------
     >>> from torch import nn

@@ -40,6 +40,11 @@ class Hints:
         attention are known, and other weights with a usual name of queries are noted. ``{}`` leaves
         all logits as they are.
 
+    Raises
+    ------
+    InvalidInput
+        If a value is of another kind.
+
     Examples
     --------
     >>> Hints(branches="blocks.*.fc2").branches

@@ -107,6 +107,11 @@ class Budget:
     batch, samples
         Ratios of the target's batch size and number of training samples (or tokens) to the base's.
 
+    Raises
+    ------
+    InvalidInput
+        If a ratio is not positive.
+
     Examples
     --------
     >>> Budget(batch=8, samples=20)

@@ -71,6 +71,11 @@ def rule(
     Rule
         Powers of n (as width) and l (as depth), constants 1.
 
+    Raises
+    ------
+    InvalidInput
+        If the role is not known.
+
     Examples
     --------
     >>> import largen as lg
@@ -160,6 +165,11 @@ def rule_table(
         As in :func:`largen.transfer.schemes.scheme_of`.
     optimizer, decay
         As in :func:`largen.transfer.updates.update`.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is not known.
 
     Examples
     --------

@@ -35,6 +35,12 @@ def warmup_cosine(steps: int, *, warmup: int = 0, final: float = 0.0) -> Schedul
     final
         The last value, a fraction of the peak.
 
+    Raises
+    ------
+    InvalidInput
+        If the numbers of steps are not integers with 0 ≤ warmup < steps, or ``final`` is
+        negative.
+
     Examples
     --------
     >>> s = warmup_cosine(100, warmup=10, final=0.1)
@@ -57,6 +63,11 @@ def warmup_cosine(steps: int, *, warmup: int = 0, final: float = 0.0) -> Schedul
 
 def constant(*, warmup: int = 0) -> Schedule:
     """Return s(t): a linear rise over ``warmup`` steps, then 1.
+
+    Raises
+    ------
+    InvalidInput
+        If ``warmup`` is negative.
 
     Examples
     --------

@@ -87,6 +87,8 @@ def measure_exponents(
 
     Raises
     ------
+    InvalidInput
+        If there are too few widths, or over too short a range, or another argument is invalid.
     NumericalFailure
         If a network diverged.
 

@@ -175,6 +175,8 @@ def catapult_diagram(
 
     Raises
     ------
+    InvalidInput
+        If an argument is invalid.
     NoTheory
         For other losses and optimizers, at which 2/λ₀ is not the threshold of the linear dynamics.
     OutOfMemory

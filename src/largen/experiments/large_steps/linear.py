@@ -225,6 +225,8 @@ def linear_catapult_diagram(
 
     Raises
     ------
+    InvalidInput
+        If an argument is invalid.
     NoTheory
         For other networks, losses and optimizers, and for weights that are not Gaussian.
 

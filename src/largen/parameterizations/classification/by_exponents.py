@@ -55,6 +55,11 @@ def plane_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass:
         Exponents are exact: integers, fractions, strings such as ``"-3/4"``, or floats that are
         fractions to 1e-9.
 
+    Raises
+    ------
+    InvalidInput
+        If an exponent is not rational.
+
     Notes
     -----
     Exponents follow the paper's (9), (10), (12) and (15), except that ϰ_∅ and ϰ_aw are derived
@@ -110,6 +115,8 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
 
     Raises
     ------
+    InvalidInput
+        If there is no hidden layer, or the optimizer is not known.
     NoRule
         If a layer of the network has no rule here.
 

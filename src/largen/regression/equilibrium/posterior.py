@@ -88,6 +88,8 @@ def adaptive_posterior(
     NoTheory
         For other networks, activations that grow faster than their argument, and parameterizations
         in which features do not move at order one.
+    InvalidInput
+        For wrong shapes, NaN, or a negative noise.
 
     Examples
     --------

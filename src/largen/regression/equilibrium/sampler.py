@@ -146,6 +146,8 @@ def sample_posterior(
         For networks that :func:`adaptive_posterior` refuses, and for more than one hidden layer.
     NumericalFailure
         If Φ + κ is singular, or outputs overflow.
+    InvalidInput
+        For wrong shapes, NaN, or a noise that is not positive.
 
     Examples
     --------

@@ -144,6 +144,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         mask
             Which positions of each sample are present, Booleans (sample, *space), for networks that
             read a ``sample_shape``; all by default.
+
+        Raises
+        ------
+        InvalidInput
+            For wrong shapes, or wrong parameters of the estimator.
         """
         X, y = checked_by_sklearn(self, X, y, dtype=FLOATS, multi_output=True, y_numeric=True)
         given, y = self._training(X, mask), training_targets(y, len(X))
@@ -195,6 +200,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             out, in units of the scaled targets. For trained networks they are those over
             initialisations and do not describe targets; use ``kind="ntk-gp"`` or
             :class:`largen.NNGPRegressor` for targets.
+
+        Raises
+        ------
+        InvalidInput
+            If both ``return_std`` and ``return_cov`` are set, or a mask is missing.
         """
         return_std, return_cov = flag("return_std", return_std), flag("return_cov", return_cov)
         if return_std and return_cov:

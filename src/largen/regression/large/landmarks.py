@@ -76,6 +76,11 @@ class LowRankPosterior:
             (test_sample, input) or (test_sample, *space, channel).
         mask
             Which positions of each sample are present, (test_sample, *space); all by default.
+
+        Raises
+        ------
+        InvalidInput
+            As :func:`largen.nngp_kernel`.
         """
         rows = training_inputs(x_test, "x_test").astype(np.float64)
         new = masked("mask", mask, rows)
@@ -147,6 +152,9 @@ def low_rank_posterior(
 
     Raises
     ------
+    InvalidInput
+        For wrong shapes, also of a mask, NaN, landmarks that do not exist, or a noise that is
+        not positive.
     OutOfMemory
         If kernels of the landmarks do not fit into memory.
     NumericalFailure

@@ -105,6 +105,11 @@ class KernelLimit(Theory):
     message names the critical learning rate), ``"inaccurate"`` if the expectations miss
     ``kernel_rtol``, and ``"overflow"`` if the kernels overflow.
 
+    Raises
+    ------
+    InvalidInput
+        For an invalid option.
+
     Examples
     --------
     >>> import largen as lg, numpy as np

@@ -76,6 +76,11 @@ class FiniteWidth(Theory):
 
     and the same for ``f_test``. Errors do not include the next order, n⁻².
 
+    Raises
+    ------
+    InvalidInput
+        For an invalid option.
+
     Examples
     --------
     >>> import largen as lg, numpy as np

@@ -207,6 +207,11 @@ class JaxPlan(Plan):
         size that it would have with the factor in the forward pass: see
         :meth:`largen.transfer.torch.TorchPlan.clip_grad_norm_`. Chain the transformation in front
         of :meth:`optax`.
+
+        Raises
+        ------
+        InvalidInput
+            If ``max_norm`` is not positive.
         """
         import optax
 
