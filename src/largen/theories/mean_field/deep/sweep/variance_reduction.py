@@ -47,87 +47,15 @@ def reduce_variance(
     by_sample: bool = False,
 ) -> Start:
     """Return a network of random matrices that is exact at initialisation."""
-    samples, maps, skips, positions = (
-        problem.samples,
-        problem.maps,
-        problem.skips,
-        problem.positions,
-    )
-    own, dtype = [part.shape[1] for part in raw], fields.dtype
-    weight = float(precision.weight)
-    group, tap_by_tap = _groups(problem, min(own)), _apart(problem, min(own))
-    taps = [affine.reading.taps.astype(dtype) for affine in maps]
-    anchors: list[list[np.ndarray]] = [[] for _ in range(max(group) + 1)]
-
-    def apart(l: int) -> np.ndarray:
-        return np.concatenate([raw[l][:0], *anchors[group[l]]])
-
-    fields, biases = orthonormal(fields, fields[:0]), list(biases)
-    anchors[group[0]].append(fields)
-    h = [problem.fields.astype(dtype) @ fields]
-    features, inputs = [values_at(problem.phi[0], h[0])], []
-    for l, (affine, skip) in enumerate(zip(maps[:-1], skips, strict=True)):
-        basis, c, turn = new_directions(gather(taps[l], features[l]), precision)
-        fresh = _rows(raw[l + 1][-problem.columns :], turn, by_sample)
-        rows = np.concatenate([biases[l][: int(has[l])], fresh])
-        both = orthonormal(rows, apart(l + 1))
-        if problem.quiet and problem.into_stream[l]:
-            both = np.zeros_like(both)
-        xi = both[int(has[l]) :]
-        image = affine.std * (c.T @ xi)
-        if has[l]:
-            biases[l] = both[:1]
-            image = image + affine.bias_std * both[0]
-        h.append(image + h[skip] if skip >= 0 else image)
-        features.append(values_at(problem.phi[l + 1], h[-1]))
-        inputs.append((basis, xi))
-        anchors[group[l + 1]].append(both)
-    readout = orthonormal(readout, np.concatenate([apart(len(skips)), features[-1]]))
-    anchors[group[-1]].append(readout)
-    readout = readout.reshape(problem.outputs, -1)
-    kernels = np.zeros((0, problem.total, samples))
-    outputs = [
-        (after[:0], np.tile(before[:0], len(each)))
-        for each, (before, after) in zip(taps[:-1], pairwise(raw), strict=True)
-    ]
-    g = [np.zeros_like(x) for x in h]
+    network = _Network(problem, raw, precision, by_sample)
+    fields, biases = network.forward(fields, biases, has)
+    readout = network.read_out(readout)
+    kernels = np.zeros((0, problem.total, problem.samples))
     if problem.outputs == 1:
-        z = scatter(taps[-1], np.repeat(readout, problem.total, 0))
-        g[-1] = pull_back_at(problem.phi[-1], h[-1], z) * maps[-1].std
-        start = len(taps[-1]) + 1
-        for l in reversed(range(len(inputs))):
-            basis, xi, z = _transpose(
-                g[l + 1],
-                samples * positions[l + 1],
-                raw[l][start:],
-                inputs[l],
-                (features[l], apart(l)),
-                tap_by_tap,
-                precision,
-                by_sample,
-                problem.quiet and problem.from_stream[l],
-            )
-            outputs[l] = (basis, xi)
-            if skips[l] >= 0:
-                g[skips[l]] += g[l + 1]
-            z = scatter(taps[l], z)
-            g[l] += maps[l].std * pull_back_at(problem.phi[l], h[l], z)
-            if tap_by_tap:
-                anchors[group[l]].append(xi.reshape(-1, own[l]))
-        read = [gather(*pair) for pair in zip(taps, features, strict=True)]
-        phi, gradients = (
-            [
-                (x @ x[: samples * (len(x) // problem.total)].T).astype(np.float64) * weight
-                for x in parts
-            ]
-            for parts in (read, g)
-        )
-        kernels = np.stack([initial_tangent(problem), tangent(problem, phi, gradients)])
-    bases = [fields[:0], *(basis for basis, _ in outputs)]
-    # Gradients of training samples are already in the bases to which fresh vectors are orthogonal.
-    tests = [x[samples * each :] for x, each in zip(g, positions, strict=True)]
-    frames = [_frame(np.concatenate([apart(l), tests[l]]), bases[l], weight) for l in range(len(h))]
-    most, longest = max(map(len, frames)), max(own)
+        network.backward(readout)
+        kernels = np.stack([initial_tangent(problem), network.tangent()])
+    frames = network.frames()
+    most, longest = max(map(len, frames)), max(network.neurons)
     orthogonal = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames]
 
     def filled(parts: Iterable[np.ndarray]) -> list[np.ndarray]:
@@ -138,11 +66,130 @@ def reduce_variance(
         fields,
         readout,
         np.concatenate([fields[:0], *filled(biases)]),
-        tuple((basis, xi) for basis, xi in map(filled, inputs)),
-        tuple((basis, xi) for basis, xi in map(filled, outputs)),
+        tuple((basis, xi) for basis, xi in map(filled, network.inputs)),
+        tuple((basis, xi) for basis, xi in map(filled, network.outputs)),
         np.stack(filled(orthogonal)),
         kernels,
     )
+
+
+class _Network:
+    """Fields h, features φ(h) and gradients g of all layers, while rows are made orthogonal."""
+
+    def __init__(
+        self, problem: Problem, raw: list[np.ndarray], precision: Precision, by_sample: bool
+    ):
+        self._problem, self._raw, self._precision = problem, raw, precision
+        self._by_sample, self._weight = by_sample, float(precision.weight)
+        self.neurons = [part.shape[1] for part in raw]
+        self._group = _groups(problem, min(self.neurons))
+        self._tap_by_tap = _apart(problem, min(self.neurons))
+        self._taps = [affine.reading.taps.astype(raw[0].dtype) for affine in problem.maps]
+        # By group of layers, the rows to which further ones are made orthogonal.
+        self._anchors: list[list[np.ndarray]] = [[] for _ in range(max(self._group) + 1)]
+        self._h: list[np.ndarray] = []
+        self._features: list[np.ndarray] = []
+        self._g: list[np.ndarray] = []
+        # Directions and images of each hidden matrix, forward and backward.
+        self.inputs: list[tuple[np.ndarray, np.ndarray]] = []
+        self.outputs = [
+            (after[:0], np.tile(before[:0], len(each)))
+            for each, (before, after) in zip(self._taps[:-1], pairwise(raw), strict=True)
+        ]
+
+    def _apart_from(self, l: int) -> np.ndarray:
+        """Return the rows to which those of a layer are orthogonal."""
+        return np.concatenate([self._raw[l][:0], *self._anchors[self._group[l]]])
+
+    def forward(
+        self, fields: np.ndarray, biases: list[np.ndarray], has: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Make fields and features of all layers; return the first layer's rows, and biases."""
+        problem, biases = self._problem, list(biases)
+        fields = orthonormal(fields, fields[:0])
+        self._anchors[self._group[0]].append(fields)
+        self._h = [problem.fields.astype(fields.dtype) @ fields]
+        self._features = [values_at(problem.phi[0], self._h[0])]
+        for l, (affine, skip) in enumerate(zip(problem.maps[:-1], problem.skips, strict=True)):
+            basis, c, turn = new_directions(
+                gather(self._taps[l], self._features[l]), self._precision
+            )
+            fresh = _rows(self._raw[l + 1][-problem.columns :], turn, self._by_sample)
+            rows = np.concatenate([biases[l][: int(has[l])], fresh])
+            both = orthonormal(rows, self._apart_from(l + 1))
+            if problem.quiet and problem.into_stream[l]:
+                both = np.zeros_like(both)
+            xi = both[int(has[l]) :]
+            image = affine.std * (c.T @ xi)
+            if has[l]:
+                biases[l] = both[:1]
+                image = image + affine.bias_std * both[0]
+            self._h.append(image + self._h[skip] if skip >= 0 else image)
+            self._features.append(values_at(problem.phi[l + 1], self._h[-1]))
+            self.inputs.append((basis, xi))
+            self._anchors[self._group[l + 1]].append(both)
+        self._g = [np.zeros_like(x) for x in self._h]
+        return fields, biases
+
+    def read_out(self, readout: np.ndarray) -> np.ndarray:
+        """Return the read-out's rows, orthogonal to the features: f(0) = 0."""
+        last = len(self._problem.skips)
+        rows = np.concatenate([self._apart_from(last), self._features[-1]])
+        readout = orthonormal(readout, rows)
+        self._anchors[self._group[-1]].append(readout)
+        return readout.reshape(self._problem.outputs, -1)
+
+    def backward(self, readout: np.ndarray) -> None:
+        """Make the gradients of all layers."""
+        problem, taps, maps = self._problem, self._taps, self._problem.maps
+        z = scatter(taps[-1], np.repeat(readout, problem.total, 0))
+        self._g[-1] = pull_back_at(problem.phi[-1], self._h[-1], z) * maps[-1].std
+        start = len(taps[-1]) + 1
+        for l in reversed(range(len(self.inputs))):
+            basis, xi, z = _transpose(
+                self._g[l + 1],
+                problem.samples * problem.positions[l + 1],
+                self._raw[l][start:],
+                self.inputs[l],
+                (self._features[l], self._apart_from(l)),
+                self._tap_by_tap,
+                self._precision,
+                self._by_sample,
+                problem.quiet and problem.from_stream[l],
+            )
+            self.outputs[l] = (basis, xi)
+            if problem.skips[l] >= 0:
+                self._g[problem.skips[l]] += self._g[l + 1]
+            z = scatter(taps[l], z)
+            self._g[l] += maps[l].std * pull_back_at(problem.phi[l], self._h[l], z)
+            if self._tap_by_tap:
+                self._anchors[self._group[l]].append(xi.reshape(-1, self.neurons[l]))
+
+    def tangent(self) -> np.ndarray:
+        """Return the tangent kernel of these neurons."""
+        samples, total = self._problem.samples, self._problem.total
+        read = [gather(*pair) for pair in zip(self._taps, self._features, strict=True)]
+        phi, gradients = (
+            [
+                (x @ x[: samples * (len(x) // total)].T).astype(np.float64) * self._weight
+                for x in parts
+            ]
+            for parts in (read, self._g)
+        )
+        return tangent(self._problem, phi, gradients)
+
+    def frames(self) -> list[np.ndarray]:
+        """Return orthonormal rows of each layer, to which later fresh vectors are orthogonal.
+
+        Gradients of training samples are already in the bases to which these are orthogonal.
+        """
+        bases = [self._raw[0][:0], *(basis for basis, _ in self.outputs)]
+        positions = zip(self._g, self._problem.positions, strict=True)
+        tests = [x[self._problem.samples * each :] for x, each in positions]
+        return [
+            _frame(np.concatenate([self._apart_from(l), test]), basis, self._weight)
+            for l, (test, basis) in enumerate(zip(tests, bases, strict=True))
+        ]
 
 
 def _groups(problem: Problem, neurons: int) -> tuple[int, ...]:
