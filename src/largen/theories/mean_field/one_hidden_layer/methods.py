@@ -82,38 +82,57 @@ def estimate(
     report: Report,
 ) -> OneLayerEstimate:
     """Solve a problem by a method, or by the first that applies and reaches ``rtol``."""
-    noisy = temperature_of(run.optimizer) > 0
-    if noisy and method in ("closed", "quadrature"):
-        raise InvalidInput(
-            f"method: {method!r} follows neurons from their initial weights alone, and those of "
-            f"{run.optimizer} move at random. Use 'particles' or 'auto'."
-        )
-    linear = posed.phi == LINEAR and posed.steps is None and not noisy
-    if method == "closed" and not linear:
-        raise InvalidInput(
-            "method: closed equations exist for the linear activation and gradient descent, this "
-            f"run has {posed.phi} and {run.optimizer}. Use 'quadrature', 'particles' or 'auto'."
-        )
-    if method == "closed" or (method == "auto" and linear):
+    refusals = {name: refusal(posed, run) for name, refusal in REFUSALS.items()}
+    if refusals.get(method):
+        raise InvalidInput(f"method: {refusals[method]}")
+    if method == "closed" or (method == "auto" and not refusals["closed"]):
         return solve_closed(posed, run, wanted)
-    if method == "quadrature" and posed.start is not None:
-        raise InvalidInput(
-            "method: quadrature is over Gaussian weights; those of this run are not. Use "
-            "'particles' or 'auto'."
-        )
-    few = posed.dimensions <= MOST_GRID_DIMENSIONS and posed.start is None and not noisy
-    if method == "quadrature" and not few:
-        raise InvalidInput(
-            f"method: quadrature takes at most {MOST_GRID_DIMENSIONS} Gaussian variables, this "
-            f"run has {posed.dimensions} (rank {posed.directions} of the inputs, "
-            f"{posed.outputs} output{'s' * (posed.outputs > 1)}). Use 'particles' or 'auto'."
-        )
-    if method == "quadrature" or (method == "auto" and few):
+    if method == "quadrature" or (method == "auto" and not refusals["quadrature"]):
         patient = method == "quadrature" or posed.dimensions <= 2
         found = quadrature(posed, run, rtol, budget, wanted, patient)
         if method == "quadrature" or not found.finite or found.relative_error <= rtol:
             return found
     return particles(posed, run, rtol, budget, wanted, key, drawn, report)
+
+
+def _no_closed_equations(posed: OneLayerProblem, run: Run) -> str:
+    """Why closed equations do not exist; empty if they do."""
+    if temperature_of(run.optimizer) > 0:
+        return _at_random("closed", run)
+    if posed.phi == LINEAR and posed.steps is None:
+        return ""
+    return (
+        "closed equations exist for the linear activation and gradient descent, this run has "
+        f"{posed.phi} and {run.optimizer}. Use 'quadrature', 'particles' or 'auto'."
+    )
+
+
+def _no_quadrature(posed: OneLayerProblem, run: Run) -> str:
+    """Why there is no quadrature over initial weights; empty if there is."""
+    if temperature_of(run.optimizer) > 0:
+        return _at_random("quadrature", run)
+    if posed.start is not None:
+        return (
+            "quadrature is over Gaussian weights; those of this run are not. Use 'particles' or "
+            "'auto'."
+        )
+    if posed.dimensions <= MOST_GRID_DIMENSIONS:
+        return ""
+    return (
+        f"quadrature takes at most {MOST_GRID_DIMENSIONS} Gaussian variables, this run has "
+        f"{posed.dimensions} (rank {posed.directions} of the inputs, {posed.outputs} "
+        f"output{'s' * (posed.outputs > 1)}). Use 'particles' or 'auto'."
+    )
+
+
+def _at_random(method: str, run: Run) -> str:
+    return (
+        f"{method!r} follows neurons from their initial weights alone, and those of "
+        f"{run.optimizer} move at random. Use 'particles' or 'auto'."
+    )
+
+
+REFUSALS = {"closed": _no_closed_equations, "quadrature": _no_quadrature}
 
 
 def solve_closed(posed: OneLayerProblem, run: Run, wanted: WantedKernels) -> OneLayerEstimate:

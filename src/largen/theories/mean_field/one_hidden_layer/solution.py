@@ -33,6 +33,7 @@ from largen.theories.mean_field.options import (
     check_shared,
     wanted_kernels,
 )
+from largen.theories.mean_field.record_times import Recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +218,19 @@ class MeanField(Theory):
         return result
 
 
+def _times(recorded: Recorded) -> dict[str, Any]:
+    """Return the coordinates of recorded kernels."""
+    found: dict[str, Any] = {}
+    if len(recorded.alone) or len(recorded.pairs):
+        found["layer"] = (("layer",), np.array([1]))
+    if len(recorded.alone):
+        found["record_step"] = (("record",), recorded.alone)
+    if len(recorded.pairs):
+        found["pair_step"] = (("pair",), recorded.pairs[:, 0])
+        found["pair_step_2"] = (("pair",), recorded.pairs[:, 1])
+    return found
+
+
 def _trajectory(
     posed: Posed[OneLayerProblem],
     found: OneLayerEstimate,
@@ -269,13 +283,7 @@ def _trajectory(
         train, test = map(shaped, found.margins)
         extra["f_train_margin"] = ("step", "sample", *out), train
         extra["f_test_margin"] = ("step", "test_sample", *out), test
-    if len(recorded.alone) or len(recorded.pairs):
-        extra["layer"] = (("layer",), np.array([1]))
-    if len(recorded.alone):
-        extra["record_step"] = (("record",), recorded.alone)
-    if len(recorded.pairs):
-        extra["pair_step"] = (("pair",), recorded.pairs[:, 0])
-        extra["pair_step_2"] = (("pair",), recorded.pairs[:, 1])
+    extra |= _times(recorded)
     extra |= kernels(found.records)
     if found.record_errors is not None:
         extra |= kernels(found.record_errors, "_error")

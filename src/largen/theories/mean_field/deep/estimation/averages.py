@@ -16,6 +16,8 @@ from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import neuron_variables
 from largen.theories.mean_field.engine.statistics import margin, mean_and_error
 
+Means = dict[str, tuple[np.ndarray, np.ndarray]]  # by name, the mean and its standard error
+
 
 class Estimate(NamedTuple):
     """Means over replicates, their errors (``name_error`` for a kernel), a description of the
@@ -49,17 +51,15 @@ def average(
         same_width = [found[i :: len(widths)] for i in range(len(widths))]
         levels = [means_and_errors(problem, run, some) for some in same_width]
         if len(levels) > 1:
-            fine, rough = levels
-            both = {name: at_infinite_width(fine[name], rough[name]) for name in fine}
-            means = {name: part[:2] for name, part in both.items()}
+            means, share = _extrapolated(*levels)
             how = (
                 f"{count} dense networks each of {widths[0]} and {widths[1]} neurons {each}, of "
-                f"whose difference to 1/N = 0 {both['f'][2]:.0%} is extrapolated"
+                f"whose difference to 1/N = 0 {share:.0%} is extrapolated"
             )
         else:
             ranks = np.max([one.ranks for one in found], 0)
             rank = f", ranks up to {ranks.max()}" if ranks.size else ""
-            means = levels[0]
+            means = dict(levels[0])
             drawn = f"({settings.sampling}{rank})"
             how = f"{count} replicates of {settings.particles} neurons {each} {drawn}"
         std, random = levels[0]["f"][1] * count**0.5, means["f"][1]
@@ -67,22 +67,27 @@ def average(
             means[name] = add_remainder(problem, name, *means[name], moved)
         f, error = means.pop("f")
         error = np.hypot(error, stepping)
+    kernels = {name: mean for name, (mean, _) in means.items()}
+    sample_neurons = {}
+    if settings.kept.sample_neurons and found[0].kernels:
+        sample_neurons = neuron_variables(problem, run.output_shape, found[0].kernels)
     if count == 1:
         how += "; a single one gives no estimate of the error"
-    elif np.isnan(error).any() and np.isfinite(f).all():
+        return Estimate(f, error, None, kernels, how, sample_neurons)
+    if np.isnan(error).any() and np.isfinite(f).all():
         how += (
             "; the error is not known, since a smaller tolerance of directions needs nearly as "
             "many directions as there are neurons: raise particles, or take method='dense'"
         )
-    kernels = {name: mean for name, (mean, _) in means.items()}
-    if count > 1:
-        kernels |= {f"{name}_error": off for name, (_, off) in means.items()}
-    sample_neurons = {}
-    if settings.kept.sample_neurons and found[0].kernels:
-        sample_neurons = neuron_variables(problem, run.output_shape, found[0].kernels)
-    one = std if settings.sampling == "finite_width" and count > 1 else None
-    interval = margin(error, random, count) if count > 1 else None
-    return Estimate(f, error, one, kernels, how, sample_neurons, interval)
+    kernels |= {f"{name}_error": off for name, (_, off) in means.items()}
+    one = std if settings.sampling == "finite_width" else None
+    return Estimate(f, error, one, kernels, how, sample_neurons, margin(error, random, count))
+
+
+def _extrapolated(fine: Means, rough: Means) -> tuple[Means, float]:
+    """Return means at infinite width, and the share of f's difference that is extrapolated."""
+    both = {name: at_infinite_width(fine[name], rough[name]) for name in fine}
+    return {name: part[:2] for name, part in both.items()}, both["f"][2]
 
 
 def extrapolation_error(found: list[Swept]) -> np.ndarray | float:
@@ -95,9 +100,7 @@ def extrapolation_error(found: list[Swept]) -> np.ndarray | float:
     return np.abs(np.mean(changes, 0)) / 2 if changes else 0.0
 
 
-def means_and_errors(
-    problem: Problem, run: Run, found: list[Swept]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def means_and_errors(problem: Problem, run: Run, found: list[Swept]) -> Means:
     """Return the means of replicates and their standard errors; NaN for a single one."""
     parts = [values_of(problem, run, one) for one in found]
     values = {name: np.stack([part[name] for part in parts]).astype(float) for name in parts[0]}
