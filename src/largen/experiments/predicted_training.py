@@ -185,10 +185,10 @@ def predict_training(
     >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(2.0), steps=20)
     >>> params = lg.networks.init(run.net, run.param, width=256, inputs=3, key=0, dtype=np.float64)
-    >>> found = lg.training.predict_training(run, params)
-    >>> found.f_train.shape, found.ntk.shape
+    >>> result = lg.training.predict_training(run, params)
+    >>> result.f_train.shape, result.ntk.shape
     ((21, 3), (2, 3, 3))
-    >>> bool(found.errors[2] < found.errors[0] / 5)
+    >>> bool(result.errors[2] < result.errors[0] / 5)
     True
     """
     instance_of("run", run, Run, "an lg.Run")

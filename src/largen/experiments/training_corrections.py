@@ -206,9 +206,9 @@ def width_corrections_in_training(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(2, "tanh"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=2)
-    >>> found = lg.training.width_corrections_in_training(run, width=16, replicates=8)
-    >>> found.data["f_train_variance_of_layers"].sizes["group"], round(float(found.shares.sum()), 6)
-    (2, 1.0)
+    >>> result = lg.training.width_corrections_in_training(run, width=16, replicates=8)
+    >>> result.shares.shape, round(float(result.shares.sum()), 6)
+    ((2,), 1.0)
     """
     instance_of("run", run, Run, "an lg.Run")
     run.check_one_output("lg.training.width_corrections_in_training")

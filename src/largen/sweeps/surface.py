@@ -199,13 +199,14 @@ class Sweep(Result):
         return quality(self.best(), mean, self.transferred()["transferred"], along)
 
     def verdicts(self, along: str) -> xarray.Dataset:
-        """Return what transfer from the smallest to the largest size comes to.
+        """Return the gain and the cost of transfer from the smallest to the largest size.
 
         The rate is the base's best one on the grid, as in :meth:`transferred`. Differences of
         losses are between networks of several seeds; their errors are standard errors, and they
-        are sure if Welch's test at the level 5 % tells them from 0. Where larger is not better at
-        the base's rate, or the standard scheme with a rate tuned at the largest size is better,
-        the base has faults that no rate mends: :func:`largen.sweeps.tune` searches its constants.
+        are sure if Welch's test distinguishes them from 0 at the level 5 %. Where larger is not
+        better at the base's rate, or the standard scheme with a rate tuned at the largest size is
+        better, the base has faults that no rate corrects: :func:`largen.sweeps.tune` searches its
+        constants.
 
         Parameters
         ----------

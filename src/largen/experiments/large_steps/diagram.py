@@ -185,8 +185,8 @@ def catapult_diagram(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(1, "linear"), lg.ntk(), data, optimizer=lg.gd(1.0), steps=60)
-    >>> found = lg.training.catapult_diagram(run, [256], [1.0, 3.0, 8.0], seeds=2, quadratic=False)
-    >>> found.survival.values.tolist()
+    >>> result = lg.training.catapult_diagram(run, [256], [1.0, 3.0, 8.0], seeds=2, quadratic=False)
+    >>> result.survival.values.tolist()
     [[[1.0, 1.0, 0.0]]]
     """
     import jax

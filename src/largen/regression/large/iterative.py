@@ -124,8 +124,8 @@ def solve_kernel(
     >>> import largen as lg, numpy as np
     >>> x = np.linspace(-1, 1, 40)[:, None]
     >>> K = lg.nngp_kernel(lg.mlp(1, "erf", bias_std=1.0), x)
-    >>> found = lg.regression.large.solve_kernel(K, np.sin(x[:, 0]), noise=1e-3, rank=10)
-    >>> bool(np.allclose((K + 1e-3 * np.eye(40)) @ found.weights, np.sin(x[:, 0])))
+    >>> result = lg.regression.large.solve_kernel(K, np.sin(x[:, 0]), noise=1e-3, rank=10)
+    >>> bool(np.allclose((K + 1e-3 * np.eye(40)) @ result.weights, np.sin(x[:, 0])))
     True
     """
     matrix = _checked(matrix)
