@@ -28,7 +28,7 @@ from largen.networks.plan import Numbers, Plan, plan_of
 from largen.networks.tangent import check_samples_apart
 from largen.parameterizations import GradientDescent, GradientFlow
 from largen.progress import Report, reporter
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.runs import Run, Status
 from largen.runs.trajectory import mean_loss
 from largen.scalars import flag, real
@@ -44,7 +44,7 @@ WORDS = ("constant kernel", "first order", "second order")
 
 @cites("bahri2022les")
 @dataclass(frozen=True, repr=False)
-class PredictedTraining(Result):
+class PredictedTraining(DataResult):
     """A network's training as predicted by its expansion; made by :func:`predict_training`.
 
     Attributes
@@ -98,11 +98,6 @@ class PredictedTraining(Result):
             raise InvalidInput(f"{WHAT}: the network was not trained; pass compare=True.")
         gap = self.data[f"{name}_actual"] - self.data[name]
         return np.sqrt((gap**2).mean([a for a in axes if a in gap.dims]).values)
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
 
     def _figure(self) -> Figure:
         """Plot outputs and the residual at each order."""

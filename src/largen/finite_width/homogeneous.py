@@ -198,7 +198,7 @@ def homogeneous_jacobian(
     net
         As for :func:`homogeneous_moments`, all weights with σ_w = 1/√(E d²).
     width
-        Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
+        As for :func:`homogeneous_moments`.
     inputs
         n₀, the dimension of the inputs.
     fourth_moment

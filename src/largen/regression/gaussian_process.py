@@ -185,14 +185,12 @@ class Posterior(Conditioned):
 
         Parameters
         ----------
-        x_test
-            (test_sample, input).
+        x_test, mask
+            As in :meth:`predict`.
         key
             A JAX key or an integer.
         draws
             Number of functions.
-        mask
-            As in :meth:`predict`.
 
         Returns
         -------

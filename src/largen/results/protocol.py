@@ -21,7 +21,7 @@ import numpy as np
 
 from largen.files import save_dataset, save_figure
 from largen.results.display import in_notebooks
-from largen.results.labels import labelled
+from largen.results.labels import labelled, with_labels
 
 if TYPE_CHECKING:
     import xarray
@@ -134,6 +134,17 @@ class Result:
     save = save_result
     plot = plot_result
     _repr_html_ = in_notebooks
+
+
+class DataResult(Result):
+    """The base of results whose numbers are a data set, their field ``data``."""
+
+    data: xarray.Dataset
+
+    @with_labels
+    def to_xarray(self) -> xarray.Dataset:
+        """Return a copy of ``data``."""
+        return self.data.copy()
 
 
 def fields_over(**axes: tuple[str, ...]) -> Callable[[Any], xarray.Dataset]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.errors import InvalidInput, instance_of, one_of
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.sweeps.cells import Cell
 from largen.sweeps.optimum import optimum
 from largen.sweeps.quality import quality
@@ -25,7 +25,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Sweep(Result):
+class Sweep(DataResult):
     """The losses of a sweep.
 
     Attributes
@@ -52,11 +52,6 @@ class Sweep(Result):
     def from_xarray(cls, dataset: xarray.Dataset) -> Sweep:
         """Return the result that :meth:`to_xarray` turned into a data set."""
         return cls(dataset)
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data
 
     def best(self) -> xarray.Dataset:
         """Return the best rate of each scheme and shape.

@@ -25,7 +25,7 @@ from largen.memory import MEMORY_BUDGET
 from largen.networks import finite_network
 from largen.parameterizations import GradientDescent
 from largen.progress import Report, reporter
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.runs import Run
 from largen.scalars import flag, integer, integers, random_key, real, sequence
 from largen.text import aligned
@@ -41,7 +41,7 @@ VARIABLES = ("curvature", "largest_loss", "at", "steps", "loss", "alive")
 
 @cites("lewkowycz2020large", "bahri2022les")
 @dataclass(frozen=True, repr=False)
-class CatapultDiagram(Result):
+class CatapultDiagram(DataResult):
     """Large steps over reduced rates and widths; made by :func:`catapult_diagram`.
 
     Attributes
@@ -94,11 +94,6 @@ class CatapultDiagram(Result):
     def from_xarray(cls, dataset: xarray.Dataset) -> CatapultDiagram:
         """Return the result that :meth:`to_xarray` turned into a data set."""
         return cls(dataset)
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
 
     def _figure(self) -> Figure:
         """Draw survival, ηλ after training, the largest loss and the steps."""

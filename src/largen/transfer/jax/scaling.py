@@ -97,11 +97,6 @@ def scale(
         not inside a loop such as ``jax.lax.scan``. The result is :attr:`JaxPlan.verified`, which
         says so if nothing was measured; False leaves it out.
 
-    Returns
-    -------
-    JaxPlan
-        Prints as a table.
-
     Raises
     ------
     InvalidInput

@@ -84,11 +84,6 @@ def diagnose(
     warm_up
         Whether the user's training has a warm-up.
 
-    Returns
-    -------
-    Diagnosis
-        Prints as a table.
-
     Raises
     ------
     InvalidInput

@@ -96,11 +96,6 @@ def scale(
         :attr:`TorchPlan.verified`; wrong slopes are a warning with the weight's name, and
         :meth:`TorchPlan.repaired` corrects them. Where it is not possible, the record says why.
 
-    Returns
-    -------
-    TorchPlan
-        Prints as a table.
-
     Raises
     ------
     InvalidInput
