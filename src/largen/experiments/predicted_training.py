@@ -136,7 +136,7 @@ def predict_training(
 
     At constant kernel the error is of order 1/n; to second order it is of order n⁻², so that the
     prediction separates the part of training that is due to the movement of features. It costs as
-    much as several trainings: it explains training and does not replace it.
+    much as training several networks: it explains training and does not replace it.
 
     Parameters
     ----------

@@ -150,7 +150,7 @@ def kernel(
         of samples; the message gives the memory needed.
     NoTheory
         If the parameterization has no infinite-width limit, or for layers in an order that has
-        no kernel, such as an activation of what is not Gaussian; the message says why.
+        no kernel, such as an activation behind a signal that is not Gaussian.
     NoRule
         For a layer without a rule for kernels.
     OutOfMemory
