@@ -116,15 +116,6 @@ class Result:
     """The base of classes of results, which define ``to_xarray``.
 
     If a picture needs more than the data set, the class has a method ``_figure`` that draws it.
-
-    Examples
-    --------
-    >>> import xarray
-    >>> class Squares(Result):
-    ...     def to_xarray(self):
-    ...         return xarray.Dataset({"square": ("step", [0, 1, 4])})
-    >>> len(Squares().plot().axes)
-    1
     """
 
     def to_xarray(self) -> xarray.Dataset:
@@ -158,16 +149,6 @@ def fields_over(**axes: tuple[str, ...]) -> Callable[[Any], xarray.Dataset]:
     axes
         For each field that is an array, the names of its last axes; an array with more axes has
         ``extra``, ``extra_2``, … before them.
-
-    Examples
-    --------
-    >>> from typing import NamedTuple
-    >>> class Found(NamedTuple):
-    ...     mean: np.ndarray
-    ...     status: str
-    ...     to_xarray = fields_over(mean=("sample",))
-    >>> Found(np.ones(3), "ok").to_xarray()["mean"].dims
-    ('sample',)
     """
 
     def to_xarray(self: Any) -> xarray.Dataset:
@@ -202,13 +183,7 @@ def _named(axes: tuple[str, ...], count: int) -> tuple[str, ...]:
 
 
 def tuple_from(kind: type, dataset: xarray.Dataset) -> Any:
-    """Return the named tuple whose ``to_xarray`` gave a data set.
-
-    Raises
-    ------
-    TypeError
-        If a field is not among the variables and attributes of that name.
-    """
+    """Return the named tuple whose ``to_xarray`` gave a data set, or raise a TypeError."""
     fields: Any = getattr(kind, "_fields")  # noqa: B009  # pyright knows no named tuples of a type
     values: dict[str, Any] = {}
     for name in fields:
