@@ -79,7 +79,6 @@ class ScalingMap(Result):
         )
 
     def _figure(self) -> Figure:
-        """Draw the plane."""
         from largen.plots import scaling_figure
 
         return scaling_figure(

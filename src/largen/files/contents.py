@@ -106,7 +106,6 @@ def _load_netcdf(
 
 
 def _groups(group: Any) -> Iterator[str]:
-    """Yield the paths of a group and of all groups in it."""
     yield group.name
     for inner in group.groups.values():
         yield from _groups(inner)

@@ -159,7 +159,6 @@ def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _weight_names(at_size: Sized) -> Iterator[str]:
-    """Yield the name of the weight of each affine map."""
     for place, operation in enumerate(at_size.program.operations):
         if isinstance(operation, Repeat):
             yield from _weight_names(at_size.bodies[place])

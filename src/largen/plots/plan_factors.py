@@ -71,5 +71,4 @@ def _powers_of_two(low: float, high: float) -> np.ndarray:
 
 
 def _fraction(factor: float) -> str:
-    """Write a factor below one as a fraction."""
     return f"{factor:g}" if factor >= 1 else f"1/{1 / factor:g}"

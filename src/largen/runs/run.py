@@ -275,7 +275,6 @@ class Run:
 
 
 def _check_positions(positions: int | None, y: np.ndarray) -> None:
-    """Check that targets have the positions that outputs have."""
     if positions is None and y.ndim > 2:
         raise InvalidInput(
             f"y_train: has shape {y.shape}, and the network has one output for a sample: targets "

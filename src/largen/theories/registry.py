@@ -33,7 +33,6 @@ class _Entry:
 
 
 def _moves(run: Run) -> bool:
-    """Whether features move at order one."""
     return run.param.d == HALF
 
 

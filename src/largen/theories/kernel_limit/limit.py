@@ -323,7 +323,6 @@ def _trajectory(problem: KernelProblem, reason: str, answer: Answer) -> Trajecto
 def _failure(
     problem: KernelProblem, lowered: Lowered, answer: Answer, limit: Trajectory, rtol: float | None
 ) -> tuple[str | None, Status]:
-    """Return the message of a failure, or None, and the status."""
     run = problem.run
     words = inaccuracy(lowered, (run.data.x,), rtol)
     if words is not None:

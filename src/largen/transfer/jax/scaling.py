@@ -225,7 +225,6 @@ def _weight(
     folds: tuple[Folded, ...],
     experts: float,  # the ratio of the number of experts to the base's
 ) -> ScaledWeight:
-    """Return the row of a weight."""
     source = survey.names[name]
     matrix = len(survey.shape("target", name)) == 2 and name not in survey.stacked
     fan_in = survey.fan_in(name) if matrix else None

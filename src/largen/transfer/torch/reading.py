@@ -268,7 +268,6 @@ def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool
 
 
 def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
-    """Return the number of sums of each stream."""
     own = [each.stream for each in sums]
     return [own.count(stream) for stream in dict.fromkeys(own if streams is None else streams)]
 
