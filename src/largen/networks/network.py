@@ -87,13 +87,6 @@ class FiniteNetwork:
         -------
         Params
             The tree described above, of NumPy arrays.
-
-        Examples
-        --------
-        >>> import largen as lg
-        >>> network = lg.networks.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3)
-        >>> network.init(0)[0]["weight"].shape
-        (3, 64)
         """
         key, dtype = random_key(key), _dtype(dtype)
         with precision(np.zeros((), dtype)):
@@ -115,15 +108,6 @@ class FiniteNetwork:
         array
             Shape ``(sample,)``, or ``(sample, output)`` if ``outputs`` is a number; behind
             ``sample`` comes ``position`` in networks with an output at each position.
-
-        Examples
-        --------
-        >>> import largen as lg, numpy as np
-        >>> network = lg.networks.finite_network(
-        ...     lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3, outputs=2
-        ... )
-        >>> network.apply(network.init(0), np.eye(3)).shape
-        (3, 2)
         """
         self.check_params(params)
         x = self.check_inputs("x", x)
@@ -157,13 +141,7 @@ class FiniteNetwork:
         return jax.tree.map(lambda name: getattr(table[name], field), self.module.names)
 
     def check_inputs(self, name: str, x: ArrayLike) -> Any:
-        """Check inputs.
-
-        Raises
-        ------
-        InvalidInput
-            If they are not finite floats, or samples of another shape.
-        """
+        """Check that inputs are finite floats, and samples of the network's shape."""
         array = samples(name, x)
         if shape_of(array) != self.inputs:
             raise InvalidInput(
@@ -173,13 +151,7 @@ class FiniteNetwork:
         return array
 
     def check_params(self, params: Params) -> None:
-        """Check that parameters fit the network.
-
-        Raises
-        ------
-        InvalidInput
-            If the tree or a shape is another one.
-        """
+        """Check that parameters fit the network: the tree, and each shape."""
         wanted, got = jax.tree.structure(self.module.shapes), jax.tree.structure(params)
         if wanted != got:
             raise InvalidInput(f"params: wanted a tree of the form {wanted}, got {got}.")

@@ -22,7 +22,7 @@ def learning_rate_figure(curves: Sequence[Any]) -> Figure:
     Parameters
     ----------
     curves
-        Objects of type :class:`largen.LearningRateCurve`. The first, usually that of the limit, is
+        Objects of type :class:`largen.experiments.LearningRateCurve`. The first, usually that of the limit, is
         drawn in black, and its optimum is marked.
     """
     with style():

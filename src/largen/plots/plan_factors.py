@@ -29,10 +29,7 @@ def plan_figure(data: xarray.Dataset) -> Figure:
 
     Settings that no weight changes are left out.
 
-    Parameters
-    ----------
-    data
-        The data set of a :class:`largen.transfer.Plan`.
+    ``data``: that of :class:`largen.transfer.Plan`.
     """
     rows, first = np.unique(data["row"].values, return_index=True)
     order = np.argsort(first)

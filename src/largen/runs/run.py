@@ -223,7 +223,7 @@ class Run:
         return self.optimizer
 
     def time_indices(self, name: str, wanted: Any) -> tuple[int, ...]:
-        """Check the time indices at which an argument asks for records.
+        """Return the time indices of an argument in ascending order, without repetition.
 
         Parameters
         ----------
@@ -231,11 +231,6 @@ class Run:
             The name of the argument, used in the error message.
         wanted
             Time indices 0 … ``len(times) − 1``; None for the first and the last.
-
-        Returns
-        -------
-        tuple
-            The time indices in ascending order, without repetition.
         """
         last = len(self.times) - 1
         if wanted is None:
@@ -248,19 +243,14 @@ class Run:
         return tuple(sorted(indices))
 
     def pairs(self, name: str, wanted: Any) -> np.ndarray:
-        """Check the pairs of time indices for which an argument asks for records.
+        """Return the pairs of time indices of an argument, ``(pair, 2)``, without repetition.
 
         Parameters
         ----------
         name
             The name of the argument, used in the error message.
         wanted
-            Pairs of time indices, in any order.
-
-        Returns
-        -------
-        array
-            The pairs in the given order, without repetition, ``(pair, 2)``.
+            Pairs of time indices, in any order, which is kept.
         """
         pairs = pairs_of(name, wanted)
         self.time_indices(name, [index for pair in pairs for index in pair])
