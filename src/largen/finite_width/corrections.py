@@ -219,8 +219,7 @@ def width_corrections(
     Raises
     ------
     InvalidInput
-        For inputs that are not finite floats, too many of them, widths that are not positive, or
-        parallel inputs if φ has kinks.
+        For parallel inputs if φ has kinks.
     NoRule
         For other layers, such as convolutions.
     NoTheory

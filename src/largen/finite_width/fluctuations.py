@@ -148,8 +148,7 @@ def width_fluctuations(
     Raises
     ------
     InvalidInput
-        For inputs that are not finite floats, counts that are not positive, parallel inputs if φ
-        has kinks, or more than 2²⁸ numbers.
+        For parallel inputs if φ has kinks, or more than 2²⁸ numbers.
     NoRule, NoTheory
         For other networks, as :func:`largen.finite_width.width_corrections`.
     NumericalFailure

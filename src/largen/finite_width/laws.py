@@ -140,7 +140,7 @@ def output_law(
     Raises
     ------
     InvalidInput
-        For more than one input, or one at which all preactivations of the first layer are 0.
+        For an input at which all preactivations of the first layer are 0.
     NoRule, NoTheory
         For other networks, and for weights that are not Gaussian.
     NumericalFailure

@@ -192,8 +192,7 @@ def finite_network(
     Raises
     ------
     InvalidInput
-        If a size is not a positive integer, a layer does not fit its input, or the number of
-        neurons of a layer is not an integer.
+        If a layer does not fit its input, or has a number of neurons that is not an integer.
     NoRule
         If a layer does not say which operations it is, or one of them has no rule for finite
         networks.

@@ -93,11 +93,6 @@ def placed_in(ax: Any, what: str | None = None) -> Iterator[None]:
         matplotlib axes, or None for new figures.
     what
         The name of the panel; by default the first in ``ax``, and all in a new figure.
-
-    Raises
-    ------
-    InvalidInput
-        If the axes are none of matplotlib's, or the name is no text.
     """
     if ax is not None:
         instance_of("ax", ax, Axes, "matplotlib axes")

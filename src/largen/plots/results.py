@@ -58,11 +58,6 @@ def draw(
         The name of a panel, or of a variable; None for all panels, or the first in ``ax``.
     name
         The argument by which users give ``what``.
-
-    Raises
-    ------
-    InvalidInput
-        If there is neither a panel nor a variable of this name, or nothing to draw.
     """
     try:
         with placed_in(ax, what):
@@ -84,13 +79,7 @@ def draw(
 
 
 def figure_of(result: Any) -> Figure:
-    """Return the picture of a result.
-
-    Raises
-    ------
-    InvalidInput
-        If it has only single numbers, of which there is nothing to draw.
-    """
+    """Return the picture of a result."""
     kind = type(result).__name__
     if kind == "SavedResult":
         kind = result.kind
@@ -110,11 +99,6 @@ def dataset_figure(data: xarray.Dataset, title: str) -> Figure:
 
     Of variables with more axes, the last entry along the first ones is drawn. Standard errors are
     drawn as bars of two of them.
-
-    Raises
-    ------
-    InvalidInput
-        If no variable has an axis of more than one entry.
     """
     shown = [
         str(name)
@@ -139,13 +123,7 @@ def dataset_figure(data: xarray.Dataset, title: str) -> Figure:
 
 
 def variable_figure(data: xarray.Dataset, name: str) -> Figure:
-    """Draw one variable of a data set.
-
-    Raises
-    ------
-    InvalidInput
-        If it is a single number, or no number.
-    """
+    """Draw one variable of a data set."""
     if not data[name].ndim or data[name].dtype.kind not in "biuf":
         raise InvalidInput(f"there is nothing to draw of {name!r}: it has no axes of numbers.")
     with style():

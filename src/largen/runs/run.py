@@ -55,8 +55,7 @@ class Run:
     ------
     InvalidInput
         If the targets do not fit the loss, ``steps`` or ``times`` do not fit the optimizer, a
-        batch is larger than the training set, a schedule is shorter than the run, or another
-        argument is invalid.
+        batch is larger than the training set, or a schedule is shorter than the run.
 
     Examples
     --------

@@ -84,13 +84,7 @@ class Grid:
             object.__setattr__(self, name, value)
 
     def cells(self) -> list[Cell]:
-        """Return the networks of each shape and scheme that are trained together.
-
-        Raises
-        ------
-        InvalidInput
-            If there is nothing to train.
-        """
+        """Return the networks of each shape and scheme that are trained together."""
         cells = [
             Cell(scheme, width, depth, replicas)
             for scheme, width, depth in product(

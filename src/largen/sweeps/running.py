@@ -37,7 +37,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
     """Train a model at all rates, widths, depths and seeds, under several schemes.
 
     Networks of one shape and scheme form a cell and are trained together in one batched
-    computation (:func:`largen.transfer.torch.replicas.train_replicas`); those that diverge are stopped.
+    computation; those that diverge are stopped.
 
     Parameters
     ----------

@@ -39,12 +39,6 @@ class Task:
     seed
         The seed of the order of samples.
 
-    Raises
-    ------
-    InvalidInput
-        If an array has no samples, or numbers that are not finite, or another number of samples
-        than its partner; if classes are not integers ≥ 0; if an argument is out of range.
-
     Examples
     --------
     >>> task = Task(np.zeros((10, 3), "float32"), np.arange(10) % 2, batch_size=4, steps=5)

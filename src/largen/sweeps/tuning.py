@@ -86,7 +86,7 @@ def tune(
     Raises
     ------
     InvalidInput
-        If every draw diverges, training returns no number, or an argument is out of range.
+        If every draw diverges.
 
     Examples
     --------

@@ -136,11 +136,6 @@ class Plan:
         -------
         dict
             ``lr``, ``weight_decay``, and ``eps`` if the optimizer has one.
-
-        Raises
-        ------
-        InvalidInput
-            If one of them is negative or not finite, or independent decay has a rate of 0.
         """
         moved_by = update_of(self.update, "vector" if weight.moved_by == "adamw" else "hidden")
         rate = _rate(lr) * (weight.lr * self.horizon.lr / step)

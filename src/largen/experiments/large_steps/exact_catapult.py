@@ -159,9 +159,6 @@ def catapult(
 
     Raises
     ------
-    InvalidInput
-        For another number of samples, parameters of another network, or both ``params`` and
-        ``width`` or ``start``.
     NoTheory
         For other networks or optimizers, and without a width for parameterizations without a limit.
 

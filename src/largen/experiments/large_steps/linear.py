@@ -142,8 +142,6 @@ def linear_training(
 
     Raises
     ------
-    InvalidInput
-        For parameters of another network, or both ``params`` and ``width``.
     NoTheory
         For other networks or optimizers, without a width for parameterizations without a limit, and
         with ``width`` for weights that are not Gaussian.

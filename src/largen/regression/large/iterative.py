@@ -114,8 +114,7 @@ def solve_kernel(
     NumericalFailure
         If the residual is not reached; the solution so far is its ``result``.
     InvalidInput
-        For a matrix that is not square, targets that do not fit, a noise that is not positive,
-        or a checkpoint of another system, or processes that were given different systems.
+        For a checkpoint of another system, or processes that were given different systems.
     DamagedFile, CannotWrite
         If the checkpoint is not what was written, or cannot be written.
 

@@ -226,7 +226,7 @@ class KernelLimit(Theory):
         Raises
         ------
         InvalidInput
-            For wrong shapes, or for a limit that was loaded from a file, which does not contain the
+            For a limit that was loaded from a file, which does not contain the
             run.
         """
         run = limit.run

@@ -81,12 +81,6 @@ def coordinate_check(
     **options
         Passed on to :func:`scale`.
 
-    Raises
-    ------
-    InvalidInput
-        If the targets do not differ in one kind of size alone, an argument is out of range, or the
-        activations are not a dict of arrays.
-
     Examples
     --------
     >>> def init(key, width):

@@ -164,13 +164,7 @@ class JaxPlan(Plan):
         return optax.stateless(clip)
 
     def check(self, parameters: Any) -> None:
-        """Raise if parameters are not those of the plan's target.
-
-        Raises
-        ------
-        InvalidInput
-            If a name or a shape differs; the message has the first ones that do.
-        """
+        """Raise if parameters are not those of the plan's target."""
         shapes = {name: tuple(leaf.shape) for name, leaf in weights_of(parameters).items()}
         planned = {weight.name: weight.shape for weight in self.weights}
         odd = sorted(n for n in {*shapes, *planned} if shapes.get(n) != planned.get(n))

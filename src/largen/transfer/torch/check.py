@@ -87,11 +87,6 @@ def coordinate_check(
         PyTorch has no optimizer of that name. It receives Muon's and AdamW's groups together.
     **options
         Passed on to :func:`scale`.
-
-    Raises
-    ------
-    InvalidInput
-        If the targets do not differ in one kind of size alone, or an argument is out of range.
     """
     told = hints_of(options.get("hints"))
     given = group_settings(settings, ("weight_decay", "eps", "betas"))

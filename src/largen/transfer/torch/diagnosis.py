@@ -87,8 +87,8 @@ def diagnose(
     Raises
     ------
     InvalidInput
-        If the plan has no builder or is for the standard scheme, PyTorch has no optimizer of its
-        kind, or an argument is out of range.
+        If the plan has no builder or is for the standard scheme, or PyTorch has no optimizer of its
+        kind.
 
     Examples
     --------

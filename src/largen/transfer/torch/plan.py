@@ -117,11 +117,6 @@ class TorchPlan(Plan):
         Weights are not changed: a checkpoint of a model from :meth:`build` is complete, and a model
         that was trained elsewhere computes the same function up to the multipliers listed in
         :attr:`multipliers`.
-
-        Raises
-        ------
-        InvalidInput
-            If the model is not the plan's target.
         """
         self._check(model)
         attach(model, self.multipliers)
@@ -257,11 +252,6 @@ class TorchPlan(Plan):
         -------
         torch.Tensor
             The norm before clipping.
-
-        Raises
-        ------
-        InvalidInput
-            If the model is not the plan's target, or ``max_norm`` is not positive.
         """
         largest = real("max_norm", max_norm, above=0)
         gradients = {n: p.grad for n, p in self._check(model).items() if p.grad is not None}

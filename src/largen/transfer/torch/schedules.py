@@ -32,11 +32,6 @@ def check_scheduler(scheduler: Any) -> Any:
         A scheduler of an optimizer with a plan's groups; its component schedulers are checked,
         too.
 
-    Raises
-    ------
-    InvalidInput
-        If the scheduler sets absolute rates; the message names the alternative.
-
     Examples
     --------
     >>> import torch
@@ -83,11 +78,6 @@ def check_rates(optimizer: Optimizer) -> None:
 
     Register the check as a hook to run it during training:
     ``optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: check_rates(optimizer))``.
-
-    Raises
-    ------
-    InvalidInput
-        If a group's rate has been replaced.
     """
     if isinstance(optimizer, type) or not hasattr(optimizer, "param_groups"):
         raise InvalidInput(f"optimizer: wanted one of PyTorch's, got {shown(optimizer)}.")

@@ -57,9 +57,6 @@ def ntk_of_module(
 
     Raises
     ------
-    InvalidInput
-        If the module fails on the samples, its outputs are of another shape, or a rate is of no
-        parameter.
     OutOfMemory
         If the kernel does not fit into memory.
     NumericalFailure
