@@ -87,7 +87,7 @@ class _Checked:
 
 
 class _Order(NamedTuple):
-    """What the order 1/width of one neuron's outputs depends on."""
+    """The cumulants on which the order 1/width of one neuron's outputs depends."""
 
     K: np.ndarray
     shift: np.ndarray

@@ -74,7 +74,7 @@ class CatapultDiagram(DataResult):
         -------
         dict
             The last rate x at which at least half of the networks are alive, and the next one, at
-            which fewer are; 0 for the former, ∞ for the latter where there is none.
+            which fewer are; 0 for the former, ∞ for the latter if none diverges.
         """
         model = str(self.data["model"].values[0]) if model is None else model
         if model not in self.data["model"].values:
@@ -225,7 +225,7 @@ class Grid(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What comes of one network."""
+    """The outcome of one network."""
 
     # curvature, loss: λ₀, and the initial loss.
     curvature: float

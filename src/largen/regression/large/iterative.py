@@ -250,7 +250,7 @@ def _rows_of_a_block(matrix: Any) -> int:
 
 
 class _State(NamedTuple):
-    """What the next step of conjugate gradients needs; all but the last are (sample, output)."""
+    """The state of conjugate gradients; all but the last are (sample, output)."""
 
     solution: np.ndarray
     left: np.ndarray
@@ -263,7 +263,7 @@ def _identity_of(matrix: Any, right: np.ndarray, variance: float, rank: int) -> 
     """Return the text that identifies a system."""
     if isinstance(matrix, KernelOperator):
         of_matrix = matrix.identity.encode()
-    else:  # two rows tell kernels apart, and the whole may be on disk
+    else:  # two rows distinguish kernels, and the whole may be on disk
         of_matrix = b"".join(np.asarray(matrix[i]).tobytes() for i in (0, -1))
     digest = hashlib.sha256(f"{right.shape} {variance!r} {rank}".encode())
     digest.update(of_matrix + np.ascontiguousarray(right).tobytes())

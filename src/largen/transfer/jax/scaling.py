@@ -205,7 +205,7 @@ def scale(
 
 
 def _check_forward(verify: Any) -> None:
-    """Refuse what is no pair of a forward pass and its inputs."""
+    """Check that an argument is a pair of a forward pass and its inputs."""
     if not isinstance(verify, tuple) or len(verify) != 2:
         raise InvalidInput(
             "verify: wanted (apply, inputs), the forward pass apply(parameters, inputs) and its "

@@ -184,7 +184,7 @@ class Reading:
     def bottlenecks(self) -> set[str]:
         """Weights of products whose results other weights or attention use further.
 
-        A read-out whose result is used inside as well is none: with entries of n^(−½), what
+        A read-out whose result is used inside as well is not one: with entries of n^(−½), what
         training changes in front of it would change the output by n^½.
         """
         record, found = self.base.record, set()
