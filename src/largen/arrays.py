@@ -5,8 +5,8 @@ Integers, Booleans, half precision, lists, arrays of Python numbers, frames and 
 (nullable ones as well) and what else NumPy reads become float64, or in arrays of JAX its default
 precision. PyTorch tensors are read without their gradients: these would end at NumPy in any case,
 and since results are not tensors, they are not mistaken for differentiable ones. Refused by name
-are missing values, NaN and infinity, complex numbers, text and dates, sparse matrices, masked arrays,
-more than 64 bits a number, and ragged lists. ``docs/start.md`` tells users the same.
+are missing values, NaN and infinity, complex numbers, text and dates, sparse matrices, masked
+arrays, more than 64 bits a number, and ragged lists. ``docs/start.md`` tells users the same.
 
 Importing largen does not change JAX's global configuration, in which 64-bit floats are off. NumPy
 float64 inputs must nevertheless give float64 results. Every public function therefore computes
