@@ -57,9 +57,9 @@ def stored_kernel(
     jobs
         Number of blocks computed at once, by ``joblib``: −1 for one on each core. Inside
         ``joblib.parallel_config(backend="ray")`` or ``"dask"`` other machines compute them, which
-        must see the folder. Workers write their blocks themselves: one that is killed loses the
-        block it was at, and the same call goes on. The same call in several processes at once
-        shares the blocks, which each takes in an order of its own.
+        must see the folder. Workers write their blocks themselves: one that is killed loses
+        its block, and the same call resumes. The same call in several processes at once shares the
+        blocks, which each takes in another order.
     progress
         Called with the number of finished blocks and the total number.
 

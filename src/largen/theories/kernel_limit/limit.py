@@ -141,15 +141,7 @@ class KernelLimit(Theory):
 
     @classmethod
     def pose(cls, run: Run) -> Posed[Reduced]:
-        """Return the run's constants of order one, and its network for the kernel recursion.
-
-        Raises
-        ------
-        NoTheory
-            If the kernel limit does not cover the run; the message says why.
-        NoRule
-            For a layer that has no kernel.
-        """
+        """Return the run's constants of order one, and its network for the kernel recursion."""
         form = canonical_form(
             run.param, run.net, run.optimizer, run.data.inputs, infinite_depth=True
         )
@@ -210,24 +202,13 @@ class KernelLimit(Theory):
         In the kernel limit a network's initial output is a random function of order one, and given
         that function the training is deterministic.
 
-        Parameters
-        ----------
-        limit
-            The solution of a run.
-        f0_train, f0_test
-            Initial outputs, (seed, sample[, output]) and (seed, test_sample[, output]).
-
-        Returns
-        -------
-        tuple
-            Outputs (seed, step, sample[, output]) and (seed, step, test_sample[, output]), NumPy
-            arrays in the precision of ``f0_train``.
+        Arguments are those of :meth:`largen.theories.Theory.condition`; outputs are NumPy arrays in
+        the precision of ``f0_train``.
 
         Raises
         ------
         InvalidInput
-            For a limit that was loaded from a file, which does not contain the
-            run.
+            For a limit that was loaded from a file, which does not contain the run.
         """
         run = limit.run
         if run is None:

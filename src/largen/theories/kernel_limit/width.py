@@ -112,15 +112,7 @@ class FiniteWidth(Theory):
 
     @classmethod
     def pose(cls, run: Run) -> Posed[Reduced]:
-        """Return the problem of the kernel limit, for a network that this theory covers.
-
-        Raises
-        ------
-        NoTheory
-            If the theory does not cover the run; the message says why.
-        NoRule
-            For a layer that has no kernel.
-        """
+        """Return the problem of the kernel limit, for a network that this theory covers."""
         posed = KernelLimit.pose(run)
         mean_shift.check(run, WHAT)
         check_smooth(run.net, WHAT)
