@@ -108,7 +108,7 @@ def check() -> None:
 
 
 @contextmanager
-def go_on_with(words: str) -> Iterator[None]:
+def resume_hint(words: str) -> Iterator[None]:
     """Add advice on how to resume, which is printed below the KeyboardInterrupt."""
     try:
         yield

@@ -11,7 +11,7 @@ import numpy as np
 from largen.callables import takes
 from largen.errors import InvalidInput, instance_of
 from largen.identity import identity as identity_of
-from largen.interrupts import check, go_on_with, interruptible
+from largen.interrupts import check, interruptible, resume_hint
 from largen.jobs import number_of_jobs, results_of
 from largen.progress import reporter
 from largen.scalars import integer, real
@@ -117,7 +117,7 @@ def tune(
     counts = [draws]
     for _ in range(seeds):
         counts.append(ceil(keep * counts[-1]))
-    with go_on_with(goes_on), reporter(progress, "tune") as report:
+    with resume_hint(goes_on), reporter(progress, "tune") as report:
         return _found(search, ranges, counts, (plain, near, seed), report)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from largen.arrays import floating, known
 from largen.errors import InvalidInput, NumericalFailure
 from largen.files import as_file, load_arrays, save_arrays
-from largen.interrupts import check, go_on_with, interruptible
+from largen.interrupts import check, interruptible, resume_hint
 from largen.progress import reporter
 from largen.regression.checks import training_targets
 from largen.regression.large.operators import KernelOperator
@@ -142,7 +142,7 @@ def solve_kernel(
         if saved is None
         else f"The state is in {saved.path}: the same call resumes from it."
     )
-    with go_on_with(goes_on), reporter(progress, "solve_kernel") as report:
+    with resume_hint(goes_on), reporter(progress, "solve_kernel") as report:
         solution, residual, steps = _conjugate_gradients(
             matrix, right, variance, rank, goal, limit, saved, report, shared
         )
