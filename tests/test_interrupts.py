@@ -13,7 +13,7 @@ import pytest
 from tests.interrupting import WITHIN, interrupted, killed
 
 import largen as lg
-from largen.interrupts import GROWTH, SEGMENT, Pace, check, go_on_with, interruptible
+from largen.interrupts import GROWTH, SEGMENT, Pace, check, interruptible, resume_hint
 
 
 def interrupt():
@@ -130,7 +130,7 @@ def test_it_is_raised_when_jax_has_compiled():
 
 
 def test_words_on_how_to_go_on():
-    with pytest.raises(KeyboardInterrupt) as caught, go_on_with("the same call"), interruptible():
+    with pytest.raises(KeyboardInterrupt) as caught, resume_hint("the same call"), interruptible():
         interrupt()
     assert caught.value.__notes__ == ["the same call"]
 

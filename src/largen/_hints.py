@@ -1,4 +1,4 @@
-"""What is said of a name that does not exist: where it is, or what it is called here."""
+"""Hints for names that do not exist: where they are, or what they are called here."""
 
 from __future__ import annotations
 

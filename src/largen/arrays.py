@@ -4,9 +4,9 @@ Every public function and estimator takes the same data. float32 and float64 kee
 Integers, Booleans, half precision, lists, arrays of Python numbers, frames and series of pandas
 (nullable ones as well) and what else NumPy reads become float64, or in arrays of JAX its default
 precision. PyTorch tensors are read without their gradients: these would end at NumPy in any case,
-and since results are no tensors, nobody can take them for differentiable. Refused by name are
-missing values, NaN and infinity, complex numbers, text and dates, sparse matrices, masked arrays,
-more than 64 bits a number, and ragged lists. ``docs/start.md`` tells users the same.
+and since results are not tensors, they are not mistaken for differentiable ones. Refused by name
+are missing values, NaN and infinity, complex numbers, text and dates, sparse matrices, masked
+arrays, more than 64 bits a number, and ragged lists. ``docs/start.md`` tells users the same.
 
 Importing largen does not change JAX's global configuration, in which 64-bit floats are off. NumPy
 float64 inputs must nevertheless give float64 results. Every public function therefore computes
@@ -302,7 +302,7 @@ def tree_of_floats(name: str, tree: Any) -> Any:
     leaves, form = jax.tree.flatten(tree)
     if not leaves:
         raise InvalidInput(f"{name}: wanted a tree of arrays, got {shown(tree)}.")
-    for leaf in leaves:  # an array of integers in a tree counts something: it is no parameter
+    for leaf in leaves:  # an array of integers in a tree counts something: it is not a parameter
         dtype = getattr(leaf, "dtype", np.dtype(float))
         if jax.numpy.issubdtype(dtype, np.integer) or jax.numpy.issubdtype(dtype, np.bool_):
             raise InvalidInput(f"{name}: wanted floats, got an array of dtype {dtype}.")

@@ -25,10 +25,7 @@ _FOR_VALUES = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConvers
 
 
 def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[..., Any]:
-    """Check that a function takes the given positional arguments, and return it.
-
-    ``arguments``: names of the positional arguments that the function gets, such as ``("f", "y")``.
-    """
+    """Check that a function takes the given positional arguments, and return it."""
     wanted = f"{name}: wanted a function of ({', '.join(arguments)}), got {shown(function)}"
     if not callable(function):
         raise InvalidInput(f"{wanted}.")
@@ -48,11 +45,7 @@ def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[...,
 
 
 def outputs_on_shapes(name: str, function: Callable[..., Any], *inputs: Any) -> Any:
-    """Return the shapes and dtypes of a function's outputs, without computing any values.
-
-    ``name``, ``function``: name of the argument, and the function passed as it, which JAX compiles;
-    ``inputs``: trees of arrays, or of ``jax.ShapeDtypeStruct``.
-    """
+    """Return the shapes and dtypes of a function's outputs, without computing any values."""
     try:
         return jax.eval_shape(lambda *arrays: function(*arrays), *inputs)
     except Exception as error:

@@ -50,15 +50,7 @@ class Unknown(Exception):
 
 
 def identity(name: str, value: Any, instead: str) -> str:
-    """Return a digest of a value, the same in every process, or refuse with the advice ``instead``.
-
-    Examples
-    --------
-    >>> from functools import partial
-    >>> same = [identity("f", partial(pow, exp=n), "name it") for n in (1, 1, 2)]
-    >>> same[0] == same[1], same[0] == same[2]
-    (True, False)
-    """
+    """Return a digest of a value, the same in every process, or refuse with ``instead``."""
     try:
         return _Digest().of(value)
     except Unknown as error:

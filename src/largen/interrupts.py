@@ -82,26 +82,10 @@ def in_main_thread() -> bool:
 def interruptible(at_once: bool = False) -> Iterator[None]:
     """Record interrupts instead of raising them at once; :func:`check` raises them.
 
-    :func:`check`, or the end of the context, calls the previous handler, which is Python's own,
-    raising KeyboardInterrupt, or one of the user's. A second interrupt is handled at once. The
-    context has no effect in threads other than the main one, in processes that ignore interrupts,
-    and within another such context.
-
-    ``at_once``: for computations that may stop anywhere: interrupts are handled at once, and
+    :func:`check`, or the end of the context, calls the previous handler; a second interrupt is
+    handled at once. No effect in other threads than the main one, in processes that ignore
+    interrupts, and within another such context. ``at_once``: interrupts are handled at once, and
     :func:`check` raises those that were swallowed, as within a callback of PyTorch.
-
-    Examples
-    --------
-    >>> import os, signal
-    >>> done = []
-    >>> try:
-    ...     with interruptible():
-    ...         for begin, end in Pace(first=1).segments(0, 1000):
-    ...             done.append(end)
-    ...             os.kill(os.getpid(), signal.SIGINT)
-    ... except KeyboardInterrupt:
-    ...     print("stopped after step", done[-1])
-    stopped after step 1
     """
     handler = signal.getsignal(signal.SIGINT) if in_main_thread() else None
     if _watch.installed or not callable(handler):
@@ -124,7 +108,7 @@ def check() -> None:
 
 
 @contextmanager
-def go_on_with(words: str) -> Iterator[None]:
+def resume_hint(words: str) -> Iterator[None]:
     """Add advice on how to resume, which is printed below the KeyboardInterrupt."""
     try:
         yield
@@ -134,10 +118,7 @@ def go_on_with(words: str) -> Iterator[None]:
 
 
 class Pace:
-    """The number of steps of a computation in a segment of about half a second.
-
-    ``first``: number of steps of the first segment, before their speed is known.
-    """
+    """The steps of a segment of about half a second, ``first`` before their speed is known."""
 
     def __init__(self, first: int = 1):
         self._length = max(int(first), 1)

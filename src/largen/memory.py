@@ -33,18 +33,9 @@ def available_bytes() -> float:
 def check_fits(needed: float, what: str, advice: str) -> None:
     """Check that results fit into memory, before anything is allocated.
 
-    XLA ends the process if an allocation fails. Only memory of the CPU is checked.
-
-    ``needed``: memory needed, in bytes; ``what``: the argument and the objects that take the
-    memory, such as ``"x1: two kernels of 10 samples"``; ``advice``: a sentence on what to do
+    XLA ends the process if an allocation fails. Only memory of the CPU is checked. ``what``:
+    argument and objects, such as ``"x1: two kernels of 10 samples"``; ``advice``: what to do
     instead.
-
-    Examples
-    --------
-    >>> check_fits(1e18, "x1: two kernels of 250000000 samples", "Take fewer samples.")
-    Traceback (most recent call last):
-        ...
-    largen.errors.OutOfMemory: x1: two kernels of 250000000 samples take 1e+09 GB, and ...
     """
     there = available_bytes() if jax.default_backend() == "cpu" else float("inf")
     if needed > there:

@@ -40,11 +40,9 @@ def check_progress(progress: Any) -> None:
 class Forecast:
     """Estimated duration of a call, from the time that its steps have taken so far.
 
-    The time before the first report of progress is that of compilation, which is not repeated. The
-    time of further steps is the median over the second half of the steps so far: it follows steps
-    that become slower, and a step that waits for another compilation does not change it. If the
-    call needs more work than it had announced, the estimate is made again.
-
+    The time before the first report is that of compilation. Further steps take the median over the
+    second half of the steps so far: it follows steps that become slower, and ignores one that waits
+    for another compilation. If the call needs more work than announced, the estimate is made again.
     ``cheaper``: called with the estimated seconds; returns a suggestion for a faster call, or "".
     """
 
@@ -53,10 +51,7 @@ class Forecast:
         self._total, self._marks, self._said = 0, [], False
 
     def words(self, done: int, total: int) -> str | None:
-        """Return the announcement of a long call, once; otherwise None.
-
-        ``done``, ``total``: the work that is done, and all work that is known to come.
-        """
+        """Return the announcement of a long call, once; otherwise None."""
         now, more = time.monotonic(), 0 < self._total < total
         if more:
             self._said, self._begin = False, now
@@ -89,13 +84,10 @@ class Forecast:
 def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterator[Report]:
     """Yield a function to be called with (done, total).
 
-    If the call is going to take more than half a minute, a line says so after its first steps.
-
-    ``progress``: True or False switches the bar on or off. The default is a bar in terminals, and
-    in notebooks where ipywidgets is installed, drawn after two seconds. Elsewhere, as in the log of
-    a batch job, it is a line every half minute. A function of (done, total) is called instead of
-    drawing a bar. ``cheaper``: a function of the seconds that a long call is going to take, which
-    returns what would be quicker.
+    ``progress`` switches the bar; by default it is drawn in terminals, and notebooks with
+    ipywidgets, after two seconds, and elsewhere is a line every half minute; a function is called
+    instead. A call of more than half a minute is announced after its first steps, with ``cheaper``
+    as in :class:`Forecast`.
     """
     check_progress(progress)
     if callable(progress):
@@ -138,10 +130,7 @@ def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterat
 
 
 def lines(what: str, cheaper: Cheaper | None = None) -> Report:
-    """Return a function that prints the progress of a call, at most every half minute.
-
-    ``what``: the text in front of the numbers; ``cheaper``: as in :func:`reporter`.
-    """
+    """Return a function that prints the progress of a call, at most every half minute."""
     begin = last = time.monotonic()
     forecast = Forecast(cheaper)
 

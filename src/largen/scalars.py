@@ -56,10 +56,7 @@ def integers(name: str, values: Any, at_least: int, at_most: int = MOST_COUNTED)
 
 
 def sequence(name: str, values: Any, wanted: str) -> list[Any]:
-    """Return the entries of an argument that is a list, tuple, range or array.
-
-    ``wanted``: the accepted values, in words.
-    """
+    """Return the entries of an argument that is a list, tuple, range or array."""
     known(name, values)
     arraylike = isinstance(values, (np.ndarray, jax.Array))
     if (arraylike and values.ndim) or (

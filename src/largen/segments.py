@@ -23,11 +23,8 @@ def scan_segments(
 ) -> tuple[Any, Any]:
     """Return the final carry and the stacked outputs of all steps, as ``lax.scan`` does.
 
-    The results do not depend on the division into segments. A single step is not divided.
-
-    ``step``: ``step(fixed, i, carry, *arrays)`` returns the new carry and the step's output; a
-    module-level function, which is compiled once. ``fixed``: static constants, compiled into the
-    program. ``arrays``: arrays that every step receives.
+    ``step(fixed, i, carry, *arrays)``, a module-level function, is compiled once for static
+    ``fixed``. Results do not depend on the division into segments; a single step is not divided.
 
     Examples
     --------
@@ -50,10 +47,7 @@ def map_segments(
 ) -> Any:
     """Return the stacked values of a function at each entry, as ``lax.map`` does, in segments.
 
-    ``one``: ``one(fixed, entry, *arrays)``, a module-level function, which is compiled once;
-    ``fixed``: static constants, compiled into the program; ``entries``: a tree of arrays, whose
-    first axis is that of the entries; ``arrays``: arrays that are the same for all entries;
-    ``what``: the argument and the objects that take the memory, as in
+    ``one(fixed, entry, *arrays)`` is a module-level function; ``what`` is as in
     :func:`largen.memory.check_fits`.
 
     Examples

@@ -147,7 +147,10 @@ def test_both_frameworks_have_the_same_constants():
         (lambda: Constants(lr={"hidden": -1}), r"lr\['hidden'\]: wanted"),
         (lambda: Constants(attention=0), "attention: wanted a finite number > 0"),
         (lambda: planned(32, constants=Constants(attention=2)), "no attention logits were found"),
-        (lambda: planned(32), r"init\['embedding'\] is no role and fits no weight; roles: bias"),
+        (
+            lambda: planned(32),
+            r"init\['embedding'\] is neither a role nor a pattern of a weight; roles: bias",
+        ),
     ],
 )
 def test_wrong_constants_are_refused(call, message):

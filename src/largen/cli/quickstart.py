@@ -11,7 +11,7 @@ from rich.table import Table
 from largen.cli.work import make_output_folder, progress
 from largen.experiments.quickstart import CASES, FAST, FULL, TITLES, Quickstart, quickstart
 from largen.files import save_dataset, save_figure, save_text
-from largen.interrupts import go_on_with
+from largen.interrupts import resume_hint
 
 
 def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
@@ -23,7 +23,7 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
         "learned; and how networks of finite width approach them.\n"
     )
     goes_on = "Nothing is saved before the end; with --fast it takes a quarter of a minute."
-    with go_on_with(goes_on), progress(console) as report:
+    with resume_hint(goes_on), progress(console) as report:
         results = quickstart(FAST if fast else FULL, report)
     console.print(_table(results))
     for path in _write(results, folder):

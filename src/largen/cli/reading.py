@@ -39,7 +39,7 @@ def _integers(name: str, text: str) -> tuple[int, ...]:
 
 
 def _found(where: str) -> Any:
-    """Return what is at ``package.module:name``, from the current folder as well."""
+    """Return the object at ``package.module:name``, from the current folder as well."""
     module, _, name = where.partition(":")
     if not module or not name:
         raise InvalidInput(f"model: wanted module:factory, such as mine.nets:make, got {where!r}.")

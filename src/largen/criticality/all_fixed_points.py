@@ -237,14 +237,14 @@ def variance_fixed_points(
     Examples
     --------
     >>> import largen as lg
-    >>> found = lg.criticality.variance_fixed_points("tanh", 1.5)
-    >>> print(found)
+    >>> result = lg.criticality.variance_fixed_points("tanh", 1.5)
+    >>> print(result)
     FixedPoints: tanh, weight_std=1.5, bias_std=0
       variance  χ_∥        χ_⊥       stable from      c*  ξ_q     ξ_c
       --------  ---------  --------  ---------------  --  ------  ------
       0         2.25       2.25      nowhere          1   -1.233  -1.233
       0.793354  0.5046778  1.139323  below and above  0   1.462   17.05
-    >>> round(found.reached_from(0.01).variance, 6)
+    >>> round(result.reached_from(0.01).variance, 6)
     0.793354
     """
     phi = checked_activation(activation, "lg.criticality.variance_fixed_points")

@@ -253,7 +253,7 @@ def _critical_points(phi: ActivationFunction) -> tuple[CriticalPoint, ...]:
         moments = expectations(phi, np.array([K]))
         return float(excess(moments.second, moments.slope)[0])
 
-    # χ_∥ → 1 wherever E[φφ''] vanishes asymptotically: that is no root.
+    # χ_∥ → 1 wherever E[φφ''] vanishes asymptotically: that is not a root.
     line = excess(known.second, known.slope)
     for K in sign_changes(at, grid, np.where(np.abs(line) < 1e-9, 0, line)):
         moments = expectations(phi, np.array([K]))

@@ -133,8 +133,7 @@ def critical_initialization(
     Raises
     ------
     InvalidInput
-        For counts that are not positive, not one width for each layer, or unequal ones in a
-        residual network.
+        For unequal widths in a residual network.
     NoTheory
         If φ jumps, or has no edge of chaos with σ_b² ≥ 0.
 

@@ -65,8 +65,8 @@ def lyapunov_exponents(width: int) -> LyapunovExponents:
     Even the largest one shrinks by 1/(2N) or so with each factor, and the spread is as large:
 
     >>> import largen as lg
-    >>> found = lg.criticality.lyapunov_exponents(100)
-    >>> found.exponents[0].round(5), found.variances[0].round(5)
+    >>> result = lg.criticality.lyapunov_exponents(100)
+    >>> result.exponents[0].round(5), result.variances[0].round(5)
     (np.float64(-0.00502), np.float64(0.00505))
     """
     width = integer("width", width, at_least=1)

@@ -125,10 +125,10 @@ def propagate(
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> found = lg.criticality.propagate(lg.mlp(10, "tanh", weight_std=1.5), np.eye(4))
-    >>> found
+    >>> result = lg.criticality.propagate(lg.mlp(10, "tanh", weight_std=1.5), np.eye(4))
+    >>> result
     Propagation: 11 layers, 4 samples; variance 0.5625 → 0.793, mean square of gradients × 4.757
-    >>> found.to_xarray().sizes["layer"]
+    >>> result.to_xarray().sizes["layer"]
     11
     """
     throw = flag("throw", throw)

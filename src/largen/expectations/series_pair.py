@@ -72,7 +72,7 @@ def evaluate(
 def of_tiles(
     phi: ActivationFunction, with_error: bool, q1: Array, q2: Array, gap: Array, largest: Array
 ) -> Callable[[Tile], tuple[Array, ...]]:
-    """Return what :func:`evaluate` does on a tile, with |c| ≤ ``largest``; axes are as many."""
+    """As :func:`evaluate` on a tile, with |c| ≤ ``largest``; axes are as many."""
     parts = parts_of(phi, q1.dtype)
     alone = len(parts) == 1
     tables = [coefficients_of_both(phi, p, alone, q1, q2, largest) for p in parts]

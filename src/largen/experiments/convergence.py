@@ -101,8 +101,8 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
     >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gradient_flow(), times=[1.0])
     >>> params = lg.networks.init(run.net, run.param, width=64, inputs=3, key=0, dtype=np.float64)
-    >>> found = lg.training.convergence_bound(run, params)
-    >>> bool(np.isclose(found.loss[1], found.loss[0] * np.exp(-2 * found.smallest / 3)))
+    >>> result = lg.training.convergence_bound(run, params)
+    >>> bool(np.isclose(result.loss[1], result.loss[0] * np.exp(-2 * result.smallest / 3)))
     True
     """
     instance_of("run", run, Run, "a largen.Run")

@@ -1,13 +1,13 @@
 """Whether networks of one width are lazy: what moves in training, and what the kernel limit misses.
 
 A network is lazy if training follows its linearisation at initialisation (Chizat, Oyallon and Bach,
-*On lazy training in differentiable programming*). Its tangent kernel K then stands still, and
+*On lazy training in differentiable programming*). Its tangent kernel K is then constant, and
 
     df/dt = (η₀/P) K(t) Δ
 
 is off by the relative change of K alone. This change decides between lazy and rich. The kernel
 limit, which has Θ = lim K in place of K(t), has a second error: K(0) of one network differs from Θ
-by order N^(−1/2), which is no learning, and which the kernel of the network itself would not have.
+by order N^(−1/2), which is not learning, and which the network's kernel would not have.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def lazy_or_rich(
     on: str | None = None,
     progress: Any = None,
 ) -> Regime:
-    """Say whether networks of a width are lazy, and how far the kernel limit describes them.
+    """Measure whether networks of a width are lazy, and how far the kernel limit describes them.
 
     A small ensemble is trained at this width. Its kernel limit is that of networks whose γ is fixed
     at the value γ₀Nᵈ that it has at this width, so that the question makes sense in mean-field

@@ -79,7 +79,6 @@ class ScalingMap(Result):
         )
 
     def _figure(self) -> Figure:
-        """Draw the plane."""
         from largen.plots import scaling_figure
 
         return scaling_figure(
@@ -179,7 +178,7 @@ def plane_map(
 def _segments(
     across: tuple[Fraction, ...], up: tuple[Fraction, ...], kind: Any, filled: set[str]
 ) -> Iterator[tuple[Point, Point]]:
-    """Yield pairs of lattice points between which the class is none of those that fill regions."""
+    """Yield pairs of lattice points between which the class is not one that fills regions."""
     special = {
         (i, j) for i, q in enumerate(across) for j, r in enumerate(up) if kind((q, r)) not in filled
     }

@@ -28,7 +28,7 @@ from largen.networks.plan import Numbers, Plan, plan_of
 from largen.networks.tangent import check_samples_apart
 from largen.parameterizations import GradientDescent, GradientFlow
 from largen.progress import Report, reporter
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.runs import Run, Status
 from largen.runs.trajectory import mean_loss
 from largen.scalars import flag, real
@@ -44,7 +44,7 @@ WORDS = ("constant kernel", "first order", "second order")
 
 @cites("bahri2022les")
 @dataclass(frozen=True, repr=False)
-class PredictedTraining(Result):
+class PredictedTraining(DataResult):
     """A network's training as predicted by its expansion; made by :func:`predict_training`.
 
     Attributes
@@ -99,11 +99,6 @@ class PredictedTraining(Result):
         gap = self.data[f"{name}_actual"] - self.data[name]
         return np.sqrt((gap**2).mean([a for a in axes if a in gap.dims]).values)
 
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
-
     def _figure(self) -> Figure:
         """Plot outputs and the residual at each order."""
         from largen.plots import predicted_figure
@@ -141,7 +136,7 @@ def predict_training(
 
     At constant kernel the error is of order 1/n; to second order it is of order n⁻², so that the
     prediction separates the part of training that is due to the movement of features. It costs as
-    much as several trainings: it explains training and does not replace it.
+    much as training several networks: it explains training and does not replace it.
 
     Parameters
     ----------
@@ -187,10 +182,10 @@ def predict_training(
     >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
     >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(2.0), steps=20)
     >>> params = lg.networks.init(run.net, run.param, width=256, inputs=3, key=0, dtype=np.float64)
-    >>> found = lg.training.predict_training(run, params)
-    >>> found.f_train.shape, found.ntk.shape
+    >>> result = lg.training.predict_training(run, params)
+    >>> result.f_train.shape, result.ntk.shape
     ((21, 3), (2, 3, 3))
-    >>> bool(found.errors[2] < found.errors[0] / 5)
+    >>> bool(result.errors[2] < result.errors[0] / 5)
     True
     """
     instance_of("run", run, Run, "an lg.Run")

@@ -17,7 +17,7 @@ from largen.parameterizations import GradientFlow, temperature_of
 from largen.programs import Normalise, written_out
 from largen.programs.refusals import first
 from largen.progress import Report, reporter
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.results.labels import long_name
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
@@ -49,7 +49,7 @@ LARGE_NEXT_ORDER = 0.2
 
 @cites("bordelon2023dynamics")
 @dataclass(frozen=True, repr=False)
-class WidthCorrectionsInTraining(Result):
+class WidthCorrectionsInTraining(DataResult):
     """The order 1/N of training; made by :func:`width_corrections_in_training`.
 
     Attributes
@@ -90,11 +90,6 @@ class WidthCorrectionsInTraining(Result):
             )
             for what, name in names.items()
         }
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
 
     def _figure(self) -> Figure:
         """Draw shift and variance against time, and their parts by layers."""
@@ -208,9 +203,9 @@ def width_corrections_in_training(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(2, "tanh"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=2)
-    >>> found = lg.training.width_corrections_in_training(run, width=16, replicates=8)
-    >>> found.data["f_train_variance_of_layers"].sizes["group"], round(float(found.shares.sum()), 6)
-    (2, 1.0)
+    >>> result = lg.training.width_corrections_in_training(run, width=16, replicates=8)
+    >>> result.shares.shape, round(float(result.shares.sum()), 6)
+    ((2,), 1.0)
     """
     instance_of("run", run, Run, "an lg.Run")
     run.check_one_output("lg.training.width_corrections_in_training")

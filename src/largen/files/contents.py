@@ -94,7 +94,7 @@ def load_tree(
 def _load_netcdf(
     path: str | PathLike[str], name: str, read: Callable[[BinaryIO], T]
 ) -> tuple[T, bool]:
-    """Return what ``read`` makes of a netCDF-4 file, and whether it has a checksum."""
+    """Apply ``read`` to a netCDF-4 file; return its result, and whether there is a checksum."""
     place = as_path(name, path)
     if not place.is_file():
         raise InvalidInput(f"{name}: there is no file {str(path)!r}.")
@@ -106,7 +106,6 @@ def _load_netcdf(
 
 
 def _groups(group: Any) -> Iterator[str]:
-    """Yield the paths of a group and of all groups in it."""
     yield group.name
     for inner in group.groups.values():
         yield from _groups(inner)

@@ -221,8 +221,7 @@ def width_corrections(
     Raises
     ------
     InvalidInput
-        For inputs that are not finite floats, too many of them, widths that are not positive, or
-        parallel inputs if φ has kinks.
+        For parallel inputs if φ has kinks.
     NoRule
         For other layers, such as convolutions.
     NoTheory
@@ -235,12 +234,12 @@ def width_corrections(
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> found = lg.finite_width.width_corrections(
+    >>> result = lg.finite_width.width_corrections(
     ...     lg.mlp(3, "relu", weight_std=2**0.5), np.eye(2), width=100
     ... )
-    >>> float((found.kernel_covariance[0, 0] / found.kernel[0, 0] ** 2).round(6))
+    >>> float((result.kernel_covariance[0, 0] / result.kernel[0, 0] ** 2).round(6))
     0.15
-    >>> found
+    >>> result
     WidthCorrections: 2 inputs, hidden layers of 100, 100, 100
       kernel  shift 0, standard deviation 0.39 of itself at most
       NTK     shift 0, standard deviation 0.32

@@ -205,7 +205,6 @@ def _checked(contractions: Sequence[tuple[int, int]], last: int = MOST_COUNTED) 
 
 
 def _pairings(items: tuple[int, ...]) -> Iterator[Pairs]:
-    """Yield all ways to divide items into pairs."""
     if not items:
         yield ()
         return

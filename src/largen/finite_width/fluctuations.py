@@ -148,8 +148,7 @@ def width_fluctuations(
     Raises
     ------
     InvalidInput
-        For inputs that are not finite floats, counts that are not positive, parallel inputs if φ
-        has kinks, or more than 2²⁸ numbers.
+        For parallel inputs if φ has kinks, or more than 2²⁸ numbers.
     NoRule, NoTheory
         For other networks, as :func:`largen.finite_width.width_corrections`.
     NumericalFailure
@@ -159,12 +158,12 @@ def width_fluctuations(
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(20, 5))
-    >>> found = lg.finite_width.width_fluctuations(
+    >>> result = lg.finite_width.width_fluctuations(
     ...     lg.mlp(2, "relu", weight_std=2**0.5), x, width=100, key=0
     ... )
-    >>> found.kernel_samples.shape
+    >>> result.kernel_samples.shape
     (4000, 20, 20)
-    >>> relative = found.kernel_covariance([(0, 0)])[0, 0] / found.kernel[0, 0] ** 2
+    >>> relative = result.kernel_covariance([(0, 0)])[0, 0] / result.kernel[0, 0] ** 2
     >>> bool(abs(relative - 5 * 2 / 100) < 0.02)
     True
     """

@@ -71,10 +71,10 @@ def training_hierarchy(
     >>> import largen as lg, numpy as np
     >>> net, x = lg.mlp(1, "tanh"), np.eye(3)
     >>> params = lg.networks.init(net, lg.ntk(), width=8, inputs=3, key=0, dtype=np.float64)
-    >>> found = lg.finite_width.training_hierarchy(net, params, x, order=3)
-    >>> [each.shape for each in found]
+    >>> result = lg.finite_width.training_hierarchy(net, params, x, order=3)
+    >>> [each.shape for each in result]
     [(3,), (3, 3), (3, 3, 3)]
-    >>> bool(np.allclose(found[1], lg.networks.empirical_ntk(net, params, x)))
+    >>> bool(np.allclose(result[1], lg.networks.empirical_ntk(net, params, x)))
     True
     """
     x = samples("x", x)

@@ -150,8 +150,8 @@ def homogeneous_moments(
     --------
     >>> import largen as lg, numpy as np
     >>> net = lg.mlp(20, "relu", weight_std=2**0.5)
-    >>> found = lg.finite_width.homogeneous_moments(net, np.ones((1, 4)), width=100)
-    >>> round(found.ntk_variance / found.ntk**2 + 1, 4)
+    >>> result = lg.finite_width.homogeneous_moments(net, np.ones((1, 4)), width=100)
+    >>> round(result.ntk_variance / result.ntk**2 + 1, 4)
     2.1052
     """
     network = sized_network(net, width, "lg.finite_width.homogeneous_moments")
@@ -200,7 +200,7 @@ def homogeneous_jacobian(
     net
         As for :func:`homogeneous_moments`, all weights with σ_w = 1/√(E d²).
     width
-        Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
+        As for :func:`homogeneous_moments`.
     inputs
         n₀, the dimension of the inputs.
     fourth_moment
@@ -216,10 +216,10 @@ def homogeneous_jacobian(
     Examples
     --------
     >>> import largen as lg
-    >>> found = lg.finite_width.homogeneous_jacobian(
+    >>> result = lg.finite_width.homogeneous_jacobian(
     ...     lg.mlp(2, "relu", weight_std=2**0.5), width=10, inputs=4
     ... )
-    >>> round(found.fourth, 9), round(12 / 4**2 * (1 + 5 / 10) ** 2, 9)
+    >>> round(result.fourth, 9), round(12 / 4**2 * (1 + 5 / 10) ** 2, 9)
     (1.6875, 1.6875)
     """
     network = sized_network(net, width, "lg.finite_width.homogeneous_jacobian")

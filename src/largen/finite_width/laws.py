@@ -123,8 +123,8 @@ def output_law(
     (Bahri and Hanin, Les Houches lectures, §5, where it is solved for homogeneous φ; Roberts, Yaida
     and Hanin, *The principles of deep learning theory*, expand it in 1/n). Here the distribution of
     S is carried from layer to layer: on a grid of log S, with the distribution of the sum of n
-    neurons by Fourier transforms of that of a single neuron. There is no expansion in 1/n and no
-    random number.
+    neurons by Fourier transforms of that of a single neuron. Neither an expansion in 1/n nor
+    random numbers are used.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def output_law(
     Raises
     ------
     InvalidInput
-        For more than one input, or one at which all preactivations of the first layer are 0.
+        For an input at which all preactivations of the first layer are 0.
     NoRule, NoTheory
         For other networks, and for weights that are not Gaussian.
     NumericalFailure

@@ -148,12 +148,12 @@ def linear_network_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> found = lg.finite_width.linear_network_output(
+    >>> result = lg.finite_width.linear_network_output(
     ...     lg.mlp(3, "linear"), np.ones((1, 2)), width=(4, 5, 3)
     ... )
-    >>> round(found.moment(4), 9), round(3 * (1 + 2 / 4) * (1 + 2 / 5) * (1 + 2 / 3), 9)
+    >>> round(result.moment(4), 9), round(3 * (1 + 2 / 4) * (1 + 2 / 5) * (1 + 2 / 3), 9)
     (10.5, 10.5)
-    >>> found.density(np.array([0.5, 2.0, 4.0])).round(5)
+    >>> result.density(np.array([0.5, 2.0, 4.0])).round(5)
     array([0.34338, 0.03406, 0.00322])
     """
     network = sized_network(net, width, "lg.finite_width.linear_network_output")

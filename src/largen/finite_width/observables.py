@@ -61,7 +61,8 @@ def average(
     if not fine.outside <= _LATTICES_END:
         raise NumericalFailure(
             f"function: grows too fast at large outputs: {fine.outside:.1g} of its average or of "
-            f"the shift comes from beyond {_SHELL * reach:.2g} standard deviations. They may not exist."
+            f"the shift comes from beyond {_SHELL * reach:.2g} standard deviations. They may not "
+            "exist."
         )
     if _agree(coarse, fine, _LATTICES_AGREE):
         return fine.found
@@ -100,7 +101,7 @@ class _Checked:
 
 
 class _Order(NamedTuple):
-    """What the order 1/width of one neuron's outputs depends on."""
+    """The cumulants on which the order 1/width of one neuron's outputs depends."""
 
     K: np.ndarray
     shift: np.ndarray

@@ -86,8 +86,8 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
     --------
     >>> import largen as lg, numpy as np
     >>> net = lg.mlp(2, "relu", weight_std=2**0.5)
-    >>> found = lg.finite_width.layer_learning_rates(net, np.ones((1, 4)), width=20)
-    >>> found.rates.round(6)  # σ_w²/((L + 1) K n) with K = 2
+    >>> result = lg.finite_width.layer_learning_rates(net, np.ones((1, 4)), width=20)
+    >>> result.rates.round(6)  # σ_w²/((L + 1) K n) with K = 2
     array([0.083333, 0.016667, 0.016667])
     """
     network = sized_network(net, width, "lg.finite_width.layer_learning_rates")

@@ -147,10 +147,10 @@ def corrected_posterior(
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.eye(4)
-    >>> found = lg.finite_width.corrected_posterior(
+    >>> result = lg.finite_width.corrected_posterior(
     ...     lg.mlp(2, "tanh"), x[:3], np.array([1.0, 0.0, -1.0]), x[:1] + x[3:], width=100, key=0
     ... )
-    >>> bool(abs(found.mean_shift[0]) < 0.1 * abs(found.mean[0]))
+    >>> bool(abs(result.mean_shift[0]) < 0.1 * abs(result.mean[0]))
     True
     """
     kind = one_of("kind", kind, KINDS)

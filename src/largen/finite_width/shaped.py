@@ -148,10 +148,10 @@ def covariance_sde(
     Examples
     --------
     >>> import largen as lg, numpy as np
-    >>> found = lg.finite_width.covariance_sde(
+    >>> result = lg.finite_width.covariance_sde(
     ...     np.eye(1), slopes=(0, 0), time=0.5, draws=4000, steps=50, key=0
     ... )
-    >>> log = np.log(found.covariance[:, -1, 0, 0])
+    >>> log = np.log(result.covariance[:, -1, 0, 0])
     >>> bool(abs(log.mean() + 0.5) < 0.07 and abs(log.var() - 1) < 0.1)
     True
     """

@@ -123,7 +123,7 @@ def _wrong(what: str, net: Layer, residual: bool) -> NoTheory:
 
 
 def _parts(steps: tuple[Step, ...], wrong: NoTheory, what: str) -> list[_Pair | list[_Pair]]:
-    """Return what follows the first affine map, the pairs of a branch as a list."""
+    """Return all parts behind the first affine map, the pairs of a branch as a list."""
     if not isinstance(steps[0].operation, Affine):
         raise wrong
     pairs: list[_Pair | list[_Pair]] = []

@@ -61,8 +61,8 @@ def averaged_kernel(
     >>> x = np.random.default_rng(0).standard_normal((2, 3, 4))
     >>> attention = lg.layers.MultiHeadAttention(draws=64)
     >>> net = lg.serial(attention, lg.GlobalAvgPool(), lg.Dense())
-    >>> found = lg.kernels.averaged_kernel(net, x, replicates=4)
-    >>> bool(np.all(found.nngp_error < 0.05 * found.nngp.max()))
+    >>> result = lg.kernels.averaged_kernel(net, x, replicates=4)
+    >>> bool(np.all(result.nngp_error < 0.05 * result.nngp.max()))
     True
     """
     count = integer("replicates", replicates, at_least=2, at_most=MOST_REPLICATES)

@@ -145,12 +145,11 @@ def kernel(
     Raises
     ------
     InvalidInput
-        For inputs that are not floats or not finite, for inputs whose shapes differ or do not fit
-        the network, and for masks of another shape. If the memory budget is too small for one pair
-        of samples; the message gives the memory needed.
+        If the memory budget is too small for one pair of samples; the message gives the memory
+        needed.
     NoTheory
         If the parameterization has no infinite-width limit, or for layers in an order that has
-        no kernel, such as an activation of what is not Gaussian; the message says why.
+        no kernel, such as an activation behind a signal that is not Gaussian.
     NoRule
         For a layer without a rule for kernels.
     OutOfMemory

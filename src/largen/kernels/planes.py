@@ -60,7 +60,7 @@ class AtPool(NamedTuple):
 
     @property
     def wanted(self) -> Wanted:
-        """What the pool requires of each plane."""
+        """The moments that the pool requires of each plane."""
         return Wanted(means=wanted(self.pool, wanted_of_data(self.behind)).means)
 
 
@@ -95,7 +95,7 @@ def _keeps_planes_apart(operation: Operation) -> bool:
 
 
 def needs(program: Program) -> Wanted:
-    """Return what must be known of samples before the first operation."""
+    """Return the moments of samples that the first operation requires."""
     cut = at_pool(program)
     return wanted_of_data(program) if cut is None else wanted_of_data(cut.before, cut.wanted)
 

@@ -148,7 +148,7 @@ def corners_of(n1: int, n2: int, tile: int, symmetric: bool) -> np.ndarray:
 
 
 def own_gaps_of_both(program, constants, x1, x2, masks, tile):
-    """Return what :func:`own_gaps_of` gives for each set of samples, for tiles of this size."""
+    """Return the result of :func:`own_gaps_of` for each set of samples, for this tile size."""
     both = zip((x1, x2), masks, strict=True)
     return tuple(own_gaps_of(program, constants, *each, tile**2) for each in both)
 

@@ -184,7 +184,7 @@ def _begun(plan: Plan, numbers: Numbers, key: Any) -> Any:
 
 def _found(plan: Plan, measure: Measure | None, numbers: Numbers, key: Any, state: Any) -> Any:
     """Return outputs, and records or measurements, of a trained network."""
-    outputs, records, params = _course(plan, numbers, key).found(state)
+    outputs, records, params = _course(plan, numbers, key).results(state)
     if measure is None:
         return outputs, records
     start = plan.network.draw(key, numbers.x.dtype)

@@ -55,7 +55,7 @@ class Descent:
         # compiled for that type again.
         return jnp.asarray(stop, int) >= self._plan.time_points
 
-    def found(self, state: Descended) -> tuple[Any, dict[str, Any], Any]:
+    def results(self, state: Descended) -> tuple[Any, dict[str, Any], Any]:
         """Return outputs, records and weights at the recorded times."""
         return state.outputs, state.records, state.params
 

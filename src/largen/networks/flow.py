@@ -30,11 +30,6 @@ class Flow:
     the outputs, |δf| ≤ √K ‖δ‖ with the NTK K of order one at every width. The adaptive step size of
     the fifth-order pair of Tsitouras controls this norm, with tolerance 1e-7 in float64 and 1e-5 in
     float32. If the solver stops early, outputs at later times are infinite and count as divergence.
-
-    Parameters
-    ----------
-    plan, numbers
-        The compiled and the numerical part of the run.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers):
@@ -65,7 +60,7 @@ class Flow:
         """Whether the last time is reached, or the solver has failed."""
         return self._course.ended(state) | (state.steps >= MOST_STEPS)
 
-    def found(self, state: Integrated) -> tuple[Any, dict[str, Any], Any]:
+    def results(self, state: Integrated) -> tuple[Any, dict[str, Any], Any]:
         """Return outputs, records and weights."""
         outputs, *records = state.saved
         return outputs, records[0] if records else {}, self._weights(state.y)

@@ -50,30 +50,15 @@ class LayerKernels(NamedTuple):
 
 @dataclass(frozen=True)
 class Module:
-    """A network at a size, as functions of the tree of its parameters; made by :func:`module_of`.
-
-    Attributes
-    ----------
-    sized
-        The program at this size.
-    names
-        Names of rows of the rule table, a tree shaped as the parameters.
-    shapes
-        The same tree with ``jax.ShapeDtypeStruct`` leaves, whose dtype is decided later.
-    order
-        For each weight of the program, its position among the dictionaries of the tree.
-    """
+    """A network at a size, as functions of the tree of its parameters."""
 
     sized: Sized
-    names: Any
-    shapes: Any
-    order: tuple[int, ...]
+    names: Any  # of rows of the rule table, a tree shaped as the parameters
+    shapes: Any  # the same tree with jax.ShapeDtypeStruct leaves, whose dtype is decided later
+    order: tuple[int, ...]  # of each weight of the program among the dictionaries of the tree
 
     def init(self, normals: Params) -> Params:
-        """Return the parameters that are made from standard Gaussian numbers of their shapes.
-
-        (A network draws the numbers of all its layers at once: one generator to compile.)
-        """
+        """Return parameters made from Gaussian numbers, drawn at once: one generator to compile."""
         table = self.sized.size.table
         return jax.tree.map(lambda name, normal: table[name].init_std * normal, self.names, normals)
 
@@ -174,7 +159,6 @@ def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _weight_names(at_size: Sized) -> Iterator[str]:
-    """Yield the name of the weight of each affine map."""
     for place, operation in enumerate(at_size.program.operations):
         if isinstance(operation, Repeat):
             yield from _weight_names(at_size.bodies[place])

@@ -71,9 +71,9 @@ def monte_carlo_kernel(
     --------
     >>> import largen as lg, numpy as np
     >>> x = np.eye(2)
-    >>> found = lg.networks.monte_carlo_kernel(lg.mlp(1, "relu"), x, width=256, draws=32, key=0)
+    >>> result = lg.networks.monte_carlo_kernel(lg.mlp(1, "relu"), x, width=256, draws=32, key=0)
     >>> exact = lg.ntk_kernel(lg.mlp(1, "relu"), x)
-    >>> bool(np.all(np.abs(found.ntk - exact) < 4 * found.ntk_error + 1 / 256))
+    >>> bool(np.all(np.abs(result.ntk - exact) < 4 * result.ntk_error + 1 / 256))
     True
     """
     draws, key = integer("draws", draws, at_least=2, at_most=MOST_DRAWS), random_key(key)

@@ -92,13 +92,6 @@ class FiniteNetwork:
         ------
         InvalidInput
             For a wrong key, or a dtype that is not float32 or float64.
-
-        Examples
-        --------
-        >>> import largen as lg
-        >>> network = lg.networks.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3)
-        >>> network.init(0)[0]["weight"].shape
-        (3, 64)
         """
         key, dtype = random_key(key), _dtype(dtype)
         with precision(np.zeros((), dtype)):
@@ -125,15 +118,6 @@ class FiniteNetwork:
         ------
         InvalidInput
             If ``x`` or the parameters do not fit the network.
-
-        Examples
-        --------
-        >>> import largen as lg, numpy as np
-        >>> network = lg.networks.finite_network(
-        ...     lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3, outputs=2
-        ... )
-        >>> network.apply(network.init(0), np.eye(3)).shape
-        (3, 2)
         """
         self.check_params(params)
         x = self.check_inputs("x", x)
@@ -167,7 +151,7 @@ class FiniteNetwork:
         return jax.tree.map(lambda name: getattr(table[name], field), self.module.names)
 
     def check_inputs(self, name: str, x: ArrayLike) -> Any:
-        """Check inputs.
+        """Check that inputs are finite floats, and samples of the network's shape.
 
         Raises
         ------
@@ -183,7 +167,7 @@ class FiniteNetwork:
         return array
 
     def check_params(self, params: Params) -> None:
-        """Check that parameters fit the network.
+        """Check that parameters fit the network: the tree, and each shape.
 
         Raises
         ------
@@ -230,8 +214,7 @@ def finite_network(
     Raises
     ------
     InvalidInput
-        If a size is not a positive integer, a layer does not fit its input, or the number of
-        neurons of a layer is not an integer.
+        If a layer does not fit its input, or has a number of neurons that is not an integer.
     NoRule
         If a layer does not say which operations it is, or one of them has no rule for finite
         networks.

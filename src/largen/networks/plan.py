@@ -15,37 +15,16 @@ from largen.runs import Loss, Run
 
 @dataclass(frozen=True)
 class Plan:
-    """The static part of a run at a width; each has one compiled program.
-
-    Attributes
-    ----------
-    network
-        The network.
-    optimizer
-        The optimizer with rate 1. The rate itself is in :class:`Numbers`, so that other rates need
-        no compilation.
-    table
-        The optimizer's rule table at this size.
-    loss
-        ℓ.
-    time_points
-        Number of time indices, initialisation included.
-    samples
-        P, the number of training samples.
-    records
-        The kernels to be recorded: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``.
-    record_at
-        Increasing time indices at which they are recorded.
-    """
+    """The static part of a run at a width; each has one compiled program."""
 
     network: FiniteNetwork
-    optimizer: Optimizer
-    table: RuleTable[float]
+    optimizer: Optimizer  # with rate 1: the rate is in Numbers, so that others need no compilation
+    table: RuleTable[float]  # the optimizer's, at this size
     loss: Loss
-    time_points: int
-    samples: int
-    records: tuple[str, ...]
-    record_at: tuple[int, ...]
+    time_points: int  # initialisation included
+    samples: int  # P
+    records: tuple[str, ...]  # "feature_kernel", "gradient_kernel", "ntk"
+    record_at: tuple[int, ...]  # increasing time indices
 
     def per_leaf(self, field: str) -> Any:
         """Return one scale of the rule table as a tree shaped as the parameters."""

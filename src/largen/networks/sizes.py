@@ -33,7 +33,7 @@ class Size:
         return {kind: self.table[name] for kind, name in self.names(weight.path).items()}
 
     def whole(self, features: Fraction, source: Source) -> int:
-        """Return a number of features as an integer; raise an error if it is none."""
+        """Return a number of features as an integer; raise an error if it is not one."""
         if features.denominator != 1:
             raise InvalidInput(
                 f"width: {self.width} does not give {source} an integer number of features; take "

@@ -1,4 +1,4 @@
-"""What a parameterization means at infinite width: the constants of order one that are left.
+"""A parameterization at infinite width: the constants of order one that remain.
 
 The abc-symmetry moves every weight to standard Gaussian initialisation. There, a weight with
 rule (multiplier m, standard deviation s, rate r) has the multiplier m·s and the rate r/s², and
@@ -75,7 +75,7 @@ class CanonicalForm:
         outputs at initialisation, whatever share of it the parameterization calls γ.
     diffusive
         At infinite depth, whether branches have α = ½, so that the stream diffuses; for α > ½ it
-        stands still at initialisation. None for networks with a number of blocks.
+        is constant at initialisation. None for networks with a number of blocks.
     """
 
     weights: dict[str, CanonicalWeight]

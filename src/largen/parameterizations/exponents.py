@@ -12,7 +12,7 @@ import numpy as np
 from largen.errors import InvalidInput
 from largen.text import shown
 
-LARGEST_EXPONENT = 20  # N to more than that is no floating-point number for usual widths
+LARGEST_EXPONENT = 20  # N to more than that overflows for usual widths
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,7 @@ def from_reference(
     Raises
     ------
     InvalidInput
-        If the width or a number is not positive, a role or name is not known, or the
-        reference has a reference itself.
+        If the reference has a reference itself.
 
     Examples
     --------

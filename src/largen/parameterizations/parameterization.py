@@ -166,8 +166,8 @@ class Parameterization:
         Raises
         ------
         InvalidInput
-            If a width comes without inputs, a size is not a positive integer, a layer does not
-            fit the samples, or a width is given to an infinitely deep network.
+            If a layer does not fit the samples, or a width is given to an infinitely deep
+            network.
         """
         if optimizer is not None:
             instance_of("optimizer", optimizer, Optimizer, "an optimizer such as lg.gd(lr=0.1)")
@@ -293,7 +293,7 @@ class Parameterization:
         Raises
         ------
         InvalidInput
-            If a factor is negative; by :meth:`table`, if a name is neither a role nor a weight.
+            By :meth:`table`, if a name is neither a role nor a weight.
 
         Examples
         --------

@@ -33,10 +33,7 @@ def catapult_figure(result: Any) -> Figure:
 def catapult_diagram_figure(data: xarray.Dataset) -> Figure:
     """Draw the outcome of training with large steps against x = ηλ₀; dashed: the quadratic model.
 
-    Parameters
-    ----------
-    data
-        The data set of a :class:`largen.experiments.CatapultDiagram`.
+    ``data``: that of :class:`largen.experiments.CatapultDiagram`.
     """
     alive, rate = data["alive"], data["rate"]
     quantities = {

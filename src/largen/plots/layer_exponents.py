@@ -32,10 +32,7 @@ def layer_exponents_figure(data: xarray.Dataset) -> Figure:
     Quantities of order one lie on the line at zero. Quantities that are identically zero stand
     hollow at the lower edge.
 
-    Parameters
-    ----------
-    data
-        The data set of a :class:`largen.Classification`.
+    ``data``: that of a result of :func:`largen.scaling.classify`.
     """
     layers = zip(data["layer"].values, data["role"].values, strict=True)
     names = [f"{name} ({role})" for name, role in layers]

@@ -21,10 +21,7 @@ def learning_curve_figure(data: xarray.Dataset) -> Figure:
 
     Bars and bands are two standard errors; of several outputs the mean is drawn.
 
-    Parameters
-    ----------
-    data
-        The data set of a :class:`largen.regression.LearningCurve`.
+    ``data``: that of :class:`largen.regression.LearningCurve`.
     """
     several = "time" in data.dims
     mean = data.mean("output") if "output" in data.dims else data

@@ -22,8 +22,8 @@ def learning_rate_figure(curves: Sequence[Any]) -> Figure:
     Parameters
     ----------
     curves
-        Objects of type :class:`largen.LearningRateCurve`. The first, usually that of the limit, is
-        drawn in black, and its optimum is marked.
+        Objects of type :class:`largen.experiments.LearningRateCurve`. The first, usually that of
+        the limit, is drawn in black, and its optimum is marked.
     """
     with style():
         figure, axes = panels(1, 1)

@@ -68,7 +68,7 @@ class NoPanel(InvalidInput):
     """A picture has no panel of the name that is wanted; it has ``names``."""
 
     def __init__(self, what: str, names: Sequence[str]):
-        super().__init__(f"what: {what!r} is no panel; panels: {', '.join(names)}.")
+        super().__init__(f"what: {what!r} is not a panel; panels: {', '.join(names)}.")
         self.names = names
 
 

@@ -29,10 +29,7 @@ def plan_figure(data: xarray.Dataset) -> Figure:
 
     Settings that no weight changes are left out.
 
-    Parameters
-    ----------
-    data
-        The data set of a :class:`largen.transfer.Plan`.
+    ``data``: that of :class:`largen.transfer.Plan`.
     """
     rows, first = np.unique(data["row"].values, return_index=True)
     order = np.argsort(first)
@@ -71,5 +68,4 @@ def _powers_of_two(low: float, high: float) -> np.ndarray:
 
 
 def _fraction(factor: float) -> str:
-    """Write a factor below one as a fraction."""
     return f"{factor:g}" if factor >= 1 else f"1/{1 / factor:g}"

@@ -22,10 +22,7 @@ def predicted_figure(data: xarray.Dataset) -> Figure:
 
     Without the trained network, the distance of each order from the second is drawn instead.
 
-    Parameters
-    ----------
-    data
-        The data set of a :class:`largen.experiments.PredictedTraining`.
+    ``data``: that of :class:`largen.experiments.PredictedTraining`.
     """
     known = "f_train_actual" in data
     time = data["time"].values

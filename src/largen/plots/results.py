@@ -111,13 +111,6 @@ def dataset_figure(data: xarray.Dataset, title: str) -> Figure:
     Of variables with more axes, the last entry along the first ones is drawn. Standard errors are
     drawn as bars of two of them.
 
-    Parameters
-    ----------
-    data
-        The data set.
-    title
-        The title of the figure.
-
     Raises
     ------
     InvalidInput

@@ -19,10 +19,7 @@ MOST_LINES = 6
 def training_corrections_figure(data: xarray.Dataset) -> Figure:
     """Draw N·(E f − f_∞) with its standard error, and N·Var f by the layers that cause it.
 
-    Parameters
-    ----------
-    data
-        The data set of a :class:`largen.experiments.WidthCorrectionsInTraining`.
+    ``data``: that of :class:`largen.experiments.WidthCorrectionsInTraining`.
     """
     time = data["time"].values
     with style():

@@ -119,11 +119,8 @@ def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and 
         The kernel: ``"ntk"`` or ``"nngp"``.
     shared
         Whether all σ_w share one factor and all σ_b another; otherwise each has its own factor.
-    mask
-        Which positions of each sample are present, Booleans (sample, *space), as in
-        :func:`largen.posterior`; all by default.
-    param
-        The parameterization, as in :func:`largen.posterior`. Relative learning rates are not
+    mask, param
+        As in :func:`largen.posterior`. Relative learning rates are not
         fitted.
     max_steps
         Maximum number of steps.

@@ -74,10 +74,8 @@ def flow_posterior(
         cross-validation, as defined in :func:`largen.regression.fit_cross_validation`.
     weights
         Weights w ≥ 0 of the samples in the loss (1/Σw) Σ ½w(f − y)², (sample,); equal if None.
-    mask
-        Which positions of each sample are present, as in :func:`largen.posterior`.
-    param
-        The parameterization, as in :func:`largen.posterior`.
+    mask, param
+        As in :func:`largen.posterior`.
     throw
         Whether to raise for a singular kernel at an infinite time; otherwise its null modes keep
         their initial values and the status is ``"singular"``. Finite times need no inverse.

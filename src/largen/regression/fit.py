@@ -87,11 +87,8 @@ def fit_likelihood(  # noqa: PLR0913  (data, and options of the model and the fi
         Whether all σ_w share one factor and all σ_b another; otherwise each has its own factor.
     fit_noise
         Whether the noise is fitted as well.
-    mask
-        Which positions of each sample are present, Booleans (sample, *space), as in
-        :func:`largen.posterior`; all by default.
-    param
-        The parameterization, as in :func:`largen.posterior`.
+    mask, param
+        As in :func:`largen.posterior`.
     max_steps
         Maximum number of steps.
     throw

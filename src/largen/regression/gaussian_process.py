@@ -187,14 +187,12 @@ class Posterior(Conditioned):
 
         Parameters
         ----------
-        x_test
-            (test_sample, input).
+        x_test, mask
+            As in :meth:`predict`.
         key
             A JAX key or an integer.
         draws
             Number of functions.
-        mask
-            As in :meth:`predict`.
 
         Returns
         -------
@@ -236,7 +234,6 @@ class Posterior(Conditioned):
         return mean, jnp.maximum(jnp.diagonal(spread, axis1=-2, axis2=-1), 0), spread
 
     def _prior(self, first: Masked, second: Masked | None = None):
-        """Return the prior's covariance."""
         of = ntk_kernel if self.kind == "ntk-gp" else nngp_kernel
         return kernel_of(of, self.net, first, second, param=self.param)
 

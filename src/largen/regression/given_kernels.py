@@ -147,7 +147,7 @@ class KernelPosterior(Conditioned):
         Raises
         ------
         InvalidInput
-            As for :meth:`predict`; also for a wrong key or number of draws, and for several times.
+            For several times.
         """
         draws, key = integer("draws", draws, at_least=1), random_key(key)
         if isinstance(self.given, Relaxation) and self.given.several:
@@ -227,8 +227,8 @@ def posterior_from_kernel(
     NumericalFailure
         If the condition number of kernel and noise exceeds 1e12.
     InvalidInput
-        If the kernel is not square and symmetric, or with its noise not positive semidefinite, both
-        up to relative errors of 1e-6; for shapes that do not fit, NaN, or an unknown kind.
+        If the kernel is not symmetric, or with its noise not positive semidefinite, both up to
+        relative errors of 1e-6.
 
     Examples
     --------
@@ -292,8 +292,7 @@ def flow_posterior_from_kernel(
     Raises
     ------
     InvalidInput
-        If a kernel is not square, symmetric and positive semidefinite, up to relative errors of
-        1e-6; if shapes do not fit, or a time is not positive.
+        If a kernel is not symmetric and positive semidefinite, up to relative errors of 1e-6.
     NumericalFailure
         For an infinite time, if the kernel is singular.
 

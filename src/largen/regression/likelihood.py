@@ -197,11 +197,8 @@ def log_likelihood(
     kind
         The prior's kernel K: ``"nngp"``, or ``"ntk-gp"`` for the tangent kernel, the prior of the
         linearised network.
-    mask
-        Which positions of each sample are present, Booleans (sample, *space), as in
-        :func:`largen.posterior`; all by default.
-    param
-        The parameterization, as in :func:`largen.posterior`.
+    mask, param
+        As in :func:`largen.posterior`.
 
     Raises
     ------

@@ -73,7 +73,7 @@ def ridge_test_error(
     Raises
     ------
     InvalidInput
-        For numbers out of range; for a penalty of 0 at γ = 1 with noise: it has no limit.
+        For a penalty of 0 at γ = 1 with noise: it has no limit.
 
     Examples
     --------

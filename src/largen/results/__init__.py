@@ -2,9 +2,10 @@
 
 from largen.results.display import brief, in_notebooks
 from largen.results.labels import labelled, with_labels
-from largen.results.protocol import Result, drawn, fields_over, plot_result, save_result
+from largen.results.protocol import DataResult, Result, drawn, fields_over, plot_result, save_result
 
 __all__ = [
+    "DataResult",
     "Result",
     "brief",
     "drawn",

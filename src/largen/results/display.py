@@ -12,22 +12,7 @@ MOST_LINES = 15
 
 
 def brief(self: Any) -> str:
-    """Return a record's fields, one a line, with arrays summarised by their shape and range.
-
-    For use as ``__repr__`` of a named tuple.
-
-    Examples
-    --------
-    >>> from typing import NamedTuple
-    >>> class Found(NamedTuple):
-    ...     mean: np.ndarray
-    ...     status: str
-    ...     __repr__ = brief
-    >>> Found(np.array([[0.5, 2.0]]), "ok")
-    Found:
-      mean    (1, 2), from 0.5 to 2
-      status  ok
-    """
+    """Return a record's fields as its ``__repr__``, arrays by their shape and range."""
     names = self._fields
     width = max(map(len, names))
     rows = [f"  {name:<{width}}  {_describe(getattr(self, name))}" for name in names]
@@ -64,17 +49,7 @@ def _array(array: Any) -> str:
 
 
 def in_notebooks(self: Any) -> str:
-    """Return a result's text, and its variables with their axes, as HTML.
-
-    For use as ``_repr_html_``; the variables are those of the result's ``to_xarray``, if it
-    has one.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> in_notebooks(lg.ntk())[:8]
-    '<pre>ntk'
-    """
+    """Return a result's text, and its variables with their axes, as HTML for ``_repr_html_``."""
     text = f"<pre>{escape(str(self))}</pre>"
     if hasattr(self, "to_xarray"):
         return text + self.to_xarray()._repr_html_()

@@ -85,15 +85,7 @@ ENDINGS = {
 
 
 def long_name(name: str) -> str:
-    """Return a description of a variable in words.
-
-    Examples
-    --------
-    >>> long_name("f_train_error")
-    'standard error of: output on training samples'
-    >>> long_name("own_quantity")
-    'own quantity'
-    """
+    """Return a description of a variable in words."""
     if name in LONG_NAMES:
         return LONG_NAMES[name]
     for ending, words in ENDINGS.items():
@@ -103,16 +95,7 @@ def long_name(name: str) -> str:
 
 
 def labelled(dataset: xarray.Dataset) -> xarray.Dataset:
-    """Return a data set whose variables have a ``long_name``, and numbers ``units``.
-
-    All quantities of the library are dimensionless, which is the unit 1 of netCDF's conventions.
-
-    Examples
-    --------
-    >>> import xarray
-    >>> labelled(xarray.Dataset({"loss_train": ("step", [0.5, 0.25])}))["loss_train"].attrs
-    {'long_name': 'mean loss on training samples', 'units': '1'}
-    """
+    """Return a data set whose variables have a ``long_name``, and numbers ``units``."""
     copy = dataset.copy()
     for name, variable in copy.variables.items():
         variable.attrs.setdefault("long_name", long_name(str(name)))

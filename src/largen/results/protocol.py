@@ -21,7 +21,7 @@ import numpy as np
 
 from largen.files import save_dataset, save_figure
 from largen.results.display import in_notebooks
-from largen.results.labels import labelled
+from largen.results.labels import labelled, with_labels
 
 if TYPE_CHECKING:
     import xarray
@@ -116,15 +116,6 @@ class Result:
     """The base of classes of results, which define ``to_xarray``.
 
     If a picture needs more than the data set, the class has a method ``_figure`` that draws it.
-
-    Examples
-    --------
-    >>> import xarray
-    >>> class Squares(Result):
-    ...     def to_xarray(self):
-    ...         return xarray.Dataset({"square": ("step", [0, 1, 4])})
-    >>> len(Squares().plot().axes)
-    1
     """
 
     def to_xarray(self) -> xarray.Dataset:
@@ -134,6 +125,17 @@ class Result:
     save = save_result
     plot = plot_result
     _repr_html_ = in_notebooks
+
+
+class DataResult(Result):
+    """The base of results whose numbers are a data set, their field ``data``."""
+
+    data: xarray.Dataset
+
+    @with_labels
+    def to_xarray(self) -> xarray.Dataset:
+        """Return a copy of ``data``."""
+        return self.data.copy()
 
 
 def fields_over(**axes: tuple[str, ...]) -> Callable[[Any], xarray.Dataset]:
@@ -147,16 +149,6 @@ def fields_over(**axes: tuple[str, ...]) -> Callable[[Any], xarray.Dataset]:
     axes
         For each field that is an array, the names of its last axes; an array with more axes has
         ``extra``, ``extra_2``, … before them.
-
-    Examples
-    --------
-    >>> from typing import NamedTuple
-    >>> class Found(NamedTuple):
-    ...     mean: np.ndarray
-    ...     status: str
-    ...     to_xarray = fields_over(mean=("sample",))
-    >>> Found(np.ones(3), "ok").to_xarray()["mean"].dims
-    ('sample',)
     """
 
     def to_xarray(self: Any) -> xarray.Dataset:
@@ -191,13 +183,7 @@ def _named(axes: tuple[str, ...], count: int) -> tuple[str, ...]:
 
 
 def tuple_from(kind: type, dataset: xarray.Dataset) -> Any:
-    """Return the named tuple whose ``to_xarray`` gave a data set.
-
-    Raises
-    ------
-    TypeError
-        If a field is not among the variables and attributes of that name.
-    """
+    """Return the named tuple whose ``to_xarray`` gave a data set, or raise a TypeError."""
     fields: Any = getattr(kind, "_fields")  # noqa: B009  # pyright knows no named tuples of a type
     values: dict[str, Any] = {}
     for name in fields:

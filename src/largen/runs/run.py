@@ -55,8 +55,7 @@ class Run:
     ------
     InvalidInput
         If the targets do not fit the loss, ``steps`` or ``times`` do not fit the optimizer, a
-        batch is larger than the training set, a schedule is shorter than the run, or another
-        argument is invalid.
+        batch is larger than the training set, or a schedule is shorter than the run.
 
     Examples
     --------
@@ -223,7 +222,7 @@ class Run:
         return self.optimizer
 
     def time_indices(self, name: str, wanted: Any) -> tuple[int, ...]:
-        """Check the time indices at which an argument asks for records.
+        """Return the time indices of an argument in ascending order, without repetition.
 
         Parameters
         ----------
@@ -231,11 +230,6 @@ class Run:
             The name of the argument, used in the error message.
         wanted
             Time indices 0 … ``len(times) − 1``; None for the first and the last.
-
-        Returns
-        -------
-        tuple
-            The time indices in ascending order, without repetition.
 
         Raises
         ------
@@ -253,19 +247,14 @@ class Run:
         return tuple(sorted(indices))
 
     def pairs(self, name: str, wanted: Any) -> np.ndarray:
-        """Check the pairs of time indices for which an argument asks for records.
+        """Return the pairs of time indices of an argument, ``(pair, 2)``, without repetition.
 
         Parameters
         ----------
         name
             The name of the argument, used in the error message.
         wanted
-            Pairs of time indices, in any order.
-
-        Returns
-        -------
-        array
-            The pairs in the given order, without repetition, ``(pair, 2)``.
+            Pairs of time indices, in any order, which is kept.
 
         Raises
         ------
@@ -285,7 +274,6 @@ class Run:
 
 
 def _check_positions(positions: int | None, y: np.ndarray) -> None:
-    """Check that targets have the positions that outputs have."""
     if positions is None and y.ndim > 2:
         raise InvalidInput(
             f"y_train: has shape {y.shape}, and the network has one output for a sample: targets "

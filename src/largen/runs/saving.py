@@ -72,8 +72,8 @@ def save(path: str | PathLike[str], **results: Any) -> Path:
     >>> limit, nets = lg.solve(run), [lg.train(run, width=n, seeds=4) for n in (8, 16)]
     >>> path = lg.save(f"{tempfile.mkdtemp()}/all.nc", limit=limit, nets=nets,
     ...                report=lg.compare(limit, nets))
-    >>> found = lg.load(path)
-    >>> sorted(found), found["nets"][1].width, str(found["report"]) == str(lg.compare(limit, nets))
+    >>> saved = lg.load(path)
+    >>> sorted(saved), saved["nets"][1].width, str(saved["report"]) == str(lg.compare(limit, nets))
     (['limit', 'nets', 'report'], 16, True)
     """
     import xarray

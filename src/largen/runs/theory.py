@@ -74,7 +74,7 @@ class Theory(ABC):
     ...     def pose(cls, run):
     ...         if run.optimizer.lr > 1e-9:
     ...             raise lg.errors.NoTheory("weights move.")
-    ...         return lg.theories.Posed(run, "weights stand still", None)
+    ...         return lg.theories.Posed(run, "weights are constant", None)
     ...     def solve(self, posed, *, throw=True):
     ...         f = np.zeros((2, len(posed.run.times), 2))
     ...         return lg.Trajectory.of(
@@ -83,7 +83,7 @@ class Theory(ABC):
     >>> data = lg.Dataset(np.eye(2), np.ones(2), np.eye(2), np.ones(2))
     >>> still = lg.Run(lg.mlp(1), lg.mean_field(), data, optimizer=lg.gd(1e-12), steps=2)
     >>> lg.solve(still, theory=Untrained()).reason
-    'weights stand still'
+    'weights are constant'
     """
 
     name: ClassVar[str]
@@ -106,7 +106,7 @@ class Theory(ABC):
 
     @classmethod
     def posed(cls, run: Run) -> Posed:
-        """Return what :meth:`pose` does, unless the run is of a kind that the class leaves out.
+        """As :meth:`pose`, but refuse runs with outputs at positions unless ``has_positions``.
 
         Raises
         ------

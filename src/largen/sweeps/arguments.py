@@ -41,7 +41,6 @@ def check_protocol(protocol: Protocol, momenta: Any = None) -> Protocol:
 
 
 def _check_options(options: Mapping[str, Any], *, in_jax: bool) -> None:
-    """Check that ``scale`` has these options."""
     scale: Callable[..., Any]
     if in_jax:
         from largen.transfer.jax import scale

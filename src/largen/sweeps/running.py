@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from largen.errors import instance_of
-from largen.interrupts import check, go_on_with, interruptible
+from largen.interrupts import check, interruptible, resume_hint
 from largen.jobs import number_of_jobs, results_of
 from largen.progress import reporter
 from largen.sweeps.arguments import check_protocol
@@ -37,7 +37,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
     """Train a model at all rates, widths, depths and seeds, under several schemes.
 
     Networks of one shape and scheme form a cell and are trained together in one batched
-    computation (:func:`largen.transfer.torch.train_replicas`); those that diverge are stopped.
+    computation; those that diverge are stopped.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
         if checkpoint is None
         else f"Finished cells are in {checkpoint}: the same call resumes from them."
     )
-    with go_on_with(goes_on), reporter(progress, "sweep") as report:
+    with resume_hint(goes_on), reporter(progress, "sweep") as report:
         arrays = dict(_run(protocol, cells, Store.at(checkpoint), jobs, report))
     attributes = {
         "optimizer": protocol.optimizer,

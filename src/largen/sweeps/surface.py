@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.errors import InvalidInput, instance_of, one_of
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.sweeps.cells import Cell
 from largen.sweeps.optimum import optimum
 from largen.sweeps.quality import quality
@@ -25,7 +25,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Sweep(Result):
+class Sweep(DataResult):
     """The losses of a sweep.
 
     Attributes
@@ -52,11 +52,6 @@ class Sweep(Result):
     def from_xarray(cls, dataset: xarray.Dataset) -> Sweep:
         """Return the result that :meth:`to_xarray` turned into a data set."""
         return cls(dataset)
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data
 
     def best(self) -> xarray.Dataset:
         """Return the best rate of each scheme and shape.
@@ -199,13 +194,14 @@ class Sweep(Result):
         return quality(self.best(), mean, self.transferred()["transferred"], along)
 
     def verdicts(self, along: str) -> xarray.Dataset:
-        """Return what transfer from the smallest to the largest size comes to.
+        """Return the gain and the cost of transfer from the smallest to the largest size.
 
         The rate is the base's best one on the grid, as in :meth:`transferred`. Differences of
         losses are between networks of several seeds; their errors are standard errors, and they
-        are sure if Welch's test at the level 5 % tells them from 0. Where larger is not better at
-        the base's rate, or the standard scheme with a rate tuned at the largest size is better,
-        the base has faults that no rate mends: :func:`largen.sweeps.tune` searches its constants.
+        are sure if Welch's test distinguishes them from 0 at the level 5 %. Where larger is not
+        better at the base's rate, or the standard scheme with a rate tuned at the largest size is
+        better, the base has faults that no rate corrects: :func:`largen.sweeps.tune` searches its
+        constants.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from largen.errors import InvalidInput, instance_of
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.sweeps.ranges import RATE, at_end, constants_named
 from largen.text import aligned
 from largen.transfer.constants import Constants
@@ -21,7 +21,7 @@ VARIABLES = {"factor", "loss", "loss_at_twice", "low", "high"}
 
 
 @dataclass(frozen=True)
-class Tuned(Result):
+class Tuned(DataResult):
     """The result of :func:`largen.sweeps.tune`.
 
     Attributes
@@ -47,11 +47,6 @@ class Tuned(Result):
     def from_xarray(cls, dataset: xarray.Dataset) -> Tuned:
         """Return the result that :meth:`to_xarray` turned into a data set."""
         return cls(dataset)
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data
 
     @property
     def finalists(self) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 from largen.callables import takes
 from largen.errors import InvalidInput, instance_of
 from largen.identity import identity as identity_of
-from largen.interrupts import check, go_on_with, interruptible
+from largen.interrupts import check, interruptible, resume_hint
 from largen.jobs import number_of_jobs, results_of
 from largen.progress import reporter
 from largen.scalars import integer, real
@@ -46,7 +46,7 @@ def tune(
 ) -> Tuned:
     """Search the constants of a base model together with its rate.
 
-    A plan keeps what the base is, its faults as well; a rate alone cannot mend them. Random draws
+    A plan keeps the faults of its base, which a rate alone cannot correct. Random draws
     of rate and factors are trained with the first seed, and then draws near the best four of them,
     a third of all. The best ``keep`` are trained with the second seed as well, and so on:
     successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943) in seeds. Not in steps, since
@@ -86,15 +86,15 @@ def tune(
     Raises
     ------
     InvalidInput
-        If every draw diverges, training returns no number, or an argument is out of range.
+        If every draw diverges.
 
     Examples
     --------
     >>> from math import log2
     >>> def train(constants, lr, seed):  # best at a factor of 4 and a rate of 2⁻⁶
     ...     return 2 + (log2(constants.output) - 2)**2 + (log2(lr) + 6)**2 + 0.001 * seed
-    >>> found = tune(train, Ranges(rate=(2**-10, 2**-3)), draws=200)
-    >>> bool(2 < found.constants.output < 8), bool(-7 < log2(found.lr) < -5)
+    >>> result = tune(train, Ranges(rate=(2**-10, 2**-3)), draws=200)
+    >>> bool(2 < result.constants.output < 8), bool(-7 < log2(result.lr) < -5)
     (True, True)
     """
     takes("train", train, ("constants", "lr", "seed"))
@@ -117,7 +117,7 @@ def tune(
     counts = [draws]
     for _ in range(seeds):
         counts.append(ceil(keep * counts[-1]))
-    with go_on_with(goes_on), reporter(progress, "tune") as report:
+    with resume_hint(goes_on), reporter(progress, "tune") as report:
         return _found(search, ranges, counts, (plain, near, seed), report)
 
 

@@ -123,7 +123,6 @@ def in_words(data: xarray.Dataset, along: str) -> list[str]:
 
 
 def _clauses(own: dict[str, float], along: str) -> list[str]:
-    """Return the parts of a verdict."""
     larger = "wider" if along == "width" else "deeper"
     clauses = []
     if np.isfinite(own["shift"]):

@@ -118,7 +118,8 @@ def _of_roles(plan: Plan, constants: Constants, by_rate: bool) -> dict[str, Scal
             if not names:
                 roles = ", ".join(sorted({w.role for w in rows.values()}))
                 raise InvalidInput(
-                    f"constants: {what}[{key!r}] is no role and fits no weight; roles: {roles}."
+                    f"constants: {what}[{key!r}] is neither a role nor a pattern of a weight; "
+                    f"roles: {roles}."
                 )
             rows |= {n: scaled(rows[n], what, factor, f"{factor:g}", by_rate) for n in names}
     return rows

@@ -1,4 +1,4 @@
-"""What is told of a model that cannot be read from it."""
+"""Facts about a model that cannot be read from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from largen.transfer.roles import family
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
-    """What a model's builder and forward pass do not tell, or tell wrongly.
+    """Facts that a model's builder and forward pass do not show, or show wrongly.
 
     Attributes
     ----------

@@ -43,12 +43,6 @@ def shapes(
 ) -> Shapes:
     """Return the shapes to be compared, from the user's shapes.
 
-    Raises
-    ------
-    InvalidInput
-        If base, target and delta have different keys, a size is not a positive integer, or delta
-        is not larger than the base.
-
     Examples
     --------
     >>> shapes({"width": 8, "depth": 2}, {"width": 64, "depth": 2}, "depth").wide

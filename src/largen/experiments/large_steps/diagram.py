@@ -25,7 +25,7 @@ from largen.memory import MEMORY_BUDGET
 from largen.networks import finite_network
 from largen.parameterizations import GradientDescent
 from largen.progress import Report, reporter
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.runs import Run
 from largen.scalars import flag, integer, integers, random_key, real, sequence
 from largen.text import aligned
@@ -41,7 +41,7 @@ VARIABLES = ("curvature", "largest_loss", "at", "steps", "loss", "alive")
 
 @cites("lewkowycz2020large", "bahri2022les")
 @dataclass(frozen=True, repr=False)
-class CatapultDiagram(Result):
+class CatapultDiagram(DataResult):
     """Large steps over reduced rates and widths; made by :func:`catapult_diagram`.
 
     Attributes
@@ -74,7 +74,7 @@ class CatapultDiagram(Result):
         -------
         dict
             The last rate x at which at least half of the networks are alive, and the next one, at
-            which fewer are; 0 for the former, ∞ for the latter where there is none.
+            which fewer are; 0 for the former, ∞ for the latter if none diverges.
         """
         model = str(self.data["model"].values[0]) if model is None else model
         if model not in self.data["model"].values:
@@ -94,11 +94,6 @@ class CatapultDiagram(Result):
     def from_xarray(cls, dataset: xarray.Dataset) -> CatapultDiagram:
         """Return the result that :meth:`to_xarray` turned into a data set."""
         return cls(dataset)
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
 
     def _figure(self) -> Figure:
         """Draw survival, ηλ after training, the largest loss and the steps."""
@@ -187,8 +182,8 @@ def catapult_diagram(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(1, "linear"), lg.ntk(), data, optimizer=lg.gd(1.0), steps=60)
-    >>> found = lg.training.catapult_diagram(run, [256], [1.0, 3.0, 8.0], seeds=2, quadratic=False)
-    >>> found.survival.values.tolist()
+    >>> result = lg.training.catapult_diagram(run, [256], [1.0, 3.0, 8.0], seeds=2, quadratic=False)
+    >>> result.survival.values.tolist()
     [[[1.0, 1.0, 0.0]]]
     """
     import jax
@@ -232,7 +227,7 @@ class Grid(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What comes of one network."""
+    """The outcome of one network."""
 
     # curvature, loss: λ₀, and the initial loss.
     curvature: float

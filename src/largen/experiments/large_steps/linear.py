@@ -155,8 +155,8 @@ def linear_training(
     >>> run = lg.Run(
     ...     lg.mlp(1, "linear"), lg.mean_field(0.3), data, optimizer=lg.gd(10.0), steps=200
     ... )
-    >>> found = lg.training.linear_training(run)  # at infinite width
-    >>> print(found)
+    >>> result = lg.training.linear_training(run)  # at infinite width
+    >>> print(result)
     LinearTraining: a network of infinite width, 200 steps, κ = 0.03
       ηλ    2.22222 → 1.97714
       loss  0.375 → ..., at most 0.5602
@@ -235,8 +235,8 @@ def linear_catapult_diagram(
     >>> import largen as lg, numpy as np
     >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
     >>> run = lg.Run(lg.mlp(1, "linear"), lg.ntk(), data, optimizer=lg.gd(1.0), steps=100)
-    >>> found = lg.training.linear_catapult_diagram(run, [100, 10**6], [1.0, 3.0, 5.0], seeds=8)
-    >>> found.thresholds()
+    >>> result = lg.training.linear_catapult_diagram(run, [100, 10**6], [1.0, 3.0, 5.0], seeds=8)
+    >>> result.thresholds()
     {100: (3.0, 5.0), 1000000: (3.0, 5.0)}
     """
     instance_of("run", run, Run, "an lg.Run")

@@ -34,7 +34,7 @@ def trajectory_of(
         if not flows:
             report(end, plan.time_points)
     report(plan.time_points, plan.time_points)
-    return jax.tree.map(np.asarray, _course(what, plan, numbers, params).found(state)[:2])
+    return jax.tree.map(np.asarray, _course(what, plan, numbers, params).results(state)[:2])
 
 
 def working_bytes(plan: Plan, numbers: Numbers) -> float:

@@ -138,7 +138,7 @@ class ExpandedDescent:
         """Whether this number of times is all of them."""
         return jnp.asarray(stop) >= self._plan.time_points
 
-    def found(self, state: Moved) -> tuple[Any, Any]:
+    def results(self, state: Moved) -> tuple[Any, Any]:
         """Return outputs and kernels."""
         return state.outputs, state.records
 
@@ -192,7 +192,7 @@ class ExpandedFlow:
         """Whether the last time is reached, or the solver has failed."""
         return self._course.ended(state) | (state.steps >= MOST_STEPS)
 
-    def found(self, state: Integrated) -> tuple[Any, Any]:
+    def results(self, state: Integrated) -> tuple[Any, Any]:
         """Return outputs and kernels."""
         return state.saved[0], state.saved[1]
 

@@ -123,7 +123,7 @@ def from_start(run: Run, K: np.ndarray, coupling: float, start: State) -> tuple[
 
 
 def ends(run: Run, constants: Constants, start: State, rates: Any, level: float) -> dict[str, Any]:
-    """Return what comes of full-batch training at each of several constant rates, (rate,)."""
+    """Return the outcomes of full-batch training at several constant rates, (rate,)."""
     x = samples_of(run)
     setting, steps = Setting(run.loss, run.output_shape), run.steps
     with jax.enable_x64(True):

@@ -14,7 +14,7 @@ from largen.runs import Run
 
 
 class Constants(NamedTuple):
-    """What training depends on at a width n, for the rule's multipliers m and rates ρ.
+    """The constants of training at a width n, for the rule's multipliers m and rates ρ.
 
     Attributes
     ----------

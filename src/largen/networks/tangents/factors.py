@@ -28,25 +28,14 @@ from largen.networks.tangents.contraction import (
 
 
 class Plan(NamedTuple):
-    """How each parameter array contributes, and what that takes.
+    """How each parameter array contributes, and what that takes."""
 
-    Attributes
-    ----------
-    arrays
-        An entry for each array; None for one that is not used.
-    per_sample, per_pair
-        Numbers that are held at a time, for each sample of a tile and each pair of samples.
-    factors
-        Numbers that are kept of a sample.
-    outputs
-        The number of outputs of a sample.
-    """
-
-    arrays: tuple[Factored | Derived | None, ...]
+    arrays: tuple[Factored | Derived | None, ...]  # None for an array that is not used
+    # per_sample, per_pair: numbers held at a time for each sample of a tile, and each pair.
     per_sample: int
     per_pair: int
-    factors: int
-    outputs: int
+    factors: int  # numbers that are kept of a sample
+    outputs: int  # of a sample
 
 
 def plan_of(

@@ -74,7 +74,7 @@ class Modes(NamedTuple):
         return float(self.hidden * (scale - 1 - np.log(scale)) / 2 + data / 2)
 
     def limit(self, scale: float) -> Law:
-        """Return what is left of the law of Q as N → ∞, around the saddle at Q = rᴸ.
+        """Return the law of Q to leading order as N → ∞, around the saddle at Q = rᴸ.
 
         log Q has the density exp(−N S + a) up to O(1/N), with
         a = −(L − 1)/(2L) log Q − ½ log det(QK + κ). From its cumulants, with ' = d/d log Q,

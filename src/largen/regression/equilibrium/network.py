@@ -59,7 +59,7 @@ class Equilibrium:
             return self.out_std * np.asarray(self.phi.derivative(jnp.asarray(h)))
 
     def columns(self, x: np.ndarray) -> np.ndarray:
-        """Return what each Gaussian weight of a neuron contributes to h, (sample, weight)."""
+        """Return the contribution of each Gaussian weight of a neuron to h, (sample, weight)."""
         weights = self.in_std * x / np.sqrt(x.shape[1])
         if not self.in_bias_std:
             return weights

@@ -130,10 +130,8 @@ class AdaptivePosterior:
 
         Parameters
         ----------
-        x_test
-            (test_sample, input).
-        covariance
-            Whether to return the covariance of every pair of test samples, too.
+        x_test, covariance
+            As in :meth:`largen.regression.Posterior.predict`.
         width
             N, for mean and variance at this width, to the next order in 1/N; None for the limit,
             with the variance of γ₀√N f.

@@ -1,4 +1,4 @@
-"""What posteriors with moving features predict."""
+"""Predictions of posteriors with moving features."""
 
 from __future__ import annotations
 

@@ -235,7 +235,6 @@ def _chains(
         return jax.nn.logsumexp(logs) + jnp.sum(u**2) / 2
 
     def draw(key: Any) -> Any:
-        """Return a draw of the proposal."""
         keys = jax.random.split(key)
         part = jax.random.categorical(keys[0], jnp.log(proposal.shares))
         xi = jax.random.normal(keys[1], posed.train.shape[1:])

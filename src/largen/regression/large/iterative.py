@@ -14,7 +14,7 @@ import numpy as np
 from largen.arrays import floating, known
 from largen.errors import InvalidInput, NumericalFailure
 from largen.files import as_file, load_arrays, save_arrays
-from largen.interrupts import check, go_on_with, interruptible
+from largen.interrupts import check, interruptible, resume_hint
 from largen.progress import reporter
 from largen.regression.checks import training_targets
 from largen.regression.large.operators import KernelOperator
@@ -114,8 +114,7 @@ def solve_kernel(
     NumericalFailure
         If the residual is not reached; the solution so far is its ``result``.
     InvalidInput
-        For a matrix that is not square, targets that do not fit, a noise that is not positive,
-        or a checkpoint of another system, or processes that were given different systems.
+        For a checkpoint of another system, or processes that were given different systems.
     DamagedFile, CannotWrite
         If the checkpoint is not what was written, or cannot be written.
 
@@ -124,8 +123,8 @@ def solve_kernel(
     >>> import largen as lg, numpy as np
     >>> x = np.linspace(-1, 1, 40)[:, None]
     >>> K = lg.nngp_kernel(lg.mlp(1, "erf", bias_std=1.0), x)
-    >>> found = lg.regression.large.solve_kernel(K, np.sin(x[:, 0]), noise=1e-3, rank=10)
-    >>> bool(np.allclose((K + 1e-3 * np.eye(40)) @ found.weights, np.sin(x[:, 0])))
+    >>> result = lg.regression.large.solve_kernel(K, np.sin(x[:, 0]), noise=1e-3, rank=10)
+    >>> bool(np.allclose((K + 1e-3 * np.eye(40)) @ result.weights, np.sin(x[:, 0])))
     True
     """
     matrix = _checked(matrix)
@@ -143,7 +142,7 @@ def solve_kernel(
         if saved is None
         else f"The state is in {saved.path}: the same call resumes from it."
     )
-    with go_on_with(goes_on), reporter(progress, "solve_kernel") as report:
+    with resume_hint(goes_on), reporter(progress, "solve_kernel") as report:
         solution, residual, steps = _conjugate_gradients(
             matrix, right, variance, rank, goal, limit, saved, report, shared
         )
@@ -251,7 +250,7 @@ def _rows_of_a_block(matrix: Any) -> int:
 
 
 class _State(NamedTuple):
-    """What the next step of conjugate gradients needs; all but the last are (sample, output)."""
+    """The state of conjugate gradients; all but the last are (sample, output)."""
 
     solution: np.ndarray
     left: np.ndarray
@@ -264,7 +263,7 @@ def _identity_of(matrix: Any, right: np.ndarray, variance: float, rank: int) -> 
     """Return the text that identifies a system."""
     if isinstance(matrix, KernelOperator):
         of_matrix = matrix.identity.encode()
-    else:  # two rows tell kernels apart, and the whole may be on disk
+    else:  # two rows distinguish kernels, and the whole may be on disk
         of_matrix = b"".join(np.asarray(matrix[i]).tobytes() for i in (0, -1))
     digest = hashlib.sha256(f"{right.shape} {variance!r} {rank}".encode())
     digest.update(of_matrix + np.ascontiguousarray(right).tobytes())

@@ -142,11 +142,8 @@ def low_rank_posterior(
         Number of landmarks, drawn from the samples without replacement; or their indices.
     kind
         ``"nngp"``, or ``"ntk-gp"`` as in :func:`largen.posterior`.
-    mask
-        Which positions of each sample are present, Booleans (sample, *space), as in
-        :func:`largen.posterior`; all by default. ``predict`` takes one for test samples.
-    param
-        The parameterization, as in :func:`largen.posterior`.
+    mask, param
+        As in :func:`largen.posterior`.
     key
         A JAX key or an integer, for the draw of landmarks.
 

@@ -15,7 +15,7 @@ from joblib import effective_n_jobs
 from largen.architectures import Layer, fingerprint
 from largen.callables import takes
 from largen.files import as_path
-from largen.interrupts import check, go_on_with, interruptible
+from largen.interrupts import check, interruptible, resume_hint
 from largen.jobs import OncePerWorker, number_of_jobs, results_of
 from largen.kernels.masked import kernel_of
 from largen.kernels.nngp_ntk import kernel
@@ -57,9 +57,9 @@ def stored_kernel(
     jobs
         Number of blocks computed at once, by ``joblib``: −1 for one on each core. Inside
         ``joblib.parallel_config(backend="ray")`` or ``"dask"`` other machines compute them, which
-        must see the folder. Workers write their blocks themselves: one that is killed loses the
-        block it was at, and the same call goes on. The same call in several processes at once
-        shares the blocks, which each takes in an order of its own.
+        must see the folder. Workers write their blocks themselves: one that is killed loses
+        its block, and the same call resumes. The same call in several processes at once shares the
+        blocks, which each takes in another order.
     progress
         Called with the number of finished blocks and the total number.
 
@@ -119,7 +119,7 @@ def stored_kernel(
     group = open_group(path, identity, NAMES, shape, chunks, dtype)
     wanted = [(i, j) for i in range(grid[0]) for j in range(i if symmetric else 0, grid[1])]
     goes_on = f"Finished blocks are in {path}: the same call resumes from them."
-    with go_on_with(goes_on), interruptible():
+    with resume_hint(goes_on), interruptible():
         missing = []
         for i, j in wanted:
             check()

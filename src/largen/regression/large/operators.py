@@ -165,8 +165,7 @@ def kernel_operator(
     Raises
     ------
     InvalidInput
-        For wrong samples, masks, vectors or devices, and for
-        :class:`largen.layers.MultiHeadAttention` with softmax, whose heads are drawn for all
+        For :class:`largen.layers.MultiHeadAttention` with softmax, whose heads are drawn for all
         samples together.
     OutOfMemory
         If a block does not fit into memory.

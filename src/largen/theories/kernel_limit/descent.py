@@ -23,7 +23,7 @@ from largen.segments import scan_segments
 
 
 class Problem(NamedTuple):
-    """What descent and flow have in common and is compiled into their programs."""
+    """The static part of the problem, compiled into the programs of descent and flow."""
 
     loss: Loss
     scalar: bool  # the loss takes outputs without the output axis, which then has length 1

@@ -216,24 +216,13 @@ class KernelLimit(Theory):
         In the kernel limit a network's initial output is a random function of order one, and given
         that function the training is deterministic.
 
-        Parameters
-        ----------
-        limit
-            The solution of a run.
-        f0_train, f0_test
-            Initial outputs, (seed, sample[, output]) and (seed, test_sample[, output]).
-
-        Returns
-        -------
-        tuple
-            Outputs (seed, step, sample[, output]) and (seed, step, test_sample[, output]), NumPy
-            arrays in the precision of ``f0_train``.
+        Arguments are those of :meth:`largen.theories.Theory.condition`; outputs are NumPy arrays in
+        the precision of ``f0_train``.
 
         Raises
         ------
         InvalidInput
-            For wrong shapes, or for a limit that was loaded from a file, which does not contain the
-            run.
+            For a limit that was loaded from a file, which does not contain the run.
         """
         run = limit.run
         if run is None:
@@ -343,7 +332,6 @@ def _trajectory(problem: KernelProblem, reason: str, answer: Answer) -> Trajecto
 def _failure(
     problem: KernelProblem, lowered: Lowered, answer: Answer, limit: Trajectory, rtol: float | None
 ) -> tuple[str | None, Status]:
-    """Return the message of a failure, or None, and the status."""
     run = problem.run
     words = inaccuracy(lowered, (run.data.x,), rtol)
     if words is not None:

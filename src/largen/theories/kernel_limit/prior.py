@@ -31,19 +31,7 @@ def square_root(covariance: Float[Array, "all all"], samples: int) -> Root:
 def draw(
     key: Key[Array, ""], root: Root, pairs: int, outputs: int
 ) -> tuple[Float[Array, "seed sample output"], Float[Array, "seed test_sample output"]]:
-    """Draw initial outputs in pairs of opposite sign: all draws first, then their negatives.
-
-    Parameters
-    ----------
-    key
-        The random key of the draw.
-    root
-        Square root of the covariance, the same for each output.
-    pairs
-        Number of pairs.
-    outputs
-        Number of independent outputs.
-    """
+    """Draw initial outputs in pairs of opposite sign: all draws first, then their negatives."""
     P, M = root.train.shape[0], root.own.shape[0]
     shared, test_noise = (
         jax.random.normal(k, (pairs, n, outputs), root.train.dtype)

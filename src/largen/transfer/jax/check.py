@@ -81,11 +81,6 @@ def coordinate_check(
     **options
         Passed on to :func:`scale`.
 
-    Returns
-    -------
-    CoordinateCheck
-        Prints as a table; ``largen.plots.coordinate_figure(check.to_xarray())`` draws it.
-
     Raises
     ------
     InvalidInput

@@ -97,11 +97,6 @@ def scale(
         not inside a loop such as ``jax.lax.scan``. The result is :attr:`JaxPlan.verified`, which
         says so if nothing was measured; False leaves it out.
 
-    Returns
-    -------
-    JaxPlan
-        Prints as a table.
-
     Raises
     ------
     InvalidInput
@@ -210,7 +205,7 @@ def scale(
 
 
 def _check_forward(verify: Any) -> None:
-    """Refuse what is no pair of a forward pass and its inputs."""
+    """Check that an argument is a pair of a forward pass and its inputs."""
     if not isinstance(verify, tuple) or len(verify) != 2:
         raise InvalidInput(
             "verify: wanted (apply, inputs), the forward pass apply(parameters, inputs) and its "
@@ -230,7 +225,6 @@ def _weight(
     folds: tuple[Folded, ...],
     experts: float,  # the ratio of the number of experts to the base's
 ) -> ScaledWeight:
-    """Return the row of a weight."""
     source = survey.names[name]
     matrix = len(survey.shape("target", name)) == 2 and name not in survey.stacked
     fan_in = survey.fan_in(name) if matrix else None

@@ -84,16 +84,11 @@ def diagnose(
     warm_up
         Whether the user's training has a warm-up.
 
-    Returns
-    -------
-    Diagnosis
-        Prints as a table.
-
     Raises
     ------
     InvalidInput
-        If the plan has no builder or is for the standard scheme, PyTorch has no optimizer of its
-        kind, or an argument is out of range.
+        If the plan has no builder or is for the standard scheme, or PyTorch has no optimizer of its
+        kind.
 
     Examples
     --------
@@ -102,9 +97,9 @@ def diagnose(
     ...     return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1))
     >>> plan = scale(mlp, {"width": 8}, {"width": 32}, scheme="mup", optimizer="adam")
     >>> x = torch.ones(4, 4)
-    >>> found = diagnose(plan, [x], lambda model, x: (model(x) - 1).square().mean(),
+    >>> result = diagnose(plan, [x], lambda model, x: (model(x) - 1).square().mean(),
     ...                  lrs=[1e-3, 1e-2], steps=20, seeds=2)
-    >>> [row.name for row in found.changes]
+    >>> [row.name for row in result.changes]
     ['ε = 0', 'warm-up']
     """
     instance_of("plan", plan, TorchPlan, "a TorchPlan")

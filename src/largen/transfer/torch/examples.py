@@ -131,7 +131,7 @@ def _choices(known: dict[str, list[Tensor]]) -> list[dict[str, list[Tensor]]]:
 
 
 def _caches(model: nn.Module, parameters: list[inspect.Parameter]) -> list[dict[str, Any]]:
-    """Return what to say about a cache of keys and values that is overwritten in place."""
+    """Return a hint about a cache of keys and values that is overwritten in place."""
     without = {"use_cache": False}
     if any(p.name == "use_cache" for p in parameters):
         return [without, {}]

@@ -347,7 +347,7 @@ def _tables(record: Record) -> set[str]:
 
 
 def _signal(record: Record, node: Node) -> int:
-    """Return the first input of a node that is no weight."""
+    """Return the first input of a node that is not a weight."""
     return next(i for i in node.inputs if record.nodes[i].is_data)
 
 

@@ -184,7 +184,7 @@ class Reading:
     def bottlenecks(self) -> set[str]:
         """Weights of products whose results other weights or attention use further.
 
-        A read-out whose result is used inside as well is none: with entries of n^(−½), what
+        A read-out whose result is used inside as well is not one: with entries of n^(−½), what
         training changes in front of it would change the output by n^½.
         """
         record, found = self.base.record, set()
@@ -268,7 +268,6 @@ def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool
 
 
 def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
-    """Return the number of sums of each stream."""
     own = [each.stream for each in sums]
     return [own.count(stream) for stream in dict.fromkeys(own if streams is None else streams)]
 

@@ -96,11 +96,6 @@ def scale(
         :attr:`TorchPlan.verified`; wrong slopes are a warning with the weight's name, and
         :meth:`TorchPlan.repaired` corrects them. Where it is not possible, the record says why.
 
-    Returns
-    -------
-    TorchPlan
-        Prints as a table.
-
     Raises
     ------
     InvalidInput
@@ -141,7 +136,7 @@ def scale(
 
 
 def _refuse_model(model: Any, base: Any) -> NoReturn:
-    """Say what is wanted in place of a model."""
+    """Refuse a model, or something else, in place of its builder."""
     keys = ", ".join(base) if isinstance(base, Mapping) else "width"
     own = isinstance(model, nn.Module) and not type(model).__module__.startswith("torch.")
     kind = type(model).__name__ if own else "YourModel"

@@ -23,7 +23,7 @@ from largen.networks.tangents.contraction import Labels
 
 
 class Read(NamedTuple):
-    """What a use is, from the arguments of a call."""
+    """A use of a parameter, read from the arguments of a call."""
 
     operand: Tensor | None  # a, of shape (\*position, \*of_input); None for a bias, where it is 1
     # of_input, of_output: labels of the axes of the parameter in a and in δ.

@@ -100,7 +100,7 @@ def _rates(rates: Any, parameters: Mapping[str, Tensor]) -> dict[str, float]:
     for name in rates:
         if name not in parameters:
             raise InvalidInput(
-                f"rates: {shown(name)} is no parameter that requires gradients; there are "
+                f"rates: {shown(name)} is not a parameter that requires gradients; there are "
                 f"{', '.join(list(parameters)[:8])}."
             )
     return {name: real(f"rates[{name!r}]", rate) for name, rate in rates.items()}

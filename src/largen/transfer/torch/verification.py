@@ -62,7 +62,7 @@ def _record(specimens: Specimens) -> Verification:
 
 
 def _cause(specimens: Specimens) -> str:
-    """What the largest network has that no power of a setting corrects."""
+    """Return the fault of the largest network that no power of a setting corrects."""
     model = specimens.plan(-1, ()).build(seed=0, device="cpu")
     normed = [plain(p) for p, m in model.named_modules() if type(m).__name__ == "_SpectralNorm"]
     if normed:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from largen.interrupts import go_on_with
+from largen.interrupts import resume_hint
 from largen.progress import Report, reporter
 from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
 from largen.theories.mean_field.engine.parallel import Team, Tell
@@ -82,7 +82,7 @@ def watched(
     goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
     if checkpoint is not None:
         goes_on = f"The state is in {checkpoint}: the same call resumes from it."
-    with reporter(progress, what, cheaper) as report, go_on_with(goes_on):
+    with reporter(progress, what, cheaper) as report, resume_hint(goes_on):
         yield report, errors.append
 
 
