@@ -73,6 +73,11 @@ _THEORIES: dict[str, _Entry | type[Theory]] = {
         "mean_field.transformer", "AttentionMeanField", _moves
     ),
     "mean field, adaptive": _Entry("mean_field.adaptive_deep", "AdaptiveMeanField", _adapts),
+    "kernel, adaptive": _Entry(
+        "mean_field.adaptive_deep",
+        "AdaptiveKernelLimit",
+        lambda run: run.param.canonical_d < HALF and run.optimizer.adaptive,
+    ),
 }
 
 
@@ -90,6 +95,7 @@ def registered() -> tuple[type[Theory], ...]:
     mean field, infinite depth
     mean field, branches and attention
     mean field, adaptive
+    kernel, adaptive
     """
     return tuple(map(by_name, _THEORIES))
 
