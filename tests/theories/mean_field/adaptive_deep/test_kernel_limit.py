@@ -68,14 +68,15 @@ def test_a_large_eps_is_the_kernel_limit_of_gradient_descent():
 @pytest.mark.parametrize(
     ("net", "optimizer"),
     [
+        (lg.mlp(1, "tanh"), lg.adam(0.1)),
         (lg.mlp(2, "tanh", bias_std=0.4), lg.optimizers.rmsprop(0.05, beta=0.9)),
         (lg.residual_mlp(2, "relu"), lg.adam(0.1)),
     ],
-    ids=["bias", "residual"],
+    ids=["one hidden layer", "bias", "residual"],
 )
 def test_networks_from_their_initial_outputs(net, optimizer):
     run = lg.Run(net, HALF_GAMMA, DATA, optimizer=optimizer, steps=5)
-    limit = lg.solve(run, particles=64, replicates=2)
+    limit = lg.solve(run, particles=256, replicates=2)
     far, near = (lg.train(run, width=n, seeds=6, key=1) for n in (64, 1024))
     off = []
     for nets in (far, near):
@@ -84,7 +85,7 @@ def test_networks_from_their_initial_outputs(net, optimizer):
         off.append(np.concatenate([(mine - f).ravel() for mine, f in found]))
     sizes = [np.sqrt(np.mean(each**2)) for each in off]
     moved = np.sqrt(np.mean((near.f_train - near.f_train[:, :1]) ** 2))
-    assert sizes[1] < 0.06 * moved
+    assert sizes[1] < 0.09 * moved
     assert sizes[1] < 0.5 * sizes[0]  # 1/4 by the root of the width
 
 

@@ -24,7 +24,7 @@ from largen.theories.mean_field.options import NO_KERNELS
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
 from largen.theories.mean_field.transformer.replicates import Mean, Settings
 
-CONDITIONED = 4  # the number of replicates over which predictions given initial outputs are means
+CONDITIONED = 8  # the number of replicates over which predictions given initial outputs are means
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ def wanted_particles(
 
 
 def bytes_of(problem: AttentionProblem, particles: int) -> float:
-    """Return the bytes of all matrices of a replicate."""
+    """Return the bytes of all matrices of a replicate, and of at least a neuron's numbers."""
     network = problem.network
     pairs = (
         network.nodes[read].ratio * node.ratio
@@ -57,7 +57,7 @@ def bytes_of(problem: AttentionProblem, particles: int) -> float:
         for read in node.reads
         if network.is_matrix(node)
     )
-    return 1.25 * PER_PAIR * sum(pairs) * particles**2
+    return 1.25 * PER_PAIR * (sum(pairs) * particles**2 + particles)
 
 
 def solve_by_replicates(
