@@ -230,6 +230,14 @@ def test_tables_of_the_angle_and_steps_agree():
         np.testing.assert_allclose(np.stack(table), np.stack(steps), atol=3e-9)
 
 
+def test_blocks_without_a_function_grow_exponentially():
+    """Steps that change the scale of all kernels alike are as wrong as others."""
+    x, dense = samples(4, 3), lg.Dense(weight_std=1.3)
+    net = lg.serial(dense, lg.repeat(lg.Residual(dense), math.inf), dense)
+    expected = 1.3**4 * np.exp(1.3**2) * (x @ x.T / 3)
+    np.testing.assert_allclose(lg.nngp_kernel(net, x, param=lg.depth_mup()), expected, rtol=1e-9)
+
+
 def test_near_twins_keep_their_digits():
     x = samples(1, 6)
     x = np.concatenate([x, x + 1e-7 * samples(2, 6)[1:]])

@@ -149,7 +149,7 @@ def test_multiples_of_gaussian_values_are_gaussian():
         (lambda: lg.Conv((2,), tap_variances="ab"), "tap_variances: wanted"),
         (lambda: lg.layers.ScalePositions(2.0), "one number for each position"),
         (lambda: lg.layers.ScalePositions([1.0, np.nan]), "factors: 1 of 2 numbers"),
-        (lambda: lg.Residual(LAST, skip_factor="a"), "skip_factor: wanted a number"),
+        (lambda: lg.Residual(LAST, skip_factor=math.nan), "skip_factor: wanted"),
         (lambda: lg.repeat(lg.Residual(LAST, skip_factor=0.5), math.inf), "powers have no limit"),
         (
             lambda: lg.nngp_kernel(lg.serial(lg.layers.ScalePositions([1.0, 2.0]), CONV), X),

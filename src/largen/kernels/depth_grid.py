@@ -88,11 +88,11 @@ class _Probe:
         self._with_ntk = with_ntk
 
     def kernels(self, count: int, start: float) -> np.ndarray:
-        """Return NNGP and NTK over the roots of their diagonals, for ``count`` steps."""
+        """Return NNGP and NTK for ``count`` steps."""
         return self.kernels_by(steps_of(count, start))
 
     def kernels_by(self, steps: np.ndarray) -> np.ndarray:
-        """Return NNGP and NTK over the roots of their diagonals, for given steps."""
+        """Return NNGP and NTK for given steps, (2, few, angles, few)."""
         constants = _with_steps(self._lowered, self._place, steps).constants
         leaves, tree = jax.tree.flatten(constants)
         numbers = tuple((np.shape(leaf), np.asarray(leaf, float).tobytes()) for leaf in leaves)
@@ -107,8 +107,14 @@ class _Probe:
         return self.distance(self.kernels(count, start), twice)
 
     def distance(self, one: np.ndarray, two: np.ndarray) -> float:
-        """Return the largest difference; infinite if an entry is not finite."""
-        apart = float(np.max(np.abs(one - two)))
+        """Return the largest difference over the roots of diagonals; infinite if not finite.
+
+        The roots are those of the second kernels: divided by its own, a kernel of which steps have
+        changed the scale alone would look exact.
+        """
+        roots = np.sqrt(np.einsum("kii->ki", two[:, :, 0]))
+        scale = (roots[:, :, None] * roots[:, None])[:, :, None]
+        apart = float(np.max(np.abs(one - two) / np.where(scale > 0, scale, 1)))
         return apart if np.isfinite(apart) else np.inf
 
 
@@ -131,13 +137,8 @@ def _kernels(program, with_ntk, space, numbers: _Numbers, few: bytes) -> np.ndar
     with jax.enable_x64(True), np.errstate(all="ignore"):
         q = jnp.asarray(np.frombuffer(few))
         found = _compile(program, with_ntk, space, numbers.constants, q)
-        parts = []
-        for kernel in found if with_ntk else found[:1]:
-            kernel = np.asarray(kernel).reshape(len(q), len(COSINES), len(q))
-            roots = np.sqrt(np.diagonal(kernel[:, 0]))
-            scale = roots[:, None, None] * roots
-            parts.append(np.where(scale > 0, kernel / np.where(scale > 0, scale, 1), 0))
-        return np.stack(parts)
+        kernels = found if with_ntk else found[:1]
+        return np.stack(kernels).reshape(-1, len(q), len(COSINES), len(q))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -155,7 +155,9 @@ class _Joiner:
         return found
 
     def _copies(self, copies: Repeat, signal: Signal, source: Source) -> int:
-        body = join_elementwise(copies.body, self._branch, multiples=self._multiples)
+        # Kernels behind infinitely many copies have closed forms and tables for functions only.
+        multiples = self._multiples and copies.times < float("inf")
+        body = join_elementwise(copies.body, self._branch, multiples=multiples)
         begins = any(isinstance(o, Function) and o.reads == (0,) for o in body.operations)
         ends = isinstance(body.operations[-1], Function)
         joins = self._elementwise(copies.reads[0]).phi is not None

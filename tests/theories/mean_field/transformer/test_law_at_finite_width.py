@@ -11,12 +11,12 @@ import pytest
 from tests.theories.mean_field.transformer.test_attention import DATA, DENSE, run_of, transformer
 
 import largen as lg
+from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.options import wanted_kernels
 from largen.theories.mean_field.transformer import dynamics, random_matrix
 from largen.theories.mean_field.transformer.kernel_records import KernelRecords
 from largen.theories.mean_field.transformer.network import Populations
 from largen.theories.mean_field.transformer.populations import Population, averages, plus
-from largen.theories.mean_field.transformer.weights import Descent
 
 WIDTH, SOLUTIONS, NETWORKS, RATE = 8, 400, 10_000, 0.25
 ATTENTION = lg.layers.MultiHeadAttention(key_size=2, causal=True, logit_scale=1.5)
@@ -76,7 +76,7 @@ def solutions(monkeypatch, number, rule):
                 f.append(network.forward(x)[:, 0, 0])
                 kernels.meet(step, network.backward, 1.0)
             network.backward(problem.gamma * (y - f[-1])[:, None, None] / len(x))
-            network.step(Descent(RATE, 0.0, 0.0))
+            network.step(Step(RATE, 0.0, 0.0))
         found.append(bounded(np.stack(f), kernels.variables()["gradient_kernel"][0]))
     return np.stack(found)
 

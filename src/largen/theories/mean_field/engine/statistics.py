@@ -19,7 +19,7 @@ LEVEL = 0.95  # probability of an interval
 NORMAL = float(ndtri((1 + LEVEL) / 2))  # z, its half in standard errors that are known
 
 
-def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def mean_and_error(values: np.ndarray) -> tuple[Any, Any]:
     """Return the mean over the first axis, and its standard error; NaN for a single value."""
     count = len(values)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -34,7 +34,7 @@ def correct(
     values: Float[np.ndarray, "replicate time *entry"],
     # exact, own: the values in linear models with the exact kernel, and with the replicate's own
     # kernel.
-    exact: Float[np.ndarray, "replicate #time *entry"],
+    exact: Float[np.ndarray, "#replicate #time *entry"],
     own: Float[np.ndarray, "replicate #time *entry"],
 ) -> Float[np.ndarray, "replicate time *entry"]:
     """Return the values of replicates, corrected by the linear models.
@@ -62,7 +62,7 @@ def fit_error(
     values: Float[np.ndarray, "replicate time *entry"],
     corrected: Float[np.ndarray, "replicate time *entry"],
     # exact, own: as in :func:`correct`.
-    exact: Float[np.ndarray, "replicate #time *entry"],
+    exact: Float[np.ndarray, "#replicate #time *entry"],
     own: Float[np.ndarray, "replicate #time *entry"],
 ) -> Float[np.ndarray, "time *entry"]:
     """Return the standard error of the mean of corrected values; NaN for a single replicate.
