@@ -46,6 +46,17 @@ def test_numbers_by_hand():
     assert str(found).count("\n") == 2
 
 
+def test_under_an_adaptive_optimizer_the_limit_is_that_of_its_updates():
+    lazy, rich = (
+        lg.training.lazy_or_rich(run(param, optimizer=lg.adam(0.1), steps=5), 128, seeds=4)
+        for param in (lg.ntk(), lg.mean_field(3.0))
+    )
+    assert lazy.kind == "lazy"
+    assert lazy.kernel_limit < 0.06
+    assert rich.kind != "lazy"
+    assert rich.ntk > 20 * lazy.ntk
+
+
 @pytest.mark.slow
 def test_features_that_learn_are_rich():
     found = lg.training.lazy_or_rich(run(lg.mean_field(4.0), steps=60), 64, seeds=4)
@@ -67,8 +78,9 @@ def test_powers_of_the_width():
 
 
 def test_what_is_not_covered_is_refused():
-    with pytest.raises(NoTheory):
-        lg.training.lazy_or_rich(run(lg.ntk(), optimizer=lg.adam(0.01)), 16)
+    decays = lg.adam(0.01, weight_decay=0.1)
+    with pytest.raises(NoTheory, match="weight decay"):
+        lg.training.lazy_or_rich(run(lg.ntk(), optimizer=decays), 16)
     with pytest.raises(InvalidInput, match="reference"):
         lg.training.lazy_or_rich(run(lg.scaling.from_reference(width=8, scaling="mean field")), 16)
     with pytest.raises(InvalidInput, match="seeds"):

@@ -203,8 +203,9 @@ def users() -> dict[str, Callable[[Any], Any]]:
     found["gradient_flow"] = lambda made: lg.solve(run(optimizer=made, **flow)).f_train
     moving = {"theories.MeanField": smooth_run(), "theories.KernelLimit": run()}
     moving["theories.DeepMeanField"] = smooth_run()
-    adapted = {"optimizer": lg.adam(0.1), "steps": 2}
-    moving["theories.AdaptiveMeanField"] = lg.Run(lg.mlp(2, "erf"), lg.mup(), data(), **adapted)
+    adapted = lg.Run(lg.mlp(2, "erf"), lg.mup(), data(), optimizer=lg.adam(0.1), steps=2)
+    moving["theories.AdaptiveMeanField"] = adapted
+    moving["theories.AdaptiveKernelLimit"] = adapted.with_changes(param=lg.ntk())
     found |= {name: lambda made, of=of: lg.solve(of, theory=made) for name, of in moving.items()}
     found["kernel_of_stds"] = lambda made: made({"0.weight_std": 1.3})
     for name in ("complete_p", "depth_mup", "mean_field", "mup", "ntk", "standard", "abc"):

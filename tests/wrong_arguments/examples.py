@@ -301,6 +301,9 @@ def examples() -> dict[str, Example]:
         "theories.MeanField": Example(lg.theories.MeanField),
         "theories.DeepMeanField": Example(lg.theories.DeepMeanField),
         "theories.AttentionMeanField": Example(lg.theories.AttentionMeanField),
+        "theories.AdaptiveKernelLimit": Example(
+            lg.theories.AdaptiveKernelLimit, {"particles": 64, "replicates": 2}
+        ),
         "theories.AdaptiveMeanField": Example(
             lg.theories.AdaptiveMeanField, {"particles": 64, "replicates": 2}
         ),

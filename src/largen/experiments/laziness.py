@@ -13,6 +13,7 @@ by order N^(−1/2), which is not learning, and which the network's kernel would
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +21,13 @@ import numpy as np
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, instance_of
 from largen.experiments.distances import chosen_samples, distances_of, prediction_for
+from largen.kernels import ntk_kernel
 from largen.networks import train
 from largen.networks.ensembles import MOST_SEEDS
-from largen.parameterizations import canonical_form
 from largen.results import fields_over, in_notebooks, save_result
-from largen.runs import Run
+from largen.runs import Run, Trajectory
 from largen.scalars import integer, random_key
-from largen.theories import KernelLimit, solve
+from largen.theories import AdaptiveKernelLimit, KernelLimit, solve
 
 LAZY, RICH = 0.1, 0.5  # relative movements of the NTK below and above which networks are called so
 
@@ -129,8 +130,8 @@ def lazy_or_rich(
     InvalidInput
         If the parameterization starts from a reference network.
     NoTheory, NoRule
-        If the kernel limit does not cover the run: for Adam and RMSProp, layers without a kernel,
-        scalings that diverge.
+        If the kernel limit does not cover the run: for layers without a kernel, scalings that
+        diverge.
     NumericalFailure
         If networks or their limit diverge, or outputs or tangent kernels are 0.
 
@@ -153,7 +154,7 @@ def lazy_or_rich(
     seeds = integer("seeds", seeds, at_least=4, at_most=MOST_SEEDS)
     key, on = random_key(key), chosen_samples(on, len(run.data.x_test) > 0)
 
-    limit = solve(fixed_gamma(run, width), theory=KernelLimit(std=False))
+    limit = _kernel_limit(fixed_gamma(run, width))
     nets = train(run, width, seeds, key, record=("feature_kernel", "ntk"), progress=progress)
     prediction = prediction_for(limit, nets, on)
     distance = distances_of(nets, prediction, on, np.random.default_rng(0))
@@ -165,7 +166,8 @@ def lazy_or_rich(
             "are zero, or the learning rate is too small."
         )
     moved = _relative(nets.ntk[:, 0], nets.ntk[:, -1])
-    theta = limit.ntk if limit.ntk.shape == nets.ntk.shape[2:] else _each_output(limit.ntk, nets)
+    theta = np.asarray(ntk_kernel(run.net, run.data.x_train, param=run.param))
+    theta = theta if theta.shape == nets.ntk.shape[2:] else _each_output(theta, nets)
     kind = "lazy" if moved[0] < LAZY else "rich" if moved[0] > RICH else "in between"
     return Regime(
         kind,
@@ -177,13 +179,13 @@ def lazy_or_rich(
         on,
         width,
         seeds,
-        run.param.gamma * width ** float(_power(run) - 0.5),
+        run.param.gamma * width ** float(run.param.canonical_d - Fraction(1, 2)),
     )
 
 
 def fixed_gamma(run: Run, width: int) -> Run:
     """Return a run with the same networks at this width, and a γ that grows no further."""
-    power = _power(run)
+    power = run.param.canonical_d
     fixed = replace(
         run.param,
         name=f"{run.param.name} at width {width}",
@@ -193,9 +195,12 @@ def fixed_gamma(run: Run, width: int) -> Run:
     return run.with_changes(param=fixed)
 
 
-def _power(run: Run) -> Any:
-    """Return d of the canonical form, which the abc-symmetry leaves alone."""
-    return canonical_form(run.param, run.net, run.optimizer, run.data.inputs).d
+def _kernel_limit(run: Run) -> Trajectory:
+    """Return a limit of features that stand still, whose outputs are predicted for networks."""
+    if not run.optimizer.adaptive:
+        return solve(run, theory=KernelLimit(std=False))
+    # Predictions for given initial outputs do not rest on means over these.
+    return solve(run, theory=AdaptiveKernelLimit(replicates=1, record=()))
 
 
 def _relative(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:

@@ -134,8 +134,8 @@ def canonical_form(
     if optimizer.adaptive:
         raise NoTheory(
             f"{type(optimizer).__name__} has no implemented limit here: its update is not "
-            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow, or "
-            "lg.mean_field()."
+            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow; lg.solve has "
+            "limits of adaptive optimizers in lg.mean_field() and lg.ntk()."
         )
     if temperature_of(optimizer) and not noise:
         raise NoTheory(

@@ -6,7 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from largen.errors import instance_of
+import numpy as np
+
+from largen.arrays import floating
+from largen.errors import InvalidInput, instance_of
 from largen.runs.run import Run
 from largen.runs.trajectory import Trajectory
 
@@ -40,6 +43,35 @@ class Posed(Generic[Problem]):
     def __post_init__(self):
         instance_of("run", self.run, Run, "an lg.Run")
         instance_of("reason", self.reason, str, "a text")
+
+
+def initial_outputs(
+    limit: Trajectory, f0_train: Any, f0_test: Any
+) -> tuple[Run, np.ndarray, np.ndarray]:
+    """Return the run of a limit, and initial outputs of networks after a check of their shapes.
+
+    Raises
+    ------
+    InvalidInput
+        For wrong shapes, or for a limit that was loaded from a file, which does not contain the
+        run.
+    """
+    run = limit.run
+    if run is None:
+        raise InvalidInput(
+            "limit: was loaded from a file, which does not hold the run; solve it again."
+        )
+    f0_train, f0_test = np.asarray(f0_train), np.asarray(f0_test)
+    for name, f0, x in (
+        ("f0_train", f0_train, run.data.x_train),
+        ("f0_test", f0_test, run.data.x_test),
+    ):
+        if f0.shape != (*f0_train.shape[:1], len(x), *run.output_shape):
+            wanted = ", ".join(map(str, ("seed", len(x), *run.output_shape)))
+            raise InvalidInput(f"{name}: wanted shape ({wanted}), got {f0.shape}.")
+        if f0.size:
+            floating(name, f0)
+    return run, f0_train, f0_test
 
 
 class Theory(ABC):

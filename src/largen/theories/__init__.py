@@ -2,7 +2,8 @@
 
 =================  ===============================================================
 ``kernel_limit``   features stay fixed: :class:`KernelLimit`, and to order 1/width
-                   :class:`FiniteWidth`
+                   :class:`FiniteWidth`; under adaptive optimizers
+                   :class:`AdaptiveKernelLimit`, a limit of mean fields
 ``mean_field``     features move: :class:`MeanField`, :class:`DeepMeanField`,
                    :class:`InfiniteDepth`, :class:`AttentionMeanField`,
                    :class:`AdaptiveMeanField`

@@ -2,6 +2,7 @@ from largen.runs import Posed as Posed
 from largen.runs import Theory as Theory
 from largen.theories.kernel_limit.limit import KernelLimit as KernelLimit
 from largen.theories.kernel_limit.width import FiniteWidth as FiniteWidth
+from largen.theories.mean_field.adaptive_deep import AdaptiveKernelLimit as AdaptiveKernelLimit
 from largen.theories.mean_field.adaptive_deep import AdaptiveMeanField as AdaptiveMeanField
 from largen.theories.mean_field.deep import DeepMeanField as DeepMeanField
 from largen.theories.mean_field.deep import response_functions as response_functions

@@ -58,6 +58,11 @@ def _of_chain(run: Run) -> bool:
 
 _THEORIES: dict[str, _Entry | type[Theory]] = {
     "kernel": _Entry("kernel_limit.limit", "KernelLimit", lambda run: run.param.canonical_d < HALF),
+    "kernel, adaptive": _Entry(
+        "mean_field.adaptive_deep",
+        "AdaptiveKernelLimit",
+        lambda run: run.param.canonical_d < HALF and run.optimizer.adaptive,
+    ),
     "mean field, one hidden layer": _Entry("mean_field.one_hidden_layer", "MeanField", _two_maps),
     "mean field, deep": _Entry("mean_field.deep", "DeepMeanField", _of_chain),
     "mean field, infinite depth": _Entry("mean_field.infinite_depth", "InfiniteDepth", _endless),
@@ -77,6 +82,7 @@ def registered() -> tuple[type[Theory], ...]:
     >>> for theory in lg.theories.registered():
     ...     print(theory.name)
     kernel
+    kernel, adaptive
     mean field, one hidden layer
     mean field, deep
     mean field, infinite depth

@@ -38,7 +38,8 @@ def solve(
         A theory with its options: an instance of :class:`largen.theories.KernelLimit`,
         :class:`largen.theories.MeanField`, :class:`largen.theories.DeepMeanField`,
         :class:`largen.theories.InfiniteDepth`, :class:`largen.theories.AttentionMeanField`,
-        :class:`largen.theories.AdaptiveMeanField`, :class:`largen.theories.FiniteWidth`, or of
+        :class:`largen.theories.AdaptiveMeanField`,
+        :class:`largen.theories.AdaptiveKernelLimit`, :class:`largen.theories.FiniteWidth`, or of
         your own subclass of :class:`largen.theories.Theory`; or the class or the name of a theory,
         for default options.
         If None, the first registered theory that covers the run and has the given options.

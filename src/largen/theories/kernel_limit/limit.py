@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import floating
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
@@ -31,10 +30,10 @@ from largen.kernels.modes import critical_rate
 from largen.kernels.nngp_ntk import concrete_kernels, nngp_scale
 from largen.kernels.tiles import check_size, fitting, most_positions
 from largen.memory import MEMORY_BUDGET, check_fits
-from largen.parameterizations import CanonicalForm, canonical_form, classify
+from largen.parameterizations import CanonicalForm, canonical_form
 from largen.programs import Affine
 from largen.runs import Posed, Run, Status, Theory, Trajectory
-from largen.runs.theory import set_fields
+from largen.runs.theory import initial_outputs, set_fields
 from largen.scalars import flag, integer, random_key, real
 from largen.theories.kernel_limit.decay import degree
 from largen.theories.kernel_limit.dynamics import Answer, KernelProblem, from_initial, momentum
@@ -155,7 +154,6 @@ class KernelLimit(Theory):
         NoRule
             For a layer that has no kernel.
         """
-        _check_adaptive(run)
         form = canonical_form(
             run.param, run.net, run.optimizer, run.data.inputs, infinite_depth=True
         )
@@ -224,22 +222,7 @@ class KernelLimit(Theory):
         InvalidInput
             For a limit that was loaded from a file, which does not contain the run.
         """
-        run = limit.run
-        if run is None:
-            raise InvalidInput(
-                "limit: was loaded from a file, which does not hold the run; solve it again."
-            )
-        f0_train, f0_test = np.asarray(f0_train), np.asarray(f0_test)
-        data, out = run.data, run.output_shape
-        for name, f0, x in (
-            ("f0_train", f0_train, data.x_train),
-            ("f0_test", f0_test, data.x_test),
-        ):
-            if f0.shape != (*f0_train.shape[:1], len(x), *out):
-                wanted = ", ".join(map(str, ("seed", len(x), *out)))
-                raise InvalidInput(f"{name}: wanted shape ({wanted}), got {f0.shape}.")
-            if f0.size:
-                floating(name, f0)
+        run, f0_train, f0_test = initial_outputs(limit, f0_train, f0_test)
         with jax.enable_x64(True):
             problem = problem_of(self.pose(run), self.memory_budget)
             start = (
@@ -247,21 +230,7 @@ class KernelLimit(Theory):
                 for f0 in (f0_train, f0_test)
             )
             train, test = (np.asarray(f, f0_train.dtype) for f in from_initial(problem, *start))
-        return (train, test) if out else (train[..., 0], test[..., 0])
-
-
-def _check_adaptive(run: Run) -> None:
-    """Refuse the kernel scalings of adaptive optimizers, which have a limit of another kind."""
-    if not run.optimizer.adaptive:
-        return
-    if classify(run.param, run.net, run.optimizer).kind == "kernel":
-        raise NoTheory(
-            f"under {run.optimizer} the features of {run.param} stand still, and every weight "
-            "moves by a function of its own gradients, so that no tangent kernel determines the "
-            "outputs: there is a limit (Yang and Littwin, arXiv 2308.01814), which is not "
-            "implemented. lg.mean_field(gamma) approaches it for small gamma, such as 0.03, with "
-            "outputs that start from 0; lg.train has networks."
-        )
+        return (train, test) if run.output_shape else (train[..., 0], test[..., 0])
 
 
 def _optional(name: str, value: Any) -> float | None:

@@ -144,6 +144,14 @@ def test_what_is_asked_for_is_recorded_and_resumed(tmp_path):
         np.testing.assert_allclose(getattr(whole, name)[-1], want[-1], rtol=0.1, atol=0.1)
 
 
+def test_rates_are_compared_by_the_limit():
+    run = lg.Run(lg.mlp(2, "tanh"), lg.mup(), DATA, optimizer=lg.adam(0.1), steps=3)
+    curve = lg.learning_rate_curve(run, [0.03, 0.1], on="train", particles=256, replicates=2)
+    alone = lg.solve(run, particles=256, replicates=2)
+    assert "mean field, adaptive" in str(curve)
+    np.testing.assert_allclose(curve.losses[1], alone.loss_train[-1], rtol=1e-6)
+
+
 def test_what_is_not_covered_or_does_not_fit_is_refused():
     run = lg.Run(lg.mlp(2, "tanh"), lg.mup(), DATA, optimizer=lg.adam(0.1), steps=3)
     with pytest.raises(NoTheory, match=r"limit of lg.adam"):

@@ -37,17 +37,19 @@ COARSEST = 3e-3  # the target error down to which the fewest particles suffice
 PER_PAIR = 12  # bytes: an entry and its two averages in single precision
 
 
-def wanted_particles(problem: AttentionProblem, run: Run, rtol: float) -> int:
-    """Return the default number of neurons per unit of width."""
+def wanted_particles(
+    problem: AttentionProblem, run: Run, rtol: float, fewest: float = FEWEST_PARTICLES
+) -> int:
+    """Return the default number of neurons per unit of width, and at least ``fewest``."""
     columns = len(run.data.x) * problem.network.positions
-    fewest = FEWEST_PARTICLES * min(MOST_PARTICLES / FEWEST_PARTICLES, max(1.0, COARSEST / rtol))
+    fewest *= min(MOST_PARTICLES / FEWEST_PARTICLES, max(1.0, COARSEST / rtol))
     wanted = 2 ** int(np.ceil(np.log2(max(fewest, PER_COLUMN * columns))))
     step = _step(problem)
     return -(-wanted // step) * step
 
 
 def bytes_of(problem: AttentionProblem, particles: int) -> float:
-    """Return the bytes of all matrices of a replicate."""
+    """Return the bytes of all matrices of a replicate, and of at least a neuron's numbers."""
     network = problem.network
     pairs = (
         network.nodes[read].ratio * node.ratio
@@ -55,7 +57,7 @@ def bytes_of(problem: AttentionProblem, particles: int) -> float:
         for read in node.reads
         if network.is_matrix(node)
     )
-    return 1.25 * PER_PAIR * sum(pairs) * particles**2
+    return 1.25 * PER_PAIR * (sum(pairs) * particles**2 + particles)
 
 
 def solve_by_replicates(
@@ -69,17 +71,20 @@ def solve_by_replicates(
     reached: Callable[[float], None],
     # The file that finished replicates are written to, and read from.
     saved: Checkpoint | None = None,
+    fewest: float = FEWEST_PARTICLES,
+    # A root of the covariance of random initial outputs, (sample, noise).
+    root: np.ndarray | None = None,
 ) -> Mean:
     """Return the mean over as many replicates as the target error requires."""
     kept = None if saved is None else saved.load()
-    particles = settings.particles or wanted_particles(problem, run, settings.rtol)
+    particles = settings.particles or wanted_particles(problem, run, settings.rtol, fewest)
     if settings.particles and particles % _step(problem):
         raise InvalidInput(
             f"particles: wanted a multiple of {_step(problem)}, so that there are integers of "
             f"neurons in all layers, at half of them as well, got {particles}."
         )
     at_once = int(min(cores(), max(1, settings.budget // bytes_of(problem, particles))))
-    plan = AdaptivePlan(problem, run, settings, particles, seed, at_once)
+    plan = AdaptivePlan(problem, run, settings, particles, seed, at_once, root)
     goal = Goal(
         settings.rtol,
         settings.replicates,
@@ -133,10 +138,11 @@ class AdaptivePlan:
         particles: int,
         seed: np.ndarray,
         at_once: int,  # the number of replicates that share the memory budget
+        root: np.ndarray | None = None,  # of the covariance of initial outputs
     ):
         self._problem, self._run, self._settings = problem, run, settings
         self.common, self._seed = Common(particles), tuple(seed.tolist())
-        self._budget = settings.budget / at_once
+        self._budget, self._root = settings.budget / at_once, root
 
     def begin(self, tell: Tell) -> tuple[Common, None, Both]:
         """Return the number of neurons, and the first replicate."""
@@ -146,7 +152,7 @@ class AdaptivePlan:
         """Return a replicate."""
         solved = []
         for i, neurons in enumerate((common.particles, common.particles // 2)):
-            solved.append(self._solved(number, neurons, part(tell, i, 2)))
+            solved.append(self._averaged(number, neurons, part(tell, i, 2)))
             if not solved[-1].ended:
                 return Both(*solved[-1:] * 2)
         return Both(*solved)
@@ -178,8 +184,25 @@ class AdaptivePlan:
 
         return mean_over([both.fine for both in shown], mean, how)
 
-    def _solved(self, number: int, neurons: int, tell: Tell) -> Solved:
-        """Return the solution with some number of neurons."""
+    def _averaged(self, number: int, neurons: int, tell: Tell) -> Solved:
+        """Return the solution with some number of neurons.
+
+        Where initial outputs are random it is the mean of two, from opposite ones, so that the odd
+        part of their effect cancels.
+        """
+        if self._root is None:
+            return self.solved(number, neurons, tell)
+        shape = self._root.shape[1], 1, self._problem.outputs
+        noise = np.random.default_rng((*self._seed, number)).standard_normal(shape)
+        start = np.tensordot(self._root, noise, 1)
+        one = self.solved(number, neurons, part(tell, 0, 2), start)
+        two = self.solved(number, neurons, part(tell, 1, 2), -start)
+        return one._replace(f=(one.f + two.f) / 2, stopped=one.stopped or two.stopped)
+
+    def solved(
+        self, number: int, neurons: int, tell: Tell, start: np.ndarray | float = 0.0
+    ) -> Solved:
+        """Return the solution with some number of neurons, from some initial outputs."""
         first = (len(self._run.data.x) + self._problem.samples) * self._problem.network.positions
         network = InfiniteNetwork(
             self._problem, Drawn(neurons, first, (*self._seed, neurons, number))
@@ -192,6 +215,7 @@ class AdaptivePlan:
             self._settings.wanted,
             self._budget,
             lambda done, total: tell(done / total),
+            start,
         )
         if solved.stopped == "particles":
             raise TooFewNeurons

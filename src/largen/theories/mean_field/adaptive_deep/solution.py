@@ -9,6 +9,7 @@ from largen.memory import check_fits
 from largen.runs import Posed, Run
 from largen.theories.mean_field.adaptive_deep.problem import posed_by
 from largen.theories.mean_field.adaptive_deep.replicates import (
+    FEWEST_PARTICLES,
     KINDS,
     bytes_of,
     solve_by_replicates,
@@ -103,6 +104,7 @@ class AdaptiveMeanField(AttentionMeanField):
 
     name: ClassVar[str] = "mean field, adaptive"
     papers: ClassVar[tuple[str, ...]] = ("golikov2020towards", "yang2023adaptive")
+    _fewest: ClassVar[int] = FEWEST_PARTICLES
     _kinds: ClassVar[tuple[Any, Any, Any]] = KINDS
 
     @classmethod
@@ -121,7 +123,7 @@ class AdaptiveMeanField(AttentionMeanField):
 
     def _check_memory(self, problem: AttentionProblem, run: Run) -> None:
         """Check that there is memory for the matrices of a replicate."""
-        particles = self.particles or wanted_particles(problem, run, self.rtol)
+        particles = self.particles or wanted_particles(problem, run, self.rtol, self._fewest)
         what = f"particles: matrices of {particles} neurons and their averages"
         check_fits(bytes_of(problem, particles), what, "Take fewer particles.")
 

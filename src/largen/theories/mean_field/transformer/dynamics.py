@@ -203,6 +203,7 @@ def train(
     wanted: WantedKernels = NO_KERNELS,
     budget: float = np.inf,
     tell: Callable[..., Any] | None = None,
+    start: np.ndarray | float = 0.0,
 ) -> Solved:
     """Return the trajectory of the limit, of training samples followed by test samples.
 
@@ -222,6 +223,9 @@ def train(
         The number of bytes that the matrices may take.
     tell
         Called with the numbers of finished and of all time indices.
+    start
+        Outputs before training, (sample, position, output), which are added to those of the
+        network.
     """
     x = run.data.x.astype(np.float64)
     x = x.reshape(len(x), problem.network.positions, -1)
@@ -240,7 +244,7 @@ def train(
         nonlocal stopped, largest
         check()
         with kernels.observation(t):
-            f[t] = network.forward(x)
+            f[t] = start + network.forward(x)
             if not np.isfinite(f[t]).all():
                 raise Diverged
             weights = problem.gamma * residual(t, f[t]) if t < last else np.zeros(1)

@@ -7,7 +7,12 @@ from fractions import Fraction
 
 from largen.architectures import depth
 from largen.errors import NoTheory
-from largen.parameterizations import GradientFlow, canonical_form, temperature_of
+from largen.parameterizations import (
+    CanonicalForm,
+    GradientFlow,
+    canonical_form,
+    temperature_of,
+)
 from largen.parameterizations.stepping import Optimizer
 from largen.runs import Posed, Run
 from largen.theories.chains.problem import GAUSSIAN_ROLES
@@ -20,7 +25,7 @@ HALF = Fraction(1, 2)
 def posed_by(run: Run) -> Posed[AttentionProblem]:
     """Return the problem of a run, and the reason why this limit applies."""
     _check_training(run)
-    problem = problem_of(run, run.optimizer)
+    problem = problem_of(run, moving_form(run, run.optimizer))
     found = problem.network
     logits, fields = "", "all fields are linear in Gaussian vectors"
     if found.attentions:
@@ -39,8 +44,8 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
     return Posed(run, reason, problem)
 
 
-def problem_of(run: Run, optimizer: Optimizer) -> AttentionProblem:
-    """Return the problem of a run, with the rates of an optimizer."""
+def moving_form(run: Run, optimizer: Optimizer) -> CanonicalForm:
+    """Return the constants of a run whose features move, with the rates of an optimizer."""
     form = canonical_form(run.param, run.net, optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES)
     if form.d != HALF:
         raise NoTheory(
@@ -48,6 +53,11 @@ def problem_of(run: Run, optimizer: Optimizer) -> AttentionProblem:
             "move at order one, and the mean-field limit applies, for N^(1/2) only. "
             "The kernel limit is the theory of d = 0."
         )
+    return form
+
+
+def problem_of(run: Run, form: CanonicalForm) -> AttentionProblem:
+    """Return the problem of a run with some constants."""
     found = populated(run.program, form)
     return AttentionProblem(
         found,

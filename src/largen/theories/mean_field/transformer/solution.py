@@ -329,7 +329,7 @@ class AttentionMeanField(Theory):
                 "number of steps, or other rates": steps,
             }
             saved = Checkpoint(self.checkpoint, posed.run, options, self._kinds)
-        with watched(self.progress, "mean field", self.checkpoint) as watching:
+        with watched(self.progress, self.name.split(",")[0], self.checkpoint) as watching:
             what = posed.problem, posed.run, settings, seed
             return self._replicated(*what, *watching, saved)
 
