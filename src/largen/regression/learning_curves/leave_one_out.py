@@ -6,7 +6,6 @@ import numpy as np
 
 from largen.regression.learning_curves.pool import Pool
 
-
 _ROUNDING = 1e-8  # of a projector's diagonal: rows on which it does not act
 
 
