@@ -1,4 +1,4 @@
-"""Layers are asked for their type where they are defined and read, and nowhere else."""
+"""Networks are read once: layers are asked for their type nowhere else, and forms have names."""
 
 import ast
 from pathlib import Path
@@ -53,6 +53,13 @@ def test_no_room_asks_for_concrete_layers():
         if room not in READERS and (asked := asked_in(ast.parse(file.read_text()))):
             found[str(file.relative_to(ROOT))] = asked
     assert found == {}
+
+
+def test_no_two_forms_of_networks_have_one_name():
+    trees = (ast.parse(file.read_text()) for file in ROOT.rglob("*.py"))
+    defined = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    for form in ("AffineMap", "Attention", "Chain", "Map", "Signal"):
+        assert defined.count(form) < 2
 
 
 def test_what_counts():

@@ -58,6 +58,21 @@ def test_leave_one_out_is_that_of_refits(ridge):
     np.testing.assert_allclose(found["cross_validation"], of_mean, rtol=1e-9)
 
 
+@pytest.mark.parametrize("twin", [-1.0, 1.0, 2.0, 0.0])
+def test_leave_one_out_of_samples_that_are_not_told_apart(twin):
+    """Without a ridge it is the limit of small ones, as the others may be singular with twins."""
+    x = np.random.default_rng(1).standard_normal((5, 3))
+    x, y = np.concatenate([x, twin * x[:1]]), np.arange(6.0)
+    kernel = lg.nngp_kernel(lg.mlp(1, "erf", bias_std=0.0 if twin < 1 else 0.3), x)
+    want = []
+    for i in range(6):
+        rest = np.arange(6) != i
+        small = np.linalg.inv(kernel[np.ix_(rest, rest)] + 1e-9 * np.eye(5))
+        want.append((kernel[i, rest] @ small @ y[rest] - y[i]) ** 2)
+    found = lg.regression.learning_curve(kernel, y=y, sizes=[2]).to_xarray()
+    np.testing.assert_allclose(found["leave_one_out"], np.mean(want), rtol=1e-5)
+
+
 def test_all_but_one_sample_is_leave_one_out():
     """With n = M the effective ridge is the ridge itself, and the curve goes there linearly."""
     M = 60

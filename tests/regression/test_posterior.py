@@ -214,5 +214,9 @@ def test_bad_test_input():
 )
 def test_rows_that_a_network_without_biases_cannot_tell_apart(phi, rows, words):
     x = rows(np.random.default_rng(0).standard_normal((3, 4)))
+    y = np.arange(len(x), dtype=float)
     with pytest.raises(NumericalFailure, match=words):
-        lg.posterior(lg.mlp(1, phi), x, np.arange(len(x), dtype=float))
+        lg.posterior(lg.mlp(1, phi), x, y)
+    if phi != "relu":  # whose tangent kernel of multiples is that of any rows
+        with pytest.raises(NumericalFailure, match=f"{words}.* take finite times"):
+            lg.regression.flow_posterior(lg.mlp(1, phi), x, y, time=np.inf)

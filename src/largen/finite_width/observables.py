@@ -60,9 +60,9 @@ def average(
     coarse, fine = (_applied(f, order, Grid(*rule), reach) for rule in rules)
     if not fine.outside <= _LATTICES_END:
         raise NumericalFailure(
-            f"function: grows too fast at large outputs: {fine.outside:.1g} of its average or of "
-            f"the shift comes from beyond {_SHELL * reach:.2g} standard deviations. They may not "
-            "exist."
+            f"function: grows too fast at large outputs: {fine.outside:.1g} of its average, or of "
+            f"the shift, comes from beyond {_SHELL * reach:.2g} standard deviations, and they may "
+            "not exist."
         )
     if _agree(coarse, fine, _LATTICES_AGREE):
         return fine.found

@@ -17,6 +17,7 @@ from largen.kernels.masked import masked
 from largen.parameterizations import Parameterization
 from largen.regression.checks import sample_weights, training_inputs, training_targets
 from largen.regression.conditioning import Relaxation, relax
+from largen.regression.factor import cause_of
 from largen.regression.gaussian_process import Posterior, matrices
 from largen.regression.noise import best_time
 from largen.scalars import flag, real
@@ -116,7 +117,8 @@ def flow_posterior(
     relaxation = relax(tangent, prior, columns, times, weight)
     result = FlowPosterior(net, param, "ntk", rows, targets, given.mask, relaxation, times)
     if relaxation.status != "ok" and throw:
-        raise NumericalFailure(f"flow_posterior: {singular_at_infinity(relaxation)}", result)
+        cause = cause_of(given.x, tangent, "take finite times")
+        raise NumericalFailure(f"flow_posterior: {singular_at_infinity(relaxation, cause)}", result)
     return result
 
 
@@ -144,11 +146,11 @@ def is_infinite(time: Any) -> bool:
     return isinstance(time, (float, np.floating)) and bool(np.isposinf(time))
 
 
-def singular_at_infinity(relaxation: Relaxation) -> str:
+def singular_at_infinity(relaxation: Relaxation, cause: str) -> str:
     """Return the error message for an infinite time with a singular tangent kernel."""
     return (
         f"after an infinite time the outputs need the inverse of the NTK, which is singular to "
         f"working precision: rank {relaxation.rank} of {len(relaxation.vectors)}, condition number "
-        f"{relaxation.condition:.1e}. Drop equal rows, or take finite times; throw=False leaves "
-        "modes that are lost in rounding where they start."
+        f"{relaxation.condition:.1e}. {cause}; throw=False leaves modes that are lost in rounding "
+        "where they start."
     )

@@ -120,7 +120,7 @@ def explain(
     x: np.ndarray | None = None,
 ) -> str:
     """Return a message that describes a singular matrix and its remedies."""
-    cause = "Pass" if x is None else _cause(x, kernel)
+    cause = "Pass" if x is None else cause_of(x, kernel, "pass")
     count, most = len(kernel), float(np.max(noise))
     # Beyond the noise there is, so that no eigenvalue is negative, and a condition below 1e11.
     more = max(-2 * factor.least, 0.0) + (float(np.trace(kernel)) + count * most) / 1e10
@@ -140,12 +140,12 @@ def rounded_up(number: float) -> str:
     return text if float(text) >= number else f"{number * 1.05:.1e}"
 
 
-def _cause(x: np.ndarray, matrix: np.ndarray) -> str:
-    """Return the beginning of a sentence on why the kernel of these inputs is singular."""
+def cause_of(x: np.ndarray, matrix: np.ndarray, otherwise: str) -> str:
+    """Return why the kernel of these inputs is singular, and what to do, at last ``otherwise``."""
     pairs = equal_rows(x)
     if pairs:
-        return f"Rows {_shown(pairs)} of x are equal: drop the duplicates, or pass"
-    remedy = "give it biases (bias_std=), drop such rows, or pass"
+        return f"Rows {_shown(pairs)} of x are equal: drop the duplicates, or {otherwise}"
+    remedy = f"give it biases (bias_std=), drop such rows, or {otherwise}"
     zero = [i for i, k in enumerate(np.diagonal(matrix)) if k == 0]
     if zero:
         rows = f"row{'s' * (len(zero) > 1)} {_shown(zero)}"
@@ -160,7 +160,7 @@ def _cause(x: np.ndarray, matrix: np.ndarray) -> str:
         if np.abs(one - two).max() <= _PARALLEL * length[i] * length[j]:
             pairs.append((int(i), int(j)))
     if not pairs:
-        return "No two rows of x are equal, but some are too close for this kernel: pass"
+        return f"No two rows of x are equal, but some are too close for this kernel: {otherwise}"
     if all((flat[i] == -flat[j]).all() for i, j in pairs):
         return (
             f"Rows {_shown(pairs)} of x are opposite, and this network without biases is odd, "

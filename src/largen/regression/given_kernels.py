@@ -317,7 +317,7 @@ def flow_posterior_from_kernel(
     relaxation = relax(matrix, before, columns, times, of_rows)
     result = KernelPosterior(given, False, relaxation)
     if relaxation.status != "ok" and throw:
-        words = singular_at_infinity(relaxation)
+        words = singular_at_infinity(relaxation, "Drop equal rows, or take finite times")
         raise NumericalFailure(f"flow_posterior_from_kernel: {words}", result)
     return result
 

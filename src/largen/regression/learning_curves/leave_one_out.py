@@ -6,17 +6,28 @@ import numpy as np
 
 from largen.regression.learning_curves.pool import Pool
 
+_ROUNDING = 1e-8  # of a projector's diagonal: rows on which it does not act
+
 
 def leave_one_out(pool: Pool, ridge: float) -> np.ndarray:
     """Return the mean squared error of predicting each sample from all others, (output,).
 
     With B = (K + δ)⁻¹ it is the mean of (By)_i²/B_ii² (Wahba 1990, §4.2): no refit is needed. Of a
-    singular kernel without a ridge, the limit δ → 0 is taken, in which B is the projector on the
-    modes with eigenvalue 0.
+    singular kernel without a ridge, the limit δ → 0 is taken: B is the projector on the modes with
+    eigenvalue 0, and for samples on which it does not act the inverse on the other modes.
     """
-    inverse = _inverse(pool.values, ridge)
-    missed = pool.vectors @ (inverse[:, None] * pool.amplitudes)
-    return np.mean((missed / (pool.vectors**2 @ inverse)[:, None]) ** 2, axis=0)
+    missed, weight = _missed(pool, _inverse(pool.values, ridge))
+    if ridge == 0 and pool.rank < pool.size:
+        learned = pool.values > 0
+        others = np.where(learned, 1 / np.where(learned, pool.values, 1), 0)
+        rows = weight < _ROUNDING
+        missed[rows], weight[rows] = (each[rows] for each in _missed(pool, others))
+    return np.mean((missed / weight[:, None]) ** 2, axis=0)
+
+
+def _missed(pool: Pool, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return By, (sample, output), and B_ii."""
+    return pool.vectors @ (inverse[:, None] * pool.amplitudes), pool.squares @ inverse
 
 
 def generalised(pool: Pool, ridge: float) -> np.ndarray:

@@ -10,12 +10,15 @@ from largen.theories.mean_field.infinite_depth.deterministic import deterministi
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit
-from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 RNG = np.random.default_rng(12)
 X, Y = RNG.standard_normal((4, 3)), RNG.standard_normal((3, 2))
 FIELDS, FIELD_RATE = X / 3**0.5, np.array([1.0, 0.3, 0.0])
-MAPS, READ_OUT = (Map(0.9, 1.3, 0.7, 0.8), Map(1.2, 0.7, 0.3, 0.5)), Map(1.1, 0.9, 0.4, 0.6)
+MAPS, READ_OUT = (
+    (MapConstants(0.9, 1.3, 0.7, 0.8), MapConstants(1.2, 0.7, 0.3, 0.5)),
+    MapConstants(1.1, 0.9, 0.4, 0.6),
+)
 RATES = 0.2 * (1 + 0.5 * np.sin(np.arange(5)))
 BATCHES = np.stack([RNG.permutation(3)[:2] for _ in range(5)])
 

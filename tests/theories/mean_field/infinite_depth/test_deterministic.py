@@ -16,12 +16,12 @@ from largen.theories.mean_field.infinite_depth.neuron_network import (
     neurons,
 )
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit
-from largen.theories.mean_field.infinite_depth.time_filters import Filter, Map
+from largen.theories.mean_field.infinite_depth.time_filters import Filter, MapConstants
 
 RNG = np.random.default_rng(11)
 X, Y = RNG.standard_normal((5, 3)), RNG.standard_normal((4, 2))
 FIELDS = X / 3**0.5
-BLOCK, READ_OUT = Map(0.9, 1.3, 0.7, 0.8), Map(1.1, 0.9, 0.4, 0.6)
+BLOCK, READ_OUT = MapConstants(0.9, 1.3, 0.7, 0.8), MapConstants(1.1, 0.9, 0.4, 0.6)
 RATES = 0.3 * (1 + 0.5 * np.sin(np.arange(6)))
 BATCHES = np.stack([RNG.permutation(4)[:2] for _ in range(6)])
 

@@ -11,7 +11,7 @@ import largen as lg
 from largen.expectations import as_activation
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, neurons
 from largen.theories.mean_field.infinite_depth.problem import endless_problem
-from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 RNG = np.random.default_rng(5)
 INPUTS = RNG.standard_normal((4, 4))
@@ -76,7 +76,13 @@ def explicit(problem, blocks, *, inner=1.0):
     """
     tanh = as_activation("tanh")
     network = NeuronNetwork(
-        tanh, tanh, problem.fields, problem.field_rate, Map(), Map(), problem.gamma
+        tanh,
+        tanh,
+        problem.fields,
+        problem.field_rate,
+        MapConstants(),
+        MapConstants(),
+        problem.gamma,
     )
     a, w = neurons(network, 1024, np.random.default_rng(0), np.float64)
     count, p, kappa, y = a.shape[1], 3, RATE * problem.gamma / 3, DATA.y_train

@@ -15,7 +15,7 @@ from largen.theories.mean_field.infinite_depth.neuron_network import (
     Training,
     neurons,
 )
-from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 RNG = np.random.default_rng(7)
 INPUTS, TARGETS = RNG.standard_normal((6, 5)), np.array([1.0, -1.0, 1.0, -1.0])
@@ -85,7 +85,7 @@ def test_neurons_solve_sums_over_time(norm):
         NormalizedActivation(as_activation(name), isinstance(norm, lg.LayerNorm), norm.eps)
         for name in ("tanh", "linear")
     )
-    network = NeuronNetwork(phi, out, FIELDS, np.ones(3), Map(), Map(), 1.0)
+    network = NeuronNetwork(phi, out, FIELDS, np.ones(3), MapConstants(), MapConstants(), 1.0)
     with jax.enable_x64(True):
         start = neurons(network, 64, np.random.default_rng(1), np.float64)
     # An average that is not zero at initialisation, as it is not later.

@@ -8,7 +8,7 @@ from largen.errors import InvalidInput
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
 from largen.theories.mean_field.infinite_depth.one_step import infinite_depth_one_step
 from largen.theories.mean_field.infinite_depth.riccati import solve
-from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 Y, GAMMA, RATE, KERNEL = 0.7, 1.3, 0.8, 0.6
 
@@ -19,8 +19,8 @@ def test_closed_forms_solve_the_equations(read_in, read_out):
     network = LinearNetwork.of(
         np.array([[KERNEL**0.5]]),
         np.array([float(read_in)]),
-        [Map()],
-        Map(rate=float(read_out)),
+        [MapConstants()],
+        MapConstants(rate=float(read_out)),
         0.5,
         np.array([RATE]),
         gamma=GAMMA,

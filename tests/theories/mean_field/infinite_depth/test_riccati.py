@@ -10,7 +10,12 @@ import largen as lg
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit, solve
-from largen.theories.mean_field.infinite_depth.time_filters import Filter, Link, Map, in_a_row
+from largen.theories.mean_field.infinite_depth.time_filters import (
+    Filter,
+    Link,
+    MapConstants,
+    in_a_row,
+)
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.standard_normal((2, 3)), np.array([0.9, -0.6])
@@ -23,7 +28,13 @@ def pull(t, f):
 
 def limit_of(power, *, maps=1, rtol=1e-9, **options):
     network = LinearNetwork.of(
-        FIELDS, np.ones(3), [Map()] * maps, Map(), power, np.full(STEPS, RATE), gamma=GAMMA
+        FIELDS,
+        np.ones(3),
+        [MapConstants()] * maps,
+        MapConstants(),
+        power,
+        np.full(STEPS, RATE),
+        gamma=GAMMA,
     )
     return linear_limit(network._replace(**options), pull, [0, STEPS], rtol=rtol)
 
@@ -72,7 +83,7 @@ def test_limit_of_exact_finite_depths(power):
 def test_without_response_it_is_another_limit():
     """Bordelon et al., (54) and (90): C has A in it."""
     right = limit_of(0.5)
-    link = Link.of(Map(), Filter.of(np.full(STEPS, RATE), GAMMA))
+    link = Link.of(MapConstants(), Filter.of(np.full(STEPS, RATE), GAMMA))
     wrong = limit_of(0.5, links=[link.quiet])
     assert np.abs(right.outputs[-1] / wrong.outputs[-1] - 1).max() > 0.05
 
@@ -87,16 +98,16 @@ def test_every_power_above_one_half_is_alike():
 
 def test_maps_in_a_row_learn_as_one_that_learns_more():
     twice = limit_of(0.5, maps=2).outputs
-    once = Link.of(Map(rate=2.0), Filter.of(np.full(STEPS, RATE), GAMMA))
+    once = Link.of(MapConstants(rate=2.0), Filter.of(np.full(STEPS, RATE), GAMMA))
     np.testing.assert_allclose(limit_of(0.5, links=[once]).outputs, twice, rtol=1e-12)
     # (141)-(143) let the last map alone move the stream.
-    printed = Link.of(Map(), Filter.of(np.full(STEPS, RATE), GAMMA))
+    printed = Link.of(MapConstants(), Filter.of(np.full(STEPS, RATE), GAMMA))
     assert np.abs(limit_of(0.5, links=[printed]).outputs[1] / twice[1] - 1).min() > 0.2
 
 
 def test_biases_of_maps_in_a_row_pass_the_later_ones():
     trained = Filter.of(np.full(2, 0.5), 1.0)
-    first, last = Map(1.5, 1.0, 0.7, 0.4), Map(0.8, 2.0, 0.3, 0.6)
+    first, last = MapConstants(1.5, 1.0, 0.7, 0.4), MapConstants(0.8, 2.0, 0.3, 0.6)
     both = in_a_row([Link.of(first, trained), Link.of(last, trained)])
     np.testing.assert_allclose(both.bias_noise, 0.3**2 + (0.8 * 0.7) ** 2)
     np.testing.assert_allclose(both.bias_rate, 0.64 * (0.4 * 0.49 + 2.0 * 0.49) + 0.6 * 0.09)
@@ -119,7 +130,7 @@ def test_filters_are_gradient_descent():
 
 def test_nan_after_it_has_escaped():
     network = LinearNetwork.of(
-        FIELDS, np.ones(3), [Map()], Map(), 1.0, np.full(30, 40.0), gamma=GAMMA
+        FIELDS, np.ones(3), [MapConstants()], MapConstants(), 1.0, np.full(30, 40.0), gamma=GAMMA
     )
     found = solve(network, pull, [0, 30], 8)
     finite = np.isfinite(found.outputs).all((1, 2))
@@ -131,7 +142,9 @@ def test_nan_after_it_has_escaped():
 
 
 def test_numbers_that_are_held():
-    network = LinearNetwork.of(FIELDS, np.ones(3), [Map()] * 2, Map(), 1.0, np.full(5, 0.1))
+    network = LinearNetwork.of(
+        FIELDS, np.ones(3), [MapConstants()] * 2, MapConstants(), 1.0, np.full(5, 0.1)
+    )
     assert numbers_held(network, 8) == 2 * numbers_held(network._replace(inner=False), 8)
 
 
@@ -152,11 +165,11 @@ def test_limit_of_depths_with_everything(maps, power, param):
         limit = lg.solve(run, theory=lg.theories.DeepMeanField(method="closed", record="ntk"))
         found.append((np.concatenate([limit.f_train, limit.f_test], 1), limit.ntk[-1]))
     problem = posed_by(run).problem
-    *inside, read_out = (Map(m.std, m.rate, m.bias_std, m.bias_rate) for m in problem.maps)
+    *inside, read_out = (MapConstants(m.std, m.rate, m.bias_std, m.bias_rate) for m in problem.maps)
     scale = np.ones(maps)
     scale[-1] = depths[-1] ** power  # the branch's factor is in its last map
     block = [
-        Map(
+        MapConstants(
             m.std * s,
             m.rate * depths[-1] ** (1 - 2 * power),
             m.bias_std * s,

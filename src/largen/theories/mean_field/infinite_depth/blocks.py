@@ -55,7 +55,7 @@ from largen.theories.mean_field.infinite_depth.neuron_network import (
     by_size,
     neurons,
 )
-from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 from largen.theories.mean_field.infinite_depth.training_loop import (
     Loop,
     run_through,
@@ -72,7 +72,7 @@ class BlockNetwork(NamedTuple):
     # phi, maps: φ in front of each map of a block, and the maps, with rates ρ that do not depend on
     # L: 1/L times those of a finite network.
     phi: tuple[LayerActivation, ...]
-    maps: tuple[Map, ...]
+    maps: tuple[MapConstants, ...]
 
 
 class Start(NamedTuple):

@@ -34,7 +34,7 @@ from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwo
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit
-from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 from largen.theories.mean_field.options import WantedKernels
 
 SHARES = np.linspace(0, 1, 5)  # shares of the blocks at which closed equations are recorded
@@ -209,8 +209,8 @@ def _rows(net: Problem, wanted: WantedKernels) -> int:
     return net.total if wanted.test else net.samples
 
 
-def _map(affine: AffineMap) -> Map:
-    return Map(affine.std, affine.rate, affine.bias_std, affine.bias_rate)
+def _map(affine: AffineMap) -> MapConstants:
+    return MapConstants(affine.std, affine.rate, affine.bias_std, affine.bias_rate)
 
 
 def _momentum(run: Run) -> float:

@@ -8,7 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from largen.theories.mean_field.infinite_depth.time_filters import Filter, Link, Map, in_a_row
+from largen.theories.mean_field.infinite_depth.time_filters import (
+    Filter,
+    Link,
+    MapConstants,
+    in_a_row,
+)
 
 
 class LinearNetwork(NamedTuple):
@@ -45,8 +50,8 @@ class LinearNetwork(NamedTuple):
         # maps, read_out: the maps of a block, starting with the one that reads the stream, and the
         # read-out, with rates ρ that do not depend on L: L^(1 − 2 power) times those of a finite
         # network.
-        maps: Sequence[Map],
-        read_out: Map,
+        maps: Sequence[MapConstants],
+        read_out: MapConstants,
         # power, rates, momentum, decay: α, η₀ of each step, β and λ₀.
         power: float,
         rates: Float[np.ndarray, " step"],

@@ -12,7 +12,7 @@ from largen.arrays import precision as in_precision
 from largen.runs import Loss
 from largen.theories.chains.normalized import LayerActivation
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
-from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 
 class NeuronNetwork(NamedTuple):
@@ -27,8 +27,8 @@ class NeuronNetwork(NamedTuple):
     field_rate: Float[np.ndarray, " direction"]
     # block, read_out: the map of a block, with rates ρ that do not depend on L, L^(1−2α) times
     # those of a finite network; and the map of the read-out.
-    block: Map
-    read_out: Map
+    block: MapConstants
+    read_out: MapConstants
     gamma: float  # γ₀
     output_shape: tuple[int, ...] = ()  # shape of a sample's output
 

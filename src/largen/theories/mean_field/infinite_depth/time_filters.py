@@ -53,7 +53,7 @@ class Filter(NamedTuple):
         return Filter(np.ones_like(self.kept), np.zeros_like(self.taken))
 
 
-class Map(NamedTuple):
+class MapConstants(NamedTuple):
     """Constants of an affine map σWx + σ_b b: σ, its ρ, σ_b and its ρ."""
 
     std: float = 1.0
@@ -81,7 +81,7 @@ class Link(NamedTuple):
     bias_rate: Float[np.ndarray, " time"]
 
     @classmethod
-    def of(cls, constants: Map, filter: Filter) -> Link:
+    def of(cls, constants: MapConstants, filter: Filter) -> Link:
         """Return the link of one map, whose weights have a filter if they train."""
         std, rate, bias_std, bias_rate = constants
         noise, tangent, own = _parts(std, rate, filter)
