@@ -122,6 +122,11 @@ def limit() -> lg.Trajectory:
     return lg.solve(run())
 
 
+def spectrum() -> lg.regression.Spectrum:
+    i = np.arange(1, 41.0)
+    return lg.regression.Spectrum(i**-1.5, i**-1.8, noise=0.1)
+
+
 @cache
 def networks() -> lg.Trajectory:
     return lg.train(run(), width=4, seeds=2, key=0)
@@ -436,6 +441,17 @@ def examples() -> dict[str, Example]:
             lg.regression.learning_curve,
             {**fit, "sizes": [1], "ridge": 0.1, "measure": 2, "key": 0},
         ),
+        "random_feature_curve": Example(
+            lg.regression.random_feature_curve,
+            {**fit, "sizes": [1], "widths": [3], "ridge": 0.1, "measure": 2, "key": 0},
+        ),
+        "random_feature_curve.spectrum": Example(
+            lg.regression.random_feature_curve, {"net": spectrum(), "sizes": [2], "widths": [3]}
+        ),
+        "Spectrum": Example(
+            lg.regression.Spectrum, {"eigenvalues": np.ones(2), "power": np.array([0.5, 0.2])}
+        ),
+        "target_spectrum": Example(lg.regression.target_spectrum, {**fit}),
         "learning_rate_curve": Example(
             lg.learning_rate_curve, {"run": run(), "rates": [0.1, 0.2], "width": 4, "seeds": 2}
         ),

@@ -30,6 +30,14 @@ class Pool:
         """The number of modes with w_k > 0."""
         return int((self.values > 0).sum())
 
+    def spare(self, total: Any) -> Any:
+        """Return M − df from the sum of the unlearned parts."""
+        return total
+
+    def spare_slope(self, slope: Any) -> Any:
+        """Return the derivative of the same by log μ, from that of the sum."""
+        return slope
+
     @cached_property
     def squares(self) -> np.ndarray:
         """The squares of U, (sample, mode)."""
