@@ -122,8 +122,8 @@ def limit() -> lg.Trajectory:
     return lg.solve(run())
 
 
-def spectrum() -> lg.regression.Spectrum:
-    i = np.arange(1, 41.0)
+def spectrum(modes: int = 40) -> lg.regression.Spectrum:
+    i = np.arange(1.0, modes + 1)
     return lg.regression.Spectrum(i**-1.5, i**-1.8, noise=0.1)
 
 
@@ -450,6 +450,20 @@ def examples() -> dict[str, Example]:
         ),
         "Spectrum": Example(
             lg.regression.Spectrum, {"eigenvalues": np.ones(2), "power": np.array([0.5, 0.2])}
+        ),
+        "one_pass_sgd": Example(
+            lg.regression.one_pass_sgd,
+            {"task": spectrum(), "steps": [1, 40], "rate": 0.2, "batch_size": 2, "widths": [20]},
+        ),
+        "OnePassCurve.frontier": Example(
+            lg.regression.one_pass_sgd(
+                spectrum(), [4, 16, 64, 256], widths=[2, 4, 8, 16, 32]
+            ).frontier,
+            {"compute": [500.0, 1000.0]},
+        ),
+        "scaling_laws": Example(
+            lg.regression.scaling_laws,
+            {"task": spectrum(80)},
         ),
         "target_spectrum": Example(lg.regression.target_spectrum, {**fit}),
         "learning_rate_curve": Example(

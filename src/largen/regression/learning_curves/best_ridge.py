@@ -94,13 +94,14 @@ def _peak(modes: Pool | Population, n: float, ridge: float) -> float:
         return np.nan
     if ridge == 0:
         return float(n)
-    low, high = n / _AROUND, n * _AROUND
-    for _ in range(_ROUNDS):
-        k = np.geomspace(low, high, _AT_PEAK)
+    k = np.geomspace(n / _AROUND, n * _AROUND, _AT_PEAK)
+    for left in range(_ROUNDS, 0, -1):
         same = np.full(len(k), float(n))
         errors = points(modes, same, k, np.full(len(k), ridge))[0].mean(axis=-1)
         i = int(np.argmax(errors))
         if not 0 < i < len(k) - 1:
             return np.nan
-        low, high = k[i - 1], k[i + 1]
-    return float(np.exp(_lowest(np.log(k), -errors)))
+        if left == 1:
+            return float(np.exp(_lowest(np.log(k), -errors)))
+        k = np.geomspace(k[i - 1], k[i + 1], _AT_PEAK)
+    return np.nan

@@ -12,36 +12,17 @@ n = M, k → ∞. For complex δ, ν is the solution in the same half-plane.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
 from largen.errors import NumericalFailure
+from largen.regression.learning_curves.modes import Modes
 
 _CLOSE = 1e-12  # relative size of the last step
 _STEPS = 60  # of Newton's method
 _FINEST = 64  # parts into which a step between two ridges is divided at most
-
-
-@runtime_checkable
-class Modes(Protocol):
-    """Modes of a kernel over samples: of a pool, or of a population."""
-
-    values: np.ndarray  # eigenvalues w_m ≥ 0, decreasing, (mode,)
-
-    @property
-    def rank(self) -> int:
-        """The number of modes with w > 0."""
-
-    def unlearned(self, mu: Any) -> np.ndarray:
-        """Return μ/(w + μ), (..., mode); 1 for modes with w = 0, also at μ = 0."""
-
-    def spare(self, total: Any) -> Any:
-        """Return M − df from the sum of the unlearned parts; 1 in units where M → ∞."""
-
-    def spare_slope(self, slope: Any) -> Any:
-        """Return the derivative of the same by log μ, from that of the sum."""
 
 
 def effective_ridge(modes: Modes, n: float, ridge: float, width: float = np.inf) -> float:

@@ -13,7 +13,7 @@ nodes of a spacing 3/N, and m = πN/(12t) (Weideman and Trefethen 2007).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def mean_squares(
     samples, and δ ≥ 0, which is added to the diagonal of their kernel; ``width``: number of random
     features whose kernel it is.
     """
-    of_ridges = medium.densities if isinstance(modes, Pool) else population.densities
+    of_ridges: Any = medium.densities if isinstance(modes, Pool) else population.densities
     if np.isinf(time):
         return MeanSquares(*(f[0, 0] for f in of_ridges(modes, n, np.array([ridge]), width)))
     at, weights = contour(time, nodes)

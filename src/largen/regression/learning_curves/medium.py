@@ -121,7 +121,8 @@ def densities(
     if np.iscomplexobj(ridges):
         nu = _complex_ridges(pool, n, ridges, width)
     else:
-        nu = real_ridges(pool, *(np.full(len(ridges), float(f)) for f in (n, width)), ridges)
+        same = np.ones(len(ridges))
+        nu = real_ridges(pool, n * same, width * same, ridges)
     medium = at_pairs(pool, nu)
     a, inverse = medium.factors(width)[0][:, 0], medium.inverse[0][:, 0]
     rest = 1 - (1 - n / pool.size) * inverse  # δ/μ, which rounding makes inaccurate if it is small
@@ -135,7 +136,7 @@ def at_pairs(pool: Pool, nu: np.ndarray) -> Medium:
     M = pool.size
     left, on_diagonal, slope = _medium(pool, nu)
     residuals = _residuals(pool, left)  # νRy
-    weighted = _weighted(pool, left, nu)
+    weighted = pool.shares(nu)
     df, inverse = M - left.sum(axis=1), np.mean(1 / on_diagonal, axis=1)
     scaled = residuals / on_diagonal[:, None]
     amplitudes = left[:, None] * pool.amplitudes.T
@@ -161,7 +162,7 @@ def at_points(pool: Pool, nu: np.ndarray) -> Medium:
     """Return the medium at single real effective ridges, paired with themselves."""
     M = pool.size
     left, on_diagonal, slope = _medium(pool, nu)
-    weighted = _weighted(pool, left, nu)
+    weighted = pool.shares(nu)
     df, inverse = M - left.sum(axis=1), np.mean(1 / on_diagonal, axis=1)
     power = pool.amplitudes**2 / M
     residuals = _residuals(pool, left) / on_diagonal[:, None]
@@ -237,14 +238,6 @@ def _residuals(pool: Pool, left: np.ndarray) -> np.ndarray:
     M, outputs = pool.amplitudes.shape
     amplitudes = (left[:, None, :] * pool.amplitudes.T).reshape(-1, M)
     return _product(pool.vectors, amplitudes).reshape(-1, outputs, M)
-
-
-def _weighted(pool: Pool, left: np.ndarray, nu: np.ndarray) -> np.ndarray:
-    """Return √w/(w + ν), (ridge, mode); 0 for modes with w = 0."""
-    positive = pool.values > 0
-    return np.where(
-        positive, np.sqrt(pool.values) / np.where(positive, pool.values + nu[:, None], 1), 0
-    )
 
 
 def _complex_ridges(pool: Pool, n: float, ridges: np.ndarray, width: float) -> np.ndarray:

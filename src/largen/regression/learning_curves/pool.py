@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from largen.regression.learning_curves.modes import Modes
+
 _ROUNDING = 4  # times the number of samples and the spacing of floats: eigenvalues that are zero
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Modes):
     """The eigendecomposition K = U diag(w) Uᵀ of the kernel of M samples, and their targets."""
 
-    values: np.ndarray  # w_k ≥ 0, decreasing, (mode,)
     vectors: np.ndarray  # U, (sample, mode)
     amplitudes: np.ndarray  # Uᵀy, (mode, output)
     noise: float  # σ², the variance of additional noise of the targets
@@ -24,11 +25,6 @@ class Pool:
     def size(self) -> int:
         """M."""
         return len(self.values)
-
-    @cached_property
-    def rank(self) -> int:
-        """The number of modes with w_k > 0."""
-        return int((self.values > 0).sum())
 
     def spare(self, total: Any) -> Any:
         """Return M − df from the sum of the unlearned parts."""
@@ -42,11 +38,6 @@ class Pool:
     def squares(self) -> np.ndarray:
         """The squares of U, (sample, mode)."""
         return self.vectors**2
-
-    def unlearned(self, mu: Any) -> np.ndarray:
-        """Return μ/(w + μ), (..., mode); 1 for modes with w = 0, also at μ = 0."""
-        mu = np.asarray(mu)[..., None]
-        return np.where(self.values > 0, mu / np.where(self.values > 0, self.values + mu, 1), 1)
 
 
 def pool_of(kernel: np.ndarray, y: np.ndarray, noise: float = 0.0) -> Pool:

@@ -14,33 +14,21 @@ and E(1 − z₁/n)(1 − z₂/n) on the samples: the limit of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from largen.regression.learning_curves.effective_ridge import effective_ridge, effective_ridges
 from largen.regression.learning_curves.medium import mirrored
+from largen.regression.learning_curves.modes import Modes
 
 
 @dataclass(frozen=True)
-class Population:
+class Population(Modes):
     """Eigenvalues λ_i of a kernel's operator, and the mean squares of targets in its modes."""
 
-    values: np.ndarray  # λ_i ≥ 0, decreasing, (mode,)
     power: np.ndarray  # v_i², (mode, output)
     noise: float  # σ²
-
-    @cached_property
-    def rank(self) -> int:
-        """The number of modes with λ > 0."""
-        return int((self.values > 0).sum())
-
-    def unlearned(self, kappa: Any) -> np.ndarray:
-        """Return κ/(λ + κ), (..., mode); 1 for modes with λ = 0, also at κ = 0."""
-        kappa = np.asarray(kappa)[..., None]
-        positive = self.values > 0
-        return np.where(positive, kappa / np.where(positive, self.values + kappa, 1), 1)
 
     def spare(self, total: Any) -> Any:
         """Return 1: (M − df)/M for M → ∞."""
@@ -88,7 +76,7 @@ def densities(
         kappa = effective_ridges(population, n, ridges, width)
     else:
         kappa = np.array([effective_ridge(population, n, float(d), width) for d in ridges])
-    left, share, power = population.unlearned(kappa), _shares(population, kappa), population.power
+    left, share, power = population.unlearned(kappa), population.shares(kappa), population.power
     z = (1 - left).sum(axis=1)
     return PopulationMedium(
         noise=population.noise,
@@ -104,7 +92,7 @@ def densities(
 
 def at_points(population: Population, kappa: np.ndarray) -> PopulationMedium:
     """Return what errors depend on at single real effective ridges, paired with themselves."""
-    left, share, power = population.unlearned(kappa), _shares(population, kappa), population.power
+    left, share, power = population.unlearned(kappa), population.shares(kappa), population.power
     z = (1 - left).sum(axis=1)
     return PopulationMedium(
         noise=population.noise,
@@ -116,10 +104,3 @@ def at_points(population: Population, kappa: np.ndarray) -> PopulationMedium:
         missed=left**2 @ power,
         kept=share**2 @ power,
     )
-
-
-def _shares(population: Population, kappa: np.ndarray) -> np.ndarray:
-    """Return √λ/(λ + κ), (ridge, mode); 0 for modes with λ = 0."""
-    positive = population.values > 0
-    below = np.where(positive, population.values + kappa[:, None], 1)
-    return np.where(positive, np.sqrt(population.values), 0) / below
