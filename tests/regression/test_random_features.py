@@ -123,6 +123,14 @@ def test_times_of_gradient_flow_on_features():
     assert flow[0, 0, 0] == pytest.approx(POWER.sum() + SIGMA2, rel=1e-6)
 
 
+def test_features_that_span_the_kernel_learn_what_is_in_its_span():
+    f = np.random.default_rng(0).standard_normal((40, 3))
+    found = curve(f @ f.T, y=f @ np.ones(3), sizes=[3, 10], widths=[2, 3, 50]).mse_test
+    np.testing.assert_allclose(found[1, 1:], 0, atol=1e-7)
+    assert found[1, 0] > 0.5
+    assert np.isfinite(found).all()
+
+
 def test_best_ridges_are_best_and_more_features_are_better_with_them():
     sizes, widths = [60], [20, 55, 60, 66, 300]
     found = curve(TASK, sizes=sizes, widths=widths, ridge=1e-3)
@@ -209,6 +217,7 @@ def test_spectra_of_samples_are_those_of_the_learning_curve():
         ("widths: wanted different", {"sizes": [5], "widths": [3, 3]}),
         ("sizes: wanted numbers below 3", {"net": np.eye(3), "y": np.ones(3), "sizes": [5]}),
         ("sizes: 40 samples are more than half", {"net": "samples", "sizes": [40]}),
+        ("net: the kernel of these samples is 0", {"net": np.zeros((4, 4)), "y": np.ones(4)}),
         ("net: wanted a network", {"net": np.eye(3), "x": np.eye(3), "y": np.ones(3)}),
     ],
 )

@@ -174,6 +174,8 @@ IDLE = {
     "posterior.kind": "the default",
     "propagate.param": "signals at initialisation have no rates, and no read-out",
     "lazy_or_rich.on": "the default is chosen by the data",
+    "random_feature_curve.param": SAME_PRIOR,
+    "random_feature_curve.spectrum.key": "a spectrum has no samples to draw",
     "rmsprop.batch_size": "as large as the training set",
     "rmsprop.seed": "the draw of minibatches, without batch_size",
     "output_law.param": "networks at initialisation are the same functions, rates aside",

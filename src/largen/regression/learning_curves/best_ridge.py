@@ -19,6 +19,7 @@ from largen.regression.learning_curves.population import Population
 _POINTS = 96  # effective ridges
 _LEAST, _MOST = 1e-10, 30.0  # of them, relative to the largest eigenvalue and to the trace
 _AROUND, _AT_PEAK, _ROUNDS = 4.0, 13, 3  # where peaks are sought, n/4 … 4n, and how finely
+_ZERO = 1e-8  # of the smallest eigenvalue: an effective ridge that is none
 _AT_ONCE = 128  # points whose arrays are held together
 
 
@@ -39,11 +40,11 @@ def points(
         check()
         a, k, d = n[i : i + _AT_ONCE], width[i : i + _AT_ONCE], ridges[i : i + _AT_ONCE]
         if isinstance(modes, Pool):
-            at: Any = medium.at_points(modes, medium.real_ridges(modes, a, k, d))
+            nu = medium.real_ridges(modes, a, k, d)
         else:
             cases = zip(a, d, k, strict=True)
-            kappa = np.array([effective_ridge(modes, *case) for case in cases])
-            at = population.at_points(modes, kappa)
+            nu = np.array([effective_ridge(modes, *case) for case in cases])
+        at = _at(modes, np.maximum(nu, _ZERO * modes.values[modes.rank - 1]))
         with np.errstate(divide="ignore", invalid="ignore"):
             test, train = at.errors(a, k)
         whole = (d == 0) & (a == k) & (a < modes.rank)

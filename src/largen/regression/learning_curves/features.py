@@ -15,7 +15,7 @@ from largen.regression.learning_curves.best_ridge import Best, best, points
 from largen.regression.learning_curves.inputs import different, given, times_of
 from largen.regression.learning_curves.mean_squares import mean_squares
 from largen.regression.learning_curves.measured import generator, measure_features
-from largen.regression.learning_curves.pool import Pool, pool_of
+from largen.regression.learning_curves.pool import Pool, pool_with_modes
 from largen.regression.learning_curves.population import Population
 from largen.regression.learning_curves.predicted import FEWEST, halves, halvings_of
 from largen.regression.learning_curves.spectrum import Spectrum
@@ -202,7 +202,7 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
         numbers = _sizes(sizes, len(columns))
         sigma2 = real("noise", noise, at_least=0.0)
         matrix, words = of.matrix(net, "nngp", param)
-        modes = pool_of(matrix, columns, sigma2)
+        modes = pool_with_modes("net" if x is None else "x", matrix, columns, sigma2)
     most = 16 * max(numbers)
     default = sorted({int(round(k)) for k in np.geomspace(4, most, _WIDTHS)})
     features = default if widths is None else different("widths", widths)
@@ -272,7 +272,8 @@ def _standard_error(
     square[:, : len(within)] = 0
     for pair in halves(pool, kernel, y, rng):
         first, second = (_curve(half, within, widths, times, ridge)[0] for half in pair)
-        square[:, : len(within)] += (first - second) ** 2 / 4 / halvings_of(M)
+        apart = np.where(np.isinf(first) | np.isinf(second), np.nan, first) - second
+        square[:, : len(within)] += apart**2 / 4 / halvings_of(M)
     return np.sqrt(square)
 
 

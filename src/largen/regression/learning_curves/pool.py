@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from largen.errors import InvalidInput
 from largen.regression.learning_curves.modes import Modes
 
 _ROUNDING = 4  # times the number of samples and the spacing of floats: eigenvalues that are zero
@@ -49,3 +50,11 @@ def pool_of(kernel: np.ndarray, y: np.ndarray, noise: float = 0.0) -> Pool:
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     least = _ROUNDING * len(values) * np.finfo(float).eps * max(values[0], 0.0)
     return Pool(np.where(values > least, values, 0.0), vectors, vectors.T @ y, noise)
+
+
+def pool_with_modes(name: str, kernel: np.ndarray, y: np.ndarray, noise: float) -> Pool:
+    """Return the decomposition of a kernel, from an argument of a name, that is not 0."""
+    pool = pool_of(kernel, y, noise)
+    if pool.rank == 0:
+        raise InvalidInput(f"{name}: the kernel of these samples is 0, and has no modes.")
+    return pool

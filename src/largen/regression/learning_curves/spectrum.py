@@ -14,7 +14,7 @@ from largen.interrupts import interruptible
 from largen.parameterizations import Parameterization
 from largen.regression.learning_curves.inputs import given
 from largen.regression.learning_curves.measured import generator
-from largen.regression.learning_curves.pool import Pool, pool_of
+from largen.regression.learning_curves.pool import Pool, pool_with_modes
 from largen.regression.learning_curves.population import Population
 from largen.regression.learning_curves.predicted import FEWEST, halves
 from largen.results import Result, with_labels
@@ -154,7 +154,7 @@ def target_spectrum(
     of = given(net, x, y, kernel, mask, param)
     sigma2 = real("noise", noise, at_least=0.0)
     matrix, _ = of.matrix(net, kernel, param)
-    pool = pool_of(matrix, of.columns, sigma2)
+    pool = pool_with_modes("net" if x is None else "x", matrix, of.columns, sigma2)
     spectrum = Spectrum(*_modes(pool, of.several), sigma2)
     object.__setattr__(spectrum, "samples", pool.size)
     if pool.size >= 2 * FEWEST:
