@@ -165,6 +165,18 @@ def random_feature_curve(s: Setting) -> object:
     return found.mse_test
 
 
+@call("target_spectrum", takes=with_tangents, needs="singular tangent")
+def target_spectrum(s: Setting) -> object:
+    """The trace of the kernel and the mean square of the targets are sums over modes."""
+    found = lg.regression.target_spectrum(s.net, s.x, s.y, **s.options)
+    K = s.kernels[1]
+    near("trace", found.eigenvalues.sum(), np.trace(K) / SAMPLES, 100 * s.tolerance,
+         np.trace(K) / SAMPLES)  # fmt: skip
+    near("power", found.power.sum(axis=0), np.mean(s.plain_y**2, axis=0), s.tolerance,
+         _targets(s) ** 2)  # fmt: skip
+    return found.power
+
+
 @call("low_rank_posterior", takes=with_kernels, needs="singular")
 def low_rank_posterior(s: Setting) -> object:
     """With all samples as landmarks it is the posterior itself."""

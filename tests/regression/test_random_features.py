@@ -150,12 +150,14 @@ def test_best_ridges_are_best_and_more_features_are_better_with_them():
 
 
 def test_without_a_ridge_the_error_diverges_where_features_are_as_many_as_samples():
-    found = curve(TASK, sizes=[60], widths=[59, 60, 61])
-    assert np.isinf(found.mse_test[0, 1])
-    assert (found.mse_test[0, [0, 2]] > 10).all()
+    with pytest.raises(InvalidInput, match="widths: without a ridge the error of 60 features"):
+        curve(TASK, sizes=[60], widths=[59, 60, 61])
+    found = curve(TASK, sizes=[60], widths=[59, 61])
+    assert (found.mse_test > 10).all()
     assert found.peak_width[0] == 60
     assert np.isfinite(found.data["best_mse"]).all()
-    assert "60 features" in str(found)
+    assert "61 features" in str(found)
+    assert np.isfinite(curve(TASK, sizes=[64]).mse_test).all()
 
 
 @cache

@@ -198,7 +198,6 @@ def test_descent_on_the_kernel_of_digits():
 @pytest.mark.parametrize(
     ("message", "call"),
     [
-        ("task: wanted a spectrum", lambda: lg.regression.scaling_laws(np.ones(3))),  # type: ignore[arg-type]
         ("task: wanted at least 64", lambda: lg.regression.scaling_laws(
             lg.regression.Spectrum(np.ones(3), np.ones(3)))),
         ("task: the targets have no power", lambda: lg.regression.scaling_laws(

@@ -42,7 +42,8 @@ class RandomFeatureCurve(Result):
         ``mse_test_error`` and the same ``measured_…`` where they are known; ``best_ridge (size,
         width)`` of ridge regression, ``best_mse (size, width[, output])`` with it, and
         ``peak_width (size)``, the number of features at which the error of ridge regression with
-        the ridge that was given has a maximum, NaN if it has none.
+        the ridge that was given has a maximum, NaN if it has none, and left out if there is none
+        at all.
     """
 
     data: xarray.Dataset
@@ -60,7 +61,8 @@ class RandomFeatureCurve(Result):
     @property
     def peak_width(self) -> np.ndarray:
         """The number of features with the largest error, (size,); n without a ridge."""
-        return self.data["peak_width"].values
+        known = self.data.get("peak_width")
+        return np.full(self.data.sizes["size"], np.nan) if known is None else known.values
 
     @with_labels
     def to_xarray(self) -> xarray.Dataset:
@@ -86,7 +88,7 @@ class RandomFeatureCurve(Result):
         for n in data["size"].values:
             row = data.sel(size=n)
             errors = [f"{float(e):.4g}" for e in row["mse_test"].values]
-            peak = float(row["peak_width"])
+            peak = float(row.get("peak_width", np.nan))
             cells.append([str(n), *errors, f"{peak:.0f}" if np.isfinite(peak) else ""])
             rest = [f"{float(e):.4g}" for e in row["best_mse"].values]
             cells.append(["  best ridge", *rest, ""])
@@ -161,7 +163,8 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
     Raises
     ------
     InvalidInput
-        For wrong shapes, NaN, sizes beyond M − 1, or a matrix that is no kernel.
+        For wrong shapes, NaN, sizes beyond M − 1, a matrix that is no kernel, or as many features
+        as samples without a ridge.
     NoTheory
         In parameterizations whose features move, as in :func:`largen.posterior`.
     OutOfMemory
@@ -171,8 +174,7 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
     -----
     Features count by their covariance alone, as if they were Gaussian. Layers before the last
     hidden one are taken as infinitely wide, and a read-out's bias as one more random feature. The
-    theory is asymptotic in n and k. Without a ridge the error at k = n has no mean, and is infinite
-    here.
+    theory is asymptotic in n and k. Without a ridge the error at k = n has no mean, and is refused.
 
     Examples
     --------
@@ -186,11 +188,11 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
     (array([[0.73, 1.72, 0.31]]), array([99.]))
     """
     delta, times = real("ridge", ridge, at_least=0.0), times_of(time)
-    draws, rng = integer("measure", measure, at_least=0), generator(key)
+    draws, sigma2 = integer("measure", measure, at_least=0), real("noise", noise, at_least=0.0)
     matrix = columns = None
     modes: Pool | Population
     if isinstance(net, Spectrum):
-        _only_a_spectrum(x=x, y=y, mask=mask, param=param, noise=noise or None)
+        _only_a_spectrum(x=x, y=y, mask=mask, param=param, noise=sigma2 or None)
         if draws:
             raise InvalidInput("measure: a spectrum has no samples to draw; give a kernel matrix.")
         modes, several, words = net.population, net.power.ndim == 2, "a given spectrum"
@@ -200,13 +202,10 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
         of = given(net, x, y, "nngp", mask, param)
         columns, several = of.columns, of.several
         numbers = _sizes(sizes, len(columns))
-        sigma2 = real("noise", noise, at_least=0.0)
         matrix, words = of.matrix(net, "nngp", param)
         modes = pool_with_modes("net" if x is None else "x", matrix, columns, sigma2)
-    most = 16 * max(numbers)
-    default = sorted({int(round(k)) for k in np.geomspace(4, most, _WIDTHS)})
-    features = default if widths is None else different("widths", widths)
-    every = np.atleast_1d(times)
+    every, rng = np.atleast_1d(times), generator(key)
+    features = _widths(widths, numbers, modes.rank if delta == 0 and np.inf in every else 0)
     test, train = _curve(modes, numbers, features, every, delta)
     arrays = {"mse_test": test, "mse_train": train}
     if isinstance(modes, Pool) and matrix is not None and columns is not None:
@@ -226,6 +225,21 @@ def _only_a_spectrum(**arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise InvalidInput(f"{name}: is not used with a Spectrum, which has all of the task.")
+
+
+def _widths(widths: Any, sizes: list[int], rank: int) -> list[int]:
+    """Return numbers of features; those that are also sizes below a rank have no error."""
+    if widths is None:
+        default = {int(round(k)) for k in np.geomspace(4, 16 * max(sizes), _WIDTHS)}
+        return sorted(default - {n for n in sizes if n < rank})
+    features = different("widths", widths)
+    same = [n for n in sizes if n in features and n < rank]
+    if same:
+        raise InvalidInput(
+            f"widths: without a ridge the error of {same[0]} features and as many samples has no "
+            "mean; pass a ridge, or another number."
+        )
+    return features
 
 
 def _sizes(sizes: Any, M: int) -> list[int]:
@@ -295,7 +309,8 @@ def _dataset(
     }
     variables["best_ridge"] = (grid, optimum.ridge)
     variables["best_mse"] = ((*grid, *out), optimum.error if several else optimum.error[..., 0])
-    variables["peak_width"] = ("size", optimum.peak)
+    if np.isfinite(optimum.peak).any():
+        variables["peak_width"] = ("size", optimum.peak)
     coordinates: dict[str, Any] = {"size": np.asarray(sizes), "width": np.asarray(widths)}
     if lead:
         coordinates["time"] = times
