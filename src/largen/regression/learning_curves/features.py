@@ -189,6 +189,7 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
     """
     delta, times = real("ridge", ridge, at_least=0.0), times_of(time)
     draws, sigma2 = integer("measure", measure, at_least=0), real("noise", noise, at_least=0.0)
+    wanted = None if widths is None else different("widths", widths)
     matrix = columns = None
     modes: Pool | Population
     if isinstance(net, Spectrum):
@@ -198,14 +199,16 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
         modes, several, words = net.population, net.power.ndim == 2, "a given spectrum"
         numbers = different("sizes", [] if sizes is None else sizes)
         net.check_samples("sizes", max(numbers))
+        rng = generator(key)
     else:
         of = given(net, x, y, "nngp", mask, param)
         columns, several = of.columns, of.several
         numbers = _sizes(sizes, len(columns))
+        rng = generator(key)
         matrix, words = of.matrix(net, "nngp", param)
         modes = pool_with_modes("net" if x is None else "x", matrix, columns, sigma2)
-    every, rng = np.atleast_1d(times), generator(key)
-    features = _widths(widths, numbers, modes.rank if delta == 0 and np.inf in every else 0)
+    every = np.atleast_1d(times)
+    features = _widths(wanted, numbers, modes.rank if delta == 0 and np.inf in every else 0)
     test, train = _curve(modes, numbers, features, every, delta)
     arrays = {"mse_test": test, "mse_train": train}
     if isinstance(modes, Pool) and matrix is not None and columns is not None:
@@ -227,19 +230,18 @@ def _only_a_spectrum(**arguments: Any) -> None:
             raise InvalidInput(f"{name}: is not used with a Spectrum, which has all of the task.")
 
 
-def _widths(widths: Any, sizes: list[int], rank: int) -> list[int]:
+def _widths(widths: list[int] | None, sizes: list[int], rank: int) -> list[int]:
     """Return numbers of features; those that are also sizes below a rank have no error."""
     if widths is None:
         default = {int(round(k)) for k in np.geomspace(4, 16 * max(sizes), _WIDTHS)}
         return sorted(default - {n for n in sizes if n < rank})
-    features = different("widths", widths)
-    same = [n for n in sizes if n in features and n < rank]
+    same = [n for n in sizes if n in widths and n < rank]
     if same:
         raise InvalidInput(
             f"widths: without a ridge the error of {same[0]} features and as many samples has no "
             "mean; pass a ridge, or another number."
         )
-    return features
+    return widths
 
 
 def _sizes(sizes: Any, M: int) -> list[int]:
