@@ -147,6 +147,36 @@ def learning_curve(s: Setting) -> object:
     return found.mse_test
 
 
+@call("random_feature_curve", takes=with_kernels, needs="singular")
+def random_feature_curve(s: Setting) -> object:
+    """Errors of many features are those of their kernel, and best ridges are no worse than one."""
+    ridge = _noise(s, 0)
+    found = lg.regression.random_feature_curve(
+        s.net, s.x, s.y, ridge=ridge, sizes=[2, SAMPLES - 1], widths=[2, 10**9], **s.options
+    )
+    alone = lg.regression.learning_curve(
+        s.net, s.x, s.y, ridge=ridge, sizes=[2, SAMPLES - 1], kernel="nngp", **s.options
+    )
+    near("many features", found.mse_test[:, 1], alone.mse_test,
+         100 * _rounding(s, s.kernels[0] + ridge * np.eye(SAMPLES)), _targets(s) ** 2)  # fmt: skip
+    mean = found.mse_test.reshape(2, 2, -1).mean(axis=-1)
+    best = found.data["best_mse"].values.reshape(2, 2, -1).mean(axis=-1)
+    assert (best <= mean * (1 + 1e-3) + 1e-12 * _targets(s) ** 2).all()
+    return found.mse_test
+
+
+@call("target_spectrum", takes=with_tangents, needs="singular tangent")
+def target_spectrum(s: Setting) -> object:
+    """The trace of the kernel and the mean square of the targets are sums over modes."""
+    found = lg.regression.target_spectrum(s.net, s.x, s.y, **s.options)
+    K = s.kernels[1]
+    near("trace", found.eigenvalues.sum(), np.trace(K) / SAMPLES, 100 * s.tolerance,
+         np.trace(K) / SAMPLES)  # fmt: skip
+    near("power", found.power.sum(axis=0), np.mean(s.plain_y**2, axis=0), s.tolerance,
+         _targets(s) ** 2)  # fmt: skip
+    return found.power
+
+
 @call("low_rank_posterior", takes=with_kernels, needs="singular")
 def low_rank_posterior(s: Setting) -> object:
     """With all samples as landmarks it is the posterior itself."""

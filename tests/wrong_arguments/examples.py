@@ -122,6 +122,11 @@ def limit() -> lg.Trajectory:
     return lg.solve(run())
 
 
+def spectrum(modes: int = 40) -> lg.regression.Spectrum:
+    i = np.arange(1.0, modes + 1)
+    return lg.regression.Spectrum(i**-1.5, i**-1.8, noise=0.1)
+
+
 @cache
 def networks() -> lg.Trajectory:
     return lg.train(run(), width=4, seeds=2, key=0)
@@ -442,6 +447,31 @@ def examples() -> dict[str, Example]:
             lg.regression.learning_curve,
             {**fit, "sizes": [1], "ridge": 0.1, "measure": 2, "key": 0},
         ),
+        "random_feature_curve": Example(
+            lg.regression.random_feature_curve,
+            {**fit, "sizes": [1], "widths": [3], "ridge": 0.1, "measure": 2, "key": 0},
+        ),
+        "random_feature_curve.spectrum": Example(
+            lg.regression.random_feature_curve, {"net": spectrum(), "sizes": [2], "widths": [3]}
+        ),
+        "Spectrum": Example(
+            lg.regression.Spectrum, {"eigenvalues": np.ones(2), "power": np.array([0.5, 0.2])}
+        ),
+        "one_pass_sgd": Example(
+            lg.regression.one_pass_sgd,
+            {"task": spectrum(), "steps": [1, 40], "rate": 0.2, "batch_size": 2, "widths": [20]},
+        ),
+        "OnePassCurve.frontier": Example(
+            lg.regression.one_pass_sgd(
+                spectrum(), [4, 16, 64, 256], widths=[2, 4, 8, 16, 32]
+            ).frontier,
+            {"compute": [500.0, 1000.0]},
+        ),
+        "scaling_laws": Example(
+            lg.regression.scaling_laws,
+            {"task": spectrum(80)},
+        ),
+        "target_spectrum": Example(lg.regression.target_spectrum, {**fit}),
         "learning_rate_curve": Example(
             lg.learning_rate_curve, {"run": run(), "rates": [0.1, 0.2], "width": 4, "seeds": 2}
         ),

@@ -11,6 +11,7 @@ from largen.plots.learning_rates import learning_rate_figure
 from largen.plots.panels import placed_in
 from largen.plots.plan_factors import plan_figure
 from largen.plots.predicted_training import predicted_figure
+from largen.plots.random_features import random_feature_figure
 from largen.plots.regimes import regimes_figure
 from largen.plots.results import dataset_figure, draw, figure_of, variable_figure
 from largen.plots.scaling_map import scaling_figure
@@ -39,6 +40,7 @@ __all__ = [
     "posterior_figure",
     "predicted_figure",
     "propagation_figure",
+    "random_feature_figure",
     "regimes_figure",
     "response_figure",
     "scaling_figure",

@@ -24,8 +24,17 @@ from largen.regression.given_kernels import KernelPosterior as KernelPosterior
 from largen.regression.given_kernels import flow_posterior_from_kernel as flow_posterior_from_kernel
 from largen.regression.given_kernels import posterior_from_kernel as posterior_from_kernel
 from largen.regression.kinds import posterior as posterior
+from largen.regression.learning_curves import Frontier as Frontier
 from largen.regression.learning_curves import LearningCurve as LearningCurve
+from largen.regression.learning_curves import OnePassCurve as OnePassCurve
+from largen.regression.learning_curves import RandomFeatureCurve as RandomFeatureCurve
+from largen.regression.learning_curves import ScalingLaws as ScalingLaws
+from largen.regression.learning_curves import Spectrum as Spectrum
 from largen.regression.learning_curves import learning_curve as learning_curve
+from largen.regression.learning_curves import one_pass_sgd as one_pass_sgd
+from largen.regression.learning_curves import random_feature_curve as random_feature_curve
+from largen.regression.learning_curves import scaling_laws as scaling_laws
+from largen.regression.learning_curves import target_spectrum as target_spectrum
 from largen.regression.likelihood import LogLikelihood as LogLikelihood
 from largen.regression.likelihood import log_likelihood as log_likelihood
 from largen.regression.rates import RelaxationTimes as RelaxationTimes

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 
 LONG_NAMES = {
     "alignment": "fraction of the targets' power in the first modes",
+    "best_mse": "mean squared error outside of the training set with the best ridge",
+    "best_ridge": "ridge with the smallest error",
+    "budget": "number of the amount of compute",
+    "compute": "products of weights and features, batch × width × steps",
+    "exponent": "exponent of a power law",
+    "largest_rate": "rate from which errors grow without bound",
+    "peak_width": "number of features at which the error is largest",
     "cross_validation": "mean squared error by generalised cross-validation",
     "eigenvalue": "eigenvalue of the kernel over the number of samples",
     "density": "density of eigenvalues",

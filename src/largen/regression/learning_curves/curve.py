@@ -7,30 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.architectures import Layer
 from largen.bibliography import cites
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput
 from largen.interrupts import interruptible
-from largen.kernels.masked import Masked, masked
 from largen.parameterizations import Parameterization
-from largen.regression.checks import check_lazy, training_inputs, training_targets
-from largen.regression.early_stopping import training_times
-from largen.regression.gaussian_process import matrices
-from largen.regression.kernel_rows import check_positive, square_kernel
+from largen.regression.learning_curves.inputs import different, given, times_of
 from largen.regression.learning_curves.leave_one_out import generalised, leave_one_out
 from largen.regression.learning_curves.measured import generator
 from largen.regression.learning_curves.measured import measure as measured_by_draws
 from largen.regression.learning_curves.pool import pool_of
 from largen.regression.learning_curves.predicted import predict
 from largen.results import Result, with_labels
-from largen.scalars import integer, integers, real
-from largen.text import aligned, shown
+from largen.scalars import integer, real
+from largen.text import aligned
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-KERNELS = {"ntk": "ntk-gp", "nngp": "nngp"}
 _SIZES, _MULTIPLES = 8, (2, 5, 10)  # sizes by default: within the pool, and multiples of it
 _FEWEST_MULTIPLIED = 16  # samples of a pool whose multiples are among them
 
@@ -218,24 +212,13 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     >>> bool(np.all(np.diff(found.mse_test) < 0)), found.extrapolated_from
     (True, 200)
     """
-    one_of("kernel", kernel, KERNELS)
-    samples = _samples_of(net, x, mask, param)
-    M = len(samples.x if isinstance(samples, Masked) else samples)
-    if M < 2:
-        raise InvalidInput(f"x: wanted at least 2 samples, got {M}.")
-    if y is None:
-        raise InvalidInput(f"y: wanted the targets of {M} samples, got None.")
-    targets = training_targets(y, M)
-    columns = targets.reshape(M, -1)
+    of = given(net, x, y, kernel, mask, param)
+    columns, M = of.columns, len(of.columns)
     sizes = _sizes(sizes, M)
     sigma2, delta = real("noise", noise, at_least=0.0), real("ridge", ridge, at_least=0.0)
-    draws, times = integer("measure", measure, at_least=0), _times(time)
-    rng, words = generator(key), "a given kernel"
-    if isinstance(samples, Masked):
-        matrix = matrices(net, samples, KERNELS[kernel], param)[0].astype(np.float64)
-        words = f"{kernel.upper()} of {net!r}"
-    else:
-        matrix = samples
+    draws, times = integer("measure", measure, at_least=0), times_of(time)
+    rng = generator(key)
+    matrix, words = of.matrix(net, kernel, param)
     pool = pool_of(matrix, columns, sigma2)
     errors = predict(pool, matrix, columns, sizes, np.atleast_1d(times), delta, rng)
     names = "mse_test", "mse_test_error", "mse_train"
@@ -253,33 +236,8 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
         "eigenvalue": pool.values / M,
         "power": pool.amplitudes**2 / M,
     }
-    given = {"kernel": words, "samples": M, "ridge": delta, "noise": sigma2}
-    return LearningCurve(_dataset(sizes, times, targets.ndim == 2, arrays, alone, given))
-
-
-def _samples_of(net: Any, x: Any, mask: Any, param: Any) -> Masked | np.ndarray:
-    """Return the samples of a network, or the kernel that is given, in float64."""
-    if isinstance(net, Layer):
-        if x is None:
-            raise InvalidInput("x: wanted the samples, got None.")
-        check_lazy(param)
-        return masked("mask", mask, training_inputs(x))
-    if x is not None:
-        raise InvalidInput(
-            "net: wanted a network such as lg.mlp(1, 'relu'), or a kernel (sample, sample) and no "
-            f"x, got {shown(net)}."
-        )
-    for name, value in (("mask", mask), ("param", param)):
-        if value is not None:
-            raise InvalidInput(f"{name}: is only used with a network; a kernel matrix is given.")
-    matrix = square_kernel("net", net).astype(np.float64)
-    if matrix.ndim != 2:
-        raise InvalidInput(
-            f"net: wanted a network such as lg.mlp(1, 'relu') or a kernel (sample, sample), got a "
-            f"kernel of shape {matrix.shape}, whose outputs are coupled."
-        )
-    check_positive("net", matrix)
-    return matrix
+    attributes = {"kernel": words, "samples": M, "ridge": delta, "noise": sigma2}
+    return LearningCurve(_dataset(sizes, times, of.several, arrays, alone, attributes))
 
 
 def _sizes(sizes: Any, M: int) -> list[int]:
@@ -287,30 +245,13 @@ def _sizes(sizes: Any, M: int) -> list[int]:
         within = np.geomspace(min(max(M // 50, 2), M - 1), M - 1, _SIZES)
         beyond = [k * M for k in _MULTIPLES] if M >= _FEWEST_MULTIPLIED else []
         return sorted({*(int(round(n)) for n in within), *beyond})
-    numbers = integers("sizes", sizes, at_least=1)
-    if not numbers:
-        raise InvalidInput("sizes: wanted at least one number of samples, got none.")
+    numbers = different("sizes", sizes)
     if max(numbers) >= M < _FEWEST_MULTIPLIED:
         raise InvalidInput(
             f"sizes: wanted numbers below {M}, as many samples as there are, got {max(numbers)}; "
             f"curves are extrapolated from {_FEWEST_MULTIPLIED} samples on."
         )
-    if len(set(numbers)) < len(numbers):
-        raise InvalidInput(f"sizes: wanted different numbers, got {numbers}.")
-    return sorted(numbers)
-
-
-def _times(time: Any) -> Any:
-    """Return the time, or times, as floats; infinity for regression."""
-    if time is None:
-        return np.inf
-    if isinstance(time, str):
-        raise InvalidInput(f"time: wanted a time > 0 or several, got {time!r}.")
-    nothing = np.empty(0)
-    times = training_times(time, nothing, nothing, nothing)
-    if not np.all(np.asarray(times) > 0):
-        raise InvalidInput(f"time: wanted times > 0, at which something is learned, got {time!r}.")
-    return times
+    return numbers
 
 
 def _dataset(

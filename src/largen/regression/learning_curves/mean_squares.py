@@ -1,6 +1,7 @@
 """Mean squared errors after ridge regression or gradient flow on n samples of a pool.
 
-Those of ridge regression are in :mod:`largen.regression.learning_curves.single_samples`. After a
+Those of ridge regression are in :mod:`largen.regression.learning_curves.medium` for a pool, and in
+:mod:`largen.regression.learning_curves.population`. After a
 time t of gradient flow on the loss (1/n) Σ ½(f − y)², with a ridge δ, the residual is the inverse
 Laplace transform of that of regression with the ridge δ + ns, divided by s, so that the error is
 
@@ -12,12 +13,13 @@ nodes of a spacing 3/N, and m = πN/(12t) (Weideman and Trefethen 2007).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.regression.learning_curves import medium, population
 from largen.regression.learning_curves.pool import Pool
-from largen.regression.learning_curves.single_samples import densities
+from largen.regression.learning_curves.population import Population
 
 NODES = 16  # in each half-plane
 
@@ -30,17 +32,24 @@ class MeanSquares(NamedTuple):
 
 
 def mean_squares(
-    pool: Pool, n: int, ridge: float, time: float = np.inf, nodes: int = NODES
+    modes: Pool | Population,
+    n: float,
+    ridge: float,
+    time: float = np.inf,
+    nodes: int = NODES,
+    width: float = np.inf,
 ) -> MeanSquares:
     """Return the errors after a time η₀t of gradient flow, or of ridge regression if t = ∞.
 
-    ``pool``: a pool of more than n samples; ``n``, ``ridge``: number of training samples, and δ ≥
-    0, which is added to the diagonal of their kernel.
+    ``modes``: a pool of more than n samples, or a population; ``n``, ``ridge``: number of training
+    samples, and δ ≥ 0, which is added to the diagonal of their kernel; ``width``: number of random
+    features whose kernel it is.
     """
+    of_ridges: Any = medium.densities if isinstance(modes, Pool) else population.densities
     if np.isinf(time):
-        return MeanSquares(*(f[0, 0] for f in densities(pool, n, np.array([ridge]))))
+        return MeanSquares(*(f[0, 0] for f in of_ridges(modes, n, np.array([ridge]), width)))
     at, weights = contour(time, nodes)
-    density = densities(pool, n, ridge + n * at)
+    density = of_ridges(modes, n, ridge + n * at, width)
     right = np.concatenate([weights, weights.conj()])
     outside, train = (2 * np.einsum("j,jko,k->o", weights, f, right).real for f in density)
     return MeanSquares(outside, np.maximum(train, 0.0))

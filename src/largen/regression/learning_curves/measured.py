@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 from largen.interrupts import check
+from largen.regression.learning_curves.pool import Pool
 from largen.scalars import random_key
 
 
 class Measured(NamedTuple):
-    """Means and standard errors over subsets, (time, size, output)."""
+    """Means and standard errors over subsets, (time, size[, width], output)."""
 
     test: np.ndarray
     test_error: np.ndarray
@@ -56,7 +57,36 @@ def measure(
                 squares[0, i, k, j] = np.mean((targets[outside] - cross @ g) ** 2, axis=0)
                 train = seen - values[:, None] * g
                 squares[1, i, k, j] = np.mean((vectors @ train) ** 2, axis=0)
-    error = np.full(squares.shape[2:], np.nan)
+    return _over_draws(squares)
+
+
+def measure_features(
+    pool: Pool,
+    y: np.ndarray,  # (sample, output)
+    sizes: list[int],
+    widths: list[int],
+    times: np.ndarray,
+    ridge: float,
+    draws: int,
+    rng: np.random.Generator,
+) -> Measured:
+    """Train on subsets with Gaussian features of the pool's kernel, (time, size, width, output)."""
+    root, columns = pool.vectors * np.sqrt(pool.values), []
+    for width in widths:
+        found = []
+        for _ in range(draws):
+            features = root @ rng.standard_normal((pool.size, width)) / np.sqrt(width)
+            kernel = features @ features.T
+            one = measure(kernel, y, sizes, times, ridge, pool.noise, 1, rng)
+            found.append((one.test, one.train))
+        columns.append(np.moveaxis(np.array(found), 0, 1))
+    squares = np.stack(columns, axis=4)
+    return _over_draws(squares)
+
+
+def _over_draws(squares: np.ndarray) -> Measured:
+    """Return means and standard errors of mean squares (test and train, draw, ...)."""
+    draws, error = squares.shape[1], np.full(squares.shape[2:], np.nan)
     errors = squares.std(axis=1, ddof=1) / np.sqrt(draws) if draws > 1 else (error, error)
     return Measured(squares[0].mean(0), errors[0], squares[1].mean(0), errors[1])
 

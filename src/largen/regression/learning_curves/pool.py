@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from largen.errors import InvalidInput
+from largen.regression.learning_curves.modes import Modes
+
 _ROUNDING = 4  # times the number of samples and the spacing of floats: eigenvalues that are zero
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Modes):
     """The eigendecomposition K = U diag(w) Uᵀ of the kernel of M samples, and their targets."""
 
-    values: np.ndarray  # w_k ≥ 0, decreasing, (mode,)
     vectors: np.ndarray  # U, (sample, mode)
     amplitudes: np.ndarray  # Uᵀy, (mode, output)
     noise: float  # σ², the variance of additional noise of the targets
@@ -25,20 +27,18 @@ class Pool:
         """M."""
         return len(self.values)
 
-    @cached_property
-    def rank(self) -> int:
-        """The number of modes with w_k > 0."""
-        return int((self.values > 0).sum())
+    def spare(self, total: Any) -> Any:
+        """Return M − df from the sum of the unlearned parts."""
+        return total
+
+    def spare_slope(self, slope: Any) -> Any:
+        """Return the derivative of the same by log μ, from that of the sum."""
+        return slope
 
     @cached_property
     def squares(self) -> np.ndarray:
         """The squares of U, (sample, mode)."""
         return self.vectors**2
-
-    def unlearned(self, mu: Any) -> np.ndarray:
-        """Return μ/(w + μ), (..., mode); 1 for modes with w = 0, also at μ = 0."""
-        mu = np.asarray(mu)[..., None]
-        return np.where(self.values > 0, mu / np.where(self.values > 0, self.values + mu, 1), 1)
 
 
 def pool_of(kernel: np.ndarray, y: np.ndarray, noise: float = 0.0) -> Pool:
@@ -50,3 +50,11 @@ def pool_of(kernel: np.ndarray, y: np.ndarray, noise: float = 0.0) -> Pool:
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     least = _ROUNDING * len(values) * np.finfo(float).eps * max(values[0], 0.0)
     return Pool(np.where(values > least, values, 0.0), vectors, vectors.T @ y, noise)
+
+
+def pool_with_modes(name: str, kernel: np.ndarray, y: np.ndarray, noise: float) -> Pool:
+    """Return the decomposition of a kernel, from an argument of a name, that is not 0."""
+    pool = pool_of(kernel, y, noise)
+    if pool.rank == 0:
+        raise InvalidInput(f"{name}: the kernel of these samples is 0, and has no modes.")
+    return pool

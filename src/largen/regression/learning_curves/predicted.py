@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -42,17 +43,32 @@ def predict(
     if M < 2 * FEWEST:
         return Predicted(test, np.full_like(test, np.nan), train)
     square = np.zeros_like(test)
-    halvings = _HALVINGS if M < _MANY else 2
-    for _ in range(halvings):
-        order = rng.permutation(M)
-        halves = []
-        for rows in (order[: M // 2], order[M // 2 :]):
-            half = pool_of(kernel[np.ix_(rows, rows)], y[rows], pool.noise)
-            halves.append(_curve(half, sizes, times, ridge)[0])
-        square += (halves[0] - halves[1]) ** 2 / 4 / halvings
-        distant = (halves[0] / 2 + halves[1] / 2 - test) ** 2 / halvings
-        square += distant * (np.asarray(sizes) >= M)[:, None]
+    beyond = (np.asarray(sizes) >= M)[:, None]
+    halvings = halvings_of(M)
+    for pair in halves(pool, kernel, y, rng):
+        first, second = (_curve(half, sizes, times, ridge)[0] for half in pair)
+        square += (first - second) ** 2 / 4 / halvings
+        square += (first / 2 + second / 2 - test) ** 2 / halvings * beyond
     return Predicted(test, np.sqrt(square), train)
+
+
+def halvings_of(M: int) -> int:
+    """Return in how many ways M samples are halved."""
+    return _HALVINGS if M < _MANY else 2
+
+
+def halves(
+    pool: Pool, kernel: np.ndarray, y: np.ndarray, rng: np.random.Generator
+) -> Iterator[tuple[Pool, Pool]]:
+    """Yield random halves of a pool."""
+    M = pool.size
+    for _ in range(halvings_of(M)):
+        order = rng.permutation(M)
+        first, second = (
+            pool_of(kernel[np.ix_(rows, rows)], y[rows], pool.noise)
+            for rows in (order[: M // 2], order[M // 2 :])
+        )
+        yield first, second
 
 
 def _curve(

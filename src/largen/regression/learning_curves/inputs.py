@@ -1,0 +1,95 @@
+"""The samples, targets and kernels that curves are computed from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from largen.architectures import Layer
+from largen.errors import InvalidInput, one_of
+from largen.kernels.masked import Masked, masked
+from largen.regression.checks import check_lazy, training_inputs, training_targets
+from largen.regression.early_stopping import training_times
+from largen.regression.gaussian_process import matrices
+from largen.regression.kernel_rows import check_positive, square_kernel
+from largen.scalars import integers
+from largen.text import shown
+
+KERNELS = {"ntk": "ntk-gp", "nngp": "nngp"}
+
+
+class Given(NamedTuple):
+    """Samples or the kernel that is given, with targets."""
+
+    samples: Masked | np.ndarray
+    columns: np.ndarray  # (sample, output)
+    several: bool  # whether targets have an axis of outputs
+
+    def matrix(self, net: Any, kernel: str, param: Any) -> tuple[np.ndarray, str]:
+        """Return the kernel (sample, sample) in float64, and its name."""
+        if not isinstance(self.samples, Masked):
+            return self.samples, "a given kernel"
+        matrix = matrices(net, self.samples, KERNELS[kernel], param)[0].astype(np.float64)
+        return matrix, f"{kernel.upper()} of {net!r}"
+
+
+def given(net: Any, x: Any, y: Any, kernel: str, mask: Any, param: Any) -> Given:
+    """Check a network with samples, or a kernel, and their targets."""
+    one_of("kernel", kernel, KERNELS)
+    samples = _samples_of(net, x, mask, param)
+    M = len(samples.x if isinstance(samples, Masked) else samples)
+    if M < 2:
+        raise InvalidInput(f"x: wanted at least 2 samples, got {M}.")
+    if y is None:
+        raise InvalidInput(f"y: wanted the targets of {M} samples, got None.")
+    targets = training_targets(y, M)
+    return Given(samples, targets.reshape(M, -1), targets.ndim == 2)
+
+
+def different(name: str, numbers: Any) -> list[int]:
+    """Check positive integers that are all different; return them in increasing order."""
+    found = integers(name, numbers, at_least=1)
+    if not found:
+        raise InvalidInput(f"{name}: wanted at least one number, got none.")
+    if len(set(found)) < len(found):
+        raise InvalidInput(f"{name}: wanted different numbers, got {found}.")
+    return sorted(found)
+
+
+def _samples_of(net: Any, x: Any, mask: Any, param: Any) -> Masked | np.ndarray:
+    """Return the samples of a network, or the kernel that is given, in float64."""
+    if isinstance(net, Layer):
+        if x is None:
+            raise InvalidInput("x: wanted the samples, got None.")
+        check_lazy(param)
+        return masked("mask", mask, training_inputs(x))
+    if x is not None:
+        raise InvalidInput(
+            "net: wanted a network such as lg.mlp(1, 'relu'), or a kernel (sample, sample) and no "
+            f"x, got {shown(net)}."
+        )
+    for name, value in (("mask", mask), ("param", param)):
+        if value is not None:
+            raise InvalidInput(f"{name}: is only used with a network; a kernel matrix is given.")
+    matrix = square_kernel("net", net).astype(np.float64)
+    if matrix.ndim != 2:
+        raise InvalidInput(
+            f"net: wanted a network such as lg.mlp(1, 'relu') or a kernel (sample, sample), got a "
+            f"kernel of shape {matrix.shape}, whose outputs are coupled."
+        )
+    check_positive("net", matrix)
+    return matrix
+
+
+def times_of(time: Any) -> Any:
+    """Return the time, or times, as floats; infinity for regression."""
+    if time is None:
+        return np.inf
+    if isinstance(time, str):
+        raise InvalidInput(f"time: wanted a time > 0 or several, got {time!r}.")
+    nothing = np.empty(0)
+    times = training_times(time, nothing, nothing, nothing)
+    if not np.all(np.asarray(times) > 0):
+        raise InvalidInput(f"time: wanted times > 0, at which something is learned, got {time!r}.")
+    return times
