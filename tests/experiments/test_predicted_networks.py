@@ -101,51 +101,45 @@ def test_initial_outputs_are_those_of_the_prior():
 
 
 def z_scores(found, nets, on):
-    """Return z-scores of mean and standard deviation of outputs, and of the mean loss."""
+    """Return z-scores of mean outputs (step, sample) and of the mean loss (step,)."""
     f, loss = getattr(nets, f"f_{on}"), getattr(nets, f"loss_{on}")
-    seeds, pilots = len(f), found.data.attrs["pilots"]
-    error = np.hypot(f.std(0) / seeds**0.5, found.data[f"f_{on}_error"].values)
+    error = np.hypot(f.std(0) / len(f) ** 0.5, found.data[f"f_{on}_error"].values)
     mean = (f.mean(0) - getattr(found, f"f_{on}")) / error
-    std = getattr(found, f"f_{on}_std")
-    spread = (f.std(0, ddof=1) / std - 1) / np.sqrt(0.5 / seeds + 0.5 / pilots)
-    error = np.hypot(loss.std(0) / seeds**0.5, found.data[f"loss_{on}_error"].values)
-    return mean[1:], spread[1:], (loss.mean(0) - getattr(found, f"loss_{on}").mean(0)) / error
+    error = np.hypot(loss.std(0) / len(f) ** 0.5, found.data[f"loss_{on}_error"].values)
+    return mean[1:], (loss.mean(0) - getattr(found, f"loss_{on}").mean(0)) / error
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("param", "gain"), [(lg.mean_field(), 6.0), (lg.mup(), 6.0), (lg.ntk(), 0.8)]
+    # W1 of the limit's law of the test loss over that of the predicted one, and the largest error
+    # of the variance of training outputs. In lg.ntk the limit is as near as the noise of 600
+    # networks; in lg.mup N Var of fitted samples falls by 30 % between the widths 16 and 64.
+    ("param", "gain", "next_order"),
+    [(lg.mean_field(), 4.0, 0.15), (lg.mup(), 4.0, 0.35), (lg.ntk(), 0.5, 0.15)],
 )
-def test_digits_against_networks(param, gain):
-    # gain: W1 of the limit's law of the test loss over that of the predicted one. The limit in
-    # lg.ntk, which is random itself, is as near as the noise of 600 networks.
+def test_digits_against_networks(param, gain, next_order):
     run, width = digits_run(param), 64
     found = lg.training.predict_networks(run, width)
     assert found.status == "ok"
     nets = lg.train(run, width=width, seeds=600, key=7)
-    for on in ("train", "test"):
-        for z in z_scores(found, nets, on):
-            assert np.sqrt(np.mean(z**2)) < 1.6
-            assert np.abs(z).max() < 4.5
+    pilots = found._pilots.samples
+    for on, allowed in (("train", next_order), ("test", 0.12)):
+        mean, loss = z_scores(found, nets, on)
+        assert np.sqrt(np.mean(mean**2)) < 1.5
+        assert np.abs(mean).max() < 4.5
+        assert np.abs(loss).max() < 4
+        f, losses = getattr(nets, f"f_{on}"), getattr(nets, f"loss_{on}")
+        predicted = np.square(getattr(found, f"f_{on}_std")).sum(1)
+        assert np.abs(f.var(0, ddof=1).sum(1) / predicted - 1).max() < allowed
         low, high = found.interval(0.9, on=on)
-        inside = (
-            (low <= getattr(nets, f"loss_{on}")) & (getattr(nets, f"loss_{on}") <= high)
-        ).mean(0)
-        assert np.abs(inside - 0.9).max() < 0.05
+        assert np.abs(((low <= losses) & (losses <= high)).mean(0) - 0.9).max() < 0.1
         low, high = found.output_interval(0.9, on=on)
-        f = getattr(nets, f"f_{on}")
-        assert abs(((low <= f) & (f <= high)).mean() - 0.9) < 0.015
-    limit = found._pilots.samples["test"].losses
-    near = distance(found.loss_test, nets.loss_test)
-    assert (distance(limit, nets.loss_test) / near)[1:].mean() > gain
-    # The limit alone, and the shift without the factor m/n, are refuted.
-    shift = found._pilots.samples["test"].f.mean(0) - nets.f_test.mean(0)
-    if param != lg.ntk():
-        sure = nets.f_test.std(0)[1:] / 600**0.5
-        gap = (nets.f_test.mean(0) - found._pilots.samples["test"].mean)[1:] / sure
-        assert np.sqrt(np.mean(gap**2)) > 2
-        error = np.hypot(sure, found._pilots.samples["test"].f.std(0)[1:] / 300**0.5)
-        assert np.sqrt(np.mean((shift[1:] / error) ** 2)) > 2
+        assert abs(((low <= f) & (f <= high)).mean() - 0.9) < 0.04
+    missed = distance(found.loss_test, nets.loss_test)[1:]
+    assert (distance(pilots["test"].losses, nets.loss_test)[1:] / missed).mean() > gain
+    if param != lg.ntk():  # the limit alone is refuted
+        gap = nets.loss_train.mean(0) - pilots["train"].losses.mean(0)
+        assert (gap / nets.loss_train.std(0))[-1] * 600**0.5 > 4.5
 
 
 @pytest.mark.slow
@@ -192,7 +186,7 @@ def test_losses_and_several_outputs(loss):
         with pytest.raises(InvalidInput, match="no test samples"):
             print(found.loss_test)
         nets = lg.train(run, width=64, seeds=60)
-        mean, _, z = z_scores(found, nets, "train")
+        mean, z = z_scores(found, nets, "train")
         assert np.abs(z).max() < 4.5
         assert np.sqrt(np.mean(mean**2)) < 2
 
