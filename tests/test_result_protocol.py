@@ -53,6 +53,7 @@ RESULTS = {
     "OneStep": ("kernel_after_one_step", True, True),
     "OutputLaw": ("output_law", True, False),
     "PhaseDiagram": ("phase_diagram", True, False),
+    "PredictedNetworks": ("predict_networks", True, False),
     "PredictedTraining": ("predict_training", True, False),
     "PosteriorSamples": ("sample_posterior", True, True),
     "Prediction": ("Posterior.predict", True, True),

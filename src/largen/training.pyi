@@ -6,5 +6,6 @@ from largen.experiments import feature_movement as feature_movement
 from largen.experiments import lazy_or_rich as lazy_or_rich
 from largen.experiments import linear_catapult_diagram as linear_catapult_diagram
 from largen.experiments import linear_training as linear_training
+from largen.experiments import predict_networks as predict_networks
 from largen.experiments import predict_training as predict_training
 from largen.experiments import width_corrections_in_training as width_corrections_in_training

@@ -202,6 +202,18 @@ def observe(s: Setting) -> object:
     return found
 
 
+@call("predict_networks", takes=("relu", "tanh, depth 2"), needs="moderate theory", weight=0.3)
+def predict_networks(s: Setting) -> object:
+    given = run(s)
+    options = {"pilots": 8, "draws": 16, "throw": False, "progress": False}
+    found = lg.training.predict_networks(given, 32, **options)
+    low, high = found.interval(0.5)
+    assert (low <= high).all()
+    near("pilots", np.sort(found.at_width(16).loss_train, 0)[::2],
+         np.sort(found.at_width(16)._pilots.losses("train"), 0), 1e-5)  # fmt: skip
+    return found
+
+
 @call("predict_training", takes=("tanh, depth 2", "erf"), needs="moderate theory")
 def predict_training(s: Setting) -> object:
     given = run(s)

@@ -128,6 +128,12 @@ def spectrum(modes: int = 40) -> lg.regression.Spectrum:
 
 
 @cache
+def predicted() -> Any:
+    options = {"pilots": 8, "pilot_width": 4, "draws": 16, "throw": False}
+    return lg.training.predict_networks(run(), 8, limit=limit(), **options)
+
+
+@cache
 def networks() -> lg.Trajectory:
     return lg.train(run(), width=4, seeds=2, key=0)
 
@@ -360,6 +366,28 @@ def examples() -> dict[str, Example]:
                 "draws": 2,
                 "key": 0,
             },
+        ),
+        "predict_networks": Example(
+            lg.training.predict_networks,
+            {
+                "run": run(),
+                "width": 8,
+                "pilots": 8,
+                "pilot_width": 4,
+                "limit": limit(),
+                "draws": 16,
+                "key": 0,
+                "throw": False,
+            },
+        ),
+        "PredictedNetworks.at_width": Example(predicted().at_width, {"width": 16}),
+        "PredictedNetworks.interval": Example(predicted().interval, {"level": 0.9, "on": "test"}),
+        "PredictedNetworks.output_interval": Example(
+            predicted().output_interval, {"level": 0.9, "on": "test"}
+        ),
+        "PredictedNetworks.outputs": Example(predicted().outputs, {"step": 1, "on": "test"}),
+        "PredictedNetworks.quantiles": Example(
+            predicted().quantiles, {"levels": [0.1, 0.9], "on": "test"}
         ),
         "predict_training": Example(
             lg.training.predict_training, {"run": smooth_run(), "params": smooth_weights()}

@@ -21,6 +21,7 @@ from largen.experiments.laziness import Regime, lazy_or_rich
 from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
 from largen.experiments.phase_plane import ScalingMap, plane_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
+from largen.experiments.predicted_networks import PredictedNetworks, predict_networks
 from largen.experiments.predicted_training import PredictedTraining, predict_training
 from largen.experiments.rate_drift import RateDrift, critical_rates
 from largen.experiments.regimes import Regimes, feature_movement
@@ -39,6 +40,7 @@ __all__ = [
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
+    "PredictedNetworks",
     "PredictedTraining",
     "RateDrift",
     "Regime",
@@ -59,6 +61,7 @@ __all__ = [
     "linear_training",
     "measure_exponents",
     "plane_map",
+    "predict_networks",
     "predict_training",
     "width_corrections_in_training",
 ]

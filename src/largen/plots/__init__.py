@@ -10,6 +10,7 @@ from largen.plots.learning_curves import learning_curve_figure
 from largen.plots.learning_rates import learning_rate_figure
 from largen.plots.panels import placed_in
 from largen.plots.plan_factors import plan_figure
+from largen.plots.predicted_networks import predicted_networks_figure
 from largen.plots.predicted_training import predicted_figure
 from largen.plots.random_features import random_feature_figure
 from largen.plots.regimes import regimes_figure
@@ -39,6 +40,7 @@ __all__ = [
     "plan_figure",
     "posterior_figure",
     "predicted_figure",
+    "predicted_networks_figure",
     "propagation_figure",
     "random_feature_figure",
     "regimes_figure",

@@ -87,7 +87,7 @@ class Theory(ABC):
         The theory's name in results and in ``theory=name``, an attribute of the class.
     random_outputs
         An attribute of the class: whether the limit's outputs depend on a network's random
-        initialisation. If so, :meth:`condition` is defined.
+        initialisation. If so, :meth:`condition` and :meth:`initial_outputs` are defined.
     has_positions
         An attribute of the class: whether it covers networks with an output at each position.
     papers
@@ -188,5 +188,24 @@ class Theory(ABC):
         -------
         tuple
             Outputs ``(seed, step, sample[, output])`` on training and on test samples.
+        """
+        raise NotImplementedError(f"outputs are deterministic in the limit {self.name!r}.")
+
+    def initial_outputs(self, run: Run, draws: int, key: Any) -> tuple[Any, Any]:
+        """Draw initial outputs of networks of infinite width, for :meth:`condition`.
+
+        Parameters
+        ----------
+        run
+            A run that the theory covers.
+        draws
+            The number of networks.
+        key
+            A JAX key.
+
+        Returns
+        -------
+        tuple
+            Outputs ``(seed, sample[, output])`` on training and on test samples.
         """
         raise NotImplementedError(f"outputs are deterministic in the limit {self.name!r}.")

@@ -37,6 +37,7 @@ from largen.runs.theory import initial_outputs, set_fields
 from largen.scalars import flag, integer, random_key, real
 from largen.theories.kernel_limit.decay import degree
 from largen.theories.kernel_limit.dynamics import Answer, KernelProblem, from_initial, momentum
+from largen.theories.kernel_limit.prior import draw, square_root
 from largen.theories.kernel_limit.squared_error import solve_squared_error
 
 
@@ -230,6 +231,32 @@ class KernelLimit(Theory):
                 for f0 in (f0_train, f0_test)
             )
             train, test = (np.asarray(f, f0_train.dtype) for f in from_initial(problem, *start))
+        return (train, test) if run.output_shape else (train[..., 0], test[..., 0])
+
+    def initial_outputs(self, run: Run, draws: int, key: Any) -> tuple[Any, Any]:
+        """Draw initial outputs, in pairs of opposite sign; they are 0 if they vanish in the limit.
+
+        Parameters
+        ----------
+        run
+            A run in the kernel limit.
+        draws
+            The number of draws.
+        key
+            A JAX key.
+
+        Returns
+        -------
+        tuple
+            Outputs (seed, sample[, output]) and (seed, test_sample[, output]), in the precision of
+            the run's data.
+        """
+        with jax.enable_x64(True):
+            problem = problem_of(self.pose(run), self.memory_budget)
+            covariance = problem.nngp * (not problem.starts_at_zero)
+            root = square_root(covariance, len(problem.ntk))
+            both = draw(random_key(key), root, -(-draws // 2), problem.channels)
+            train, test = (np.asarray(f[:draws], run.data.x_train.dtype) for f in both)
         return (train, test) if run.output_shape else (train[..., 0], test[..., 0])
 
 
