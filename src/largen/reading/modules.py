@@ -8,6 +8,7 @@ from typing import Any
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule
+from largen.reading.family import Family
 from largen.reading.laws import Constant, Parameter, constant_of
 from largen.reading.model import Model
 from largen.reading.nodes import Map, Nodes, law_of
@@ -18,7 +19,7 @@ from largen.text import shown
 
 
 @cites("jacot2018neural", "lee2018deep", "yang2019wide")
-def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
+def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Model:
     """Read a PyTorch model as it is: which infinitely wide network it is, with which constants.
 
     The forward pass is recorded at two widths: axes that differ are wide, and each function is
@@ -73,31 +74,39 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
     >>> net.layer.parts[2]  # σ_w² = 1/3, and a bias that vanishes as 1/width
     Dense(weight_std=0.5773502691896257)
     """
-    from largen.reading.torch.family import Family, read_family, read_one
-
-    if not callable(make):
-        raise InvalidInput(
-            "make: wanted a function from a width to a torch.nn.Module, or a module, got "
-            f"{shown(make)}."
-        )
-    family = Family(make, x)
-    if family.one is not None:
-        nodes = read_one(family, None)
+    family = _family(make, x, apply)
+    if family.alone:
+        nodes = family.nodes(None)
         return _model(family, nodes, _weights(nodes, family.at(None)), ())
     pair = _widths(widths)
     try:
-        small, large = read_family(family, pair)
+        small, large = family.nodes_at_two(pair)
         return _model(family, small, _weights_of(small, large, family, pair), pair)
     except NoRule as error:
+        if not family.populations:
+            raise
         return _population(family, pair, error)
 
 
-def _population(family: Any, widths: tuple[int, int], error: NoRule) -> Model:
-    """Return a model of which no network was read, and that runs at populations of neurons."""
-    from largen.reading.torch.population import Sampler
+def _family(make: Any, x: Any, apply: Any) -> Family:
+    if not callable(make):
+        raise InvalidInput(
+            "make: wanted a function from a width to a torch.nn.Module, a module, or with apply= a "
+            f"function init(key, width) in JAX, got {shown(make)}."
+        )
+    if apply is not None:
+        from largen.reading.jax.family import Functions
 
+        return Functions(make, apply, x)
+    from largen.reading.torch.family import Modules
+
+    return Modules(make, x)
+
+
+def _population(family: Family, widths: tuple[int, int], error: NoRule) -> Model:
+    """Return a model of which no network was read, and that runs at populations of neurons."""
     try:
-        maps = Sampler(family, widths).maps()
+        maps = family.sampler(widths).maps()
     except NoRule as other:
         raise other from error
     parameters = family.at(widths[0])
@@ -124,7 +133,7 @@ def _weights(nodes: Nodes, parameters: Mapping[str, Parameter]) -> tuple[Weight,
 
 
 def _weights_of(
-    small: Nodes, large: Nodes, family: Any, widths: tuple[int, int]
+    small: Nodes, large: Nodes, family: Family, widths: tuple[int, int]
 ) -> tuple[Weight, ...]:
     """Return the maps of a family, with the powers of the width in their constants."""
     parameters, wider, found = *(family.at(width) for width in widths), []
@@ -161,7 +170,7 @@ def _weight(
     return Weight(node, each, law, other, fan_in, weight, bias)
 
 
-def _model(family: Any, nodes: Nodes, weights: tuple[Weight, ...], widths: Any) -> Model:
+def _model(family: Family, nodes: Nodes, weights: tuple[Weight, ...], widths: Any) -> Model:
     why = "; ".join(filter(None, map(_no_limit, weights)))
     limits = {w.node: (w.weight_variance.limit, w.bias_variance.limit) for w in weights}
     layers = () if why else (nodes.graph(limits),)

@@ -1,0 +1,185 @@
+"""What each primitive of JAX is in a graph of nodes, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from largen.architectures import GlobalSumPool
+from largen.reading.calls import Call, Param
+from largen.reading.jax.elementwise import Steps, as_activation, linear
+from largen.reading.reader import Reader
+from largen.reading.values import Value
+from largen.reading.views import over_positions, reshape
+
+RULES: dict[str, Callable[..., Value]] = {}
+_WHY = (
+    (("while", "scan", "cond"), "what a loop does is not seen; write its steps out"),
+    (("gather", "dynamic_slice"), "tokens and parts of arrays have no rule"),
+    (
+        ("reduce_max", "reduce_min", "argmax", "argmin", "sort", "top_k", "reduce_window_max"),
+        "the maximum of several correlated Gaussians has no kernel; a mean over positions has one",
+    ),
+    (("stop_gradient",), "no gradient passes it, and the tangent kernel has all of them"),
+)
+REASONS = {name: why for names, why in _WHY for name in names}
+
+
+def rule(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Register a function of a reader, a call and its arguments, for names of primitives."""
+
+    def register(function: Callable[..., Value]) -> Callable[..., Value]:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@rule("dot_general")
+def _(reader: Reader, call: Call, one: Any, two: Any, dimension_numbers: Any, **rest: Any) -> Value:
+    (contracted, batched) = dimension_numbers
+    if reader.is_value(one) == reader.is_value(two):
+        raise reader.refused(
+            call,
+            "a product of two hidden values, such as attention, has no rule"
+            if reader.is_value(one)
+            else "its weight is computed from parameters in a way that is not followed",
+        )
+    first = reader.is_value(one)
+    value, weight = (one, two) if first else (two, one)
+    summed, of_weight = contracted if first else reversed(contracted)
+    axes = _axes(reader, call, weight)
+    kept = [axis for place, axis in enumerate(axes) if place not in of_weight]
+    if any(map(len, batched)) or len(summed) != 1 or len(kept) != 1 or None in axes:
+        raise reader.refused(
+            call,
+            f"{weight.name} is summed over {len(of_weight)} of its {len(axes)} axes; there is a "
+            "rule for a matrix, of which one axis is summed over",
+        )
+    its = reader.value(value, call)
+    others = [place for place in range(len(its.shape)) if place != summed[0]]
+    order = (*others, summed[0]) if first else (summed[0], *others)
+    place = len(others) if first else 0
+    return reader.affine(
+        call, its.moved(order), place, weight, None, (axes[of_weight[0]],), kept[0]
+    )
+
+
+def _axes(reader: Reader, call: Call, weight: Any) -> tuple[Any, ...]:
+    """Return the axes of a parameter in the order of an argument."""
+    return weight.axes or tuple(range(len(reader.shape(weight, call))))
+
+
+@rule("conv_general_dilated")
+def _(
+    reader: Reader, call: Call, input: Any, weight: Any, window_strides: Any, padding: Any,
+    rhs_dilation: Any, dimension_numbers: Any, feature_group_count: int, **rest: Any,
+) -> Value:  # fmt: skip
+    if any(n != 1 for n in rest["lhs_dilation"]) or rest["batch_group_count"] != 1:
+        raise reader.refused(call, "transposed convolutions and groups of samples have no rule")
+    inside, of_weight, behind = (tuple(spec) for spec in dimension_numbers)
+    value = reader.with_channels(call, reader.value(input, call), inside[1])
+    if value.moved(inside).axes != ("sample", "channels", *range(len(inside) - 2)):
+        raise reader.refused(call, "its samples or positions are in another order")
+    axes = _axes(reader, call, weight)
+    fan_out, *summed = (axes[place] for place in of_weight)
+    if feature_group_count > 1 and not reader.grows(weight, summed[0]):
+        raise reader.refused(
+            call,
+            f"its {feature_group_count} groups have to be of channels whose number grows with the "
+            "width",
+        )
+    shape = reader.shape(weight, call)
+    geometry = {
+        "window": tuple(shape[axis] for axis in summed[1:]),
+        "strides": tuple(window_strides),
+        "padding": tuple(tuple(ends) for ends in padding),
+        "dilation": tuple(rhs_dilation),
+        "groups": feature_group_count,
+    }
+    order = tuple(inside[behind.index(place)] for place in range(len(behind)))
+    value = value.moved(order)
+    return reader.affine(call, value, behind[1], weight, None, tuple(summed), fan_out, geometry)
+
+
+@rule("function")
+def _(reader: Reader, call: Call, input: Any, phi: Steps) -> Value:
+    value = reader.value(input, call)
+    if (line := linear(phi)) is not None:
+        return reader.shifted(call, reader.scaled(call, value, line[0]), line[1])
+    layer = as_activation(phi)
+    node = reader.layer(replace(call, op=layer.activation.name), layer, value)
+    return Value(node, value.axes, value.shape, value.data)
+
+
+@rule("add", "add_any")
+def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
+    return _sum(reader, call, one, two, 1.0, 1.0)
+
+
+@rule("sub")
+def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
+    return _sum(reader, call, one, two, 1.0, -1.0)
+
+
+def _sum(reader: Reader, call: Call, one: Any, two: Any, a: float, b: float) -> Value:
+    """Return a·x + b·y, where x or y may be a number or a bias."""
+    if not reader.is_value(one):
+        one, two, a, b = two, one, b, a
+    value = reader.value(one, call)
+    if reader.is_value(two):
+        other = reader.value(two, call)
+        reader.check_alike(call, value, other)
+        return value.at(reader.node(call, "sum", value, other, factors=(a, b)), call.shape)
+    offset = two._replace(factor=two.factor * b) if isinstance(two, Param) and a == 1 else None
+    if offset is not None and reader.takes_bias(value, offset, one):
+        return value
+    return reader.shifted(call, reader.scaled(call, value, a), b * reader.number(two, call))
+
+
+@rule("mul")
+def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
+    one, two = (one, two) if reader.is_value(one) else (two, one)
+    value = reader.value(one, call)
+    if not reader.is_value(two):
+        return reader.scaled(call, value, reader.number(two, call))
+    other = reader.value(two, call)
+    reader.check_alike(call, value, other)
+    return value.at(reader.node(call, "product", value, other), call.shape)
+
+
+@rule("div")
+def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
+    if reader.is_value(two) or not reader.is_value(one):
+        raise reader.refused(call, "only a quotient by a number has a rule")
+    return reader.scaled(call, reader.value(one, call), 1 / reader.number(two, call))
+
+
+@rule("neg")
+def _(reader: Reader, call: Call, input: Any, **rest: Any) -> Value:
+    return reader.scaled(call, reader.value(input, call), -1.0)
+
+
+@rule("transpose")
+def _(reader: Reader, call: Call, input: Any, permutation: Any) -> Value:
+    return reader.value(input, call).moved(tuple(permutation))
+
+
+@rule("reshape", "squeeze", "expand_dims")
+def _(reader: Reader, call: Call, input: Any, **rest: Any) -> Value:
+    return reshape(reader, call, input)
+
+
+@rule("broadcast_in_dim")
+def _(reader: Reader, call: Call, input: Any, broadcast_dimensions: Any, **rest: Any) -> Value:
+    ones = [n for axis, n in enumerate(call.shape) if axis not in broadcast_dimensions]
+    kept = tuple(call.shape[axis] for axis in broadcast_dimensions)
+    if any(n != 1 for n in ones) or kept != reader.value(input, call).shape:
+        raise reader.refused(call, "copies of values along another axis have no rule")
+    return reshape(reader, call, input)
+
+
+@rule("reduce_sum")
+def _(reader: Reader, call: Call, input: Any, axes: Any, **rest: Any) -> Value:
+    return over_positions(reader, call, input, set(axes), GlobalSumPool(), False)

@@ -1,0 +1,72 @@
+"""Jaxprs as one list of equations, without calls of functions inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+# Equations that do what a jaxpr among their parameters says, and nothing else.
+CALLS = frozenset({
+    "jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2",
+    "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
+})  # fmt: skip
+
+
+class Tracer:
+    """The equations of a jaxpr in their order, each on what a reading keeps of its arguments.
+
+    ``step``: a function of an equation and of what is kept of its arguments, which returns what is
+    kept of its results, a list; ``constant``: the same of an array.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Any, list[Any]], list[Any]],
+        constant: Callable[[Any], Any] = lambda array: array,
+    ):
+        self._step, self._constant = step, constant
+
+    def run(self, closed: ClosedJaxpr, inputs: list[Any]) -> list[Any]:
+        """Return what is kept of the results of a jaxpr."""
+        constants = [self._constant(each) for each in closed.consts]
+        return self._run(closed.jaxpr, constants, inputs)
+
+    def _run(self, jaxpr: Jaxpr, constants: list[Any], inputs: list[Any]) -> list[Any]:
+        known = dict(zip(jaxpr.constvars, constants, strict=True))
+        known.update(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(var: Any) -> Any:
+            if isinstance(var, Literal):
+                return self._constant(np.asarray(var.val, var.aval.dtype))
+            return known[var]
+
+        for equation in jaxpr.eqns:
+            given = [read(var) for var in equation.invars]
+            inner = _inner(equation)
+            made = self._step(equation, given) if inner is None else self.run(inner, given)
+            known.update(zip(equation.outvars, made, strict=True))
+        return [read(var) for var in jaxpr.outvars]
+
+
+def _inner(equation: Any) -> ClosedJaxpr | None:
+    """Return the jaxpr that an equation calls, if it is a call."""
+    if equation.primitive.name not in CALLS:
+        return None
+    (inner,) = (v for v in equation.params.values() if isinstance(v, (ClosedJaxpr, Jaxpr)))
+    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+
+
+def line_of(equation: Any, file: str) -> str:
+    """Return the line of a file that an equation is from, or an empty text."""
+    return next((f"line {line} of {Path(file).name}" for line in _lines(equation, file)), "")
+
+
+def _lines(equation: Any, file: str) -> Iterator[int]:
+    traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
+    for frame in getattr(traceback, "frames", ()):
+        if frame.file_name == file:
+            yield frame.line_num
