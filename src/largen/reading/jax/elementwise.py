@@ -15,7 +15,7 @@ from jax.scipy import special
 
 from largen.architectures import Activation
 from largen.reading.calls import Call, Param, Record, Ref
-from largen.reading.functions import NAMED, activation
+from largen.reading.functions import NAMED
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": jnp.abs, "acos": jnp.arccos, "acosh": jnp.arccosh, "add": jnp.add,
@@ -33,6 +33,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sqrt": jnp.sqrt, "square": jnp.square, "sub": jnp.subtract, "tan": jnp.tan,
     "tanh": jnp.tanh, "xor": jnp.logical_xor,
 }  # fmt: skip
+NAMES = (*sorted(NAMED), "softplus", "elu", "leaky_relu", "gaussian")
 SCALES = frozenset({"mul", "div", "neg"})
 # Points where functions are compared, none of them a kink.
 GRID = np.concatenate(
@@ -169,31 +170,25 @@ def _rounded(number: float) -> float:
 def as_activation(phi: Steps) -> Activation:
     """Return a function as an activation, by its name if it is one that has a name."""
     values = _values(phi)
-    for candidate, expected in _named():
+    for name, expected in zip(NAMES, _values_of_names(), strict=True):
         if _same(values, expected):
-            return candidate
-    low, high = values[0] / GRID[0], values[-1] / GRID[-1]
-    if _same(high, 1.0):
-        leaky = activation("leaky_relu", float(low))
-        if _same(values, np.asarray(leaky(GRID))):
-            return leaky
+            return Activation(name)
     return Activation(phi)
 
 
-@lru_cache(maxsize=1)
-def _named() -> tuple[tuple[Activation, np.ndarray], ...]:
-    """Return functions with a name, and their values."""
-    constants = {"elu": (1.0,), "celu": (1.0,), "softplus": (1.0,), "clip": (-1.0, 1.0)}
-    others = ("gelu_tanh", "mish", "log_sigmoid", "softsign", "hard_sigmoid", "hard_swish")
-    names = [(name, ()) for name in (*sorted(NAMED), *others)] + list(constants.items())
-    powers = [("power", (float(k),)) for k in (2, 3, 4)]
-    found = [activation(name, *given) for name, given in names + powers]
-    return tuple((each, _values(each)) for each in found)
-
-
-def _values(phi: Callable[..., Any]) -> np.ndarray:
+def _values(phi: Steps) -> np.ndarray:
     with jax.enable_x64(True):
-        return np.asarray(phi(jnp.asarray(GRID)), np.float64)
+        return np.asarray(jax.jit(phi.__call__)(GRID), np.float64)
+
+
+@lru_cache(maxsize=1)
+def _values_of_names() -> list[np.ndarray]:
+    @jax.jit
+    def all_of_them(x: Any) -> list[Any]:
+        return [Activation(name)(x) for name in NAMES]
+
+    with jax.enable_x64(True):
+        return [np.asarray(each) for each in all_of_them(GRID)]
 
 
 def _same(one: Any, two: Any) -> bool:
