@@ -42,7 +42,7 @@ class Reader:
         self._parameters, self._wide_parameters = parameters, wider_parameters
         sample = record.calls[0].shape
         axes = ("sample", *range(len(sample) - 1))
-        self._values = {0: Value(ENTRY, axes, sample, data=True)}
+        self._values: dict[int, Any] = {0: Value(ENTRY, axes, sample, data=True)}
         self._uses: dict[str, str] = {}
         self._biases: dict[str, str] = {}
         self._made: dict[str, int] = {}
@@ -71,7 +71,7 @@ class Reader:
                 raise self.refused(call, f"its result of shape {call.shape} is broadcast")
             self._values[call.index] = found
             self._follow(call, found)
-        output = self._values[self._record.output]
+        output = self.value(Ref(self._record.output), self._record.calls[self._record.output])
         if output.axes[0] != "sample":
             raise refused("the output", "its first axis is not that of the samples")
         self.nodes = self.nodes.until(output.node)
@@ -106,9 +106,20 @@ class Reader:
 
     def value(self, argument: Any, call: Call) -> Value:
         """Return an argument that depends on the input."""
-        if self.is_value(argument):
-            return self._values[argument.place]
-        raise self.refused(call, f"wanted a tensor that depends on the input, got {argument}")
+        if not self.is_value(argument):
+            raise self.refused(call, f"wanted a tensor that depends on the input, got {argument}")
+        found = self._values[argument.place]
+        if not isinstance(found, Value):
+            raise self.refused(call, "it reads a mean over channels, of which norms have rules")
+        return found
+
+    def seen(self, argument: Ref) -> Any:
+        """Return what was read of an argument: a value, or a part of a normalisation."""
+        return self._values[argument.place]
+
+    def call(self, argument: Ref) -> Call:
+        """Return the call whose result an argument is."""
+        return self._record.calls[argument.place]
 
     def shape(self, argument: Any, call: Call) -> tuple[int, ...]:
         """Return the shape of a parameter."""

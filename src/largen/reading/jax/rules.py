@@ -8,12 +8,16 @@ from typing import Any
 
 from largen.architectures import GlobalSumPool
 from largen.reading.calls import Call, Param
+from largen.reading.jax import norms
 from largen.reading.jax.elementwise import Steps, as_activation, linear
+from largen.reading.jax.norms import Mean
 from largen.reading.reader import Reader
 from largen.reading.values import Value
 from largen.reading.views import over_positions, reshape
 
-RULES: dict[str, Callable[..., Value]] = {}
+Rule = Callable[..., Value | Mean]
+
+RULES: dict[str, Rule] = {}
 _WHY = (
     (("while", "scan", "cond"), "what a loop does is not seen; write its steps out"),
     (("gather", "dynamic_slice"), "tokens and parts of arrays have no rule"),
@@ -26,10 +30,10 @@ _WHY = (
 REASONS = {name: why for names, why in _WHY for name in names}
 
 
-def rule(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+def rule(*names: str) -> Callable[[Rule], Rule]:
     """Register a function of a reader, a call and its arguments, for names of primitives."""
 
-    def register(function: Callable[..., Value]) -> Callable[..., Value]:
+    def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
         return function
 
@@ -104,7 +108,9 @@ def _(
 
 
 @rule("function")
-def _(reader: Reader, call: Call, input: Any, phi: Steps) -> Value:
+def _(reader: Reader, call: Call, input: Any, phi: Steps) -> Value | Mean:
+    if (found := _mean(reader, input)) is not None:
+        return norms.of_function(reader, call, found, phi)
     value = reader.value(input, call)
     if (line := linear(phi)) is not None:
         return reader.shifted(call, reader.scaled(call, value, line[0]), line[1])
@@ -113,13 +119,22 @@ def _(reader: Reader, call: Call, input: Any, phi: Steps) -> Value:
     return Value(node, value.axes, value.shape, value.data)
 
 
+def _mean(reader: Reader, argument: Any) -> Mean | None:
+    """Return an argument that is a mean over channels, or a value without its mean."""
+    found = reader.seen(argument) if reader.is_value(argument) else None
+    return None if isinstance(found, Value) else found
+
+
 @rule("add", "add_any")
 def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
     return _sum(reader, call, one, two, 1.0, 1.0)
 
 
 @rule("sub")
-def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
+def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value | Mean:
+    if _mean(reader, one) is not None or _mean(reader, two) is not None:
+        given = (reader.seen(each) if reader.is_value(each) else each for each in (one, two))
+        return norms.difference(reader, call, *given)
     return _sum(reader, call, one, two, 1.0, -1.0)
 
 
@@ -139,26 +154,37 @@ def _sum(reader: Reader, call: Call, one: Any, two: Any, a: float, b: float) -> 
 
 
 @rule("mul")
-def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
+def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value | Mean:
     one, two = (one, two) if reader.is_value(one) else (two, one)
-    value = reader.value(one, call)
     if not reader.is_value(two):
-        return reader.scaled(call, value, reader.number(two, call))
-    other = reader.value(two, call)
+        return _scaled(reader, call, one, reader.number(two, call))
+    for value, by in ((one, two), (two, one)):
+        if isinstance(_mean(reader, by), norms.Statistic):
+            return norms.quotient(reader, call, reader.seen(value), reader.seen(by), inverse=True)
+    value, other = reader.value(one, call), reader.value(two, call)
     reader.check_alike(call, value, other)
     return value.at(reader.node(call, "product", value, other), call.shape)
 
 
 @rule("div")
-def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
+def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value | Mean:
+    if reader.is_value(one) and isinstance(_mean(reader, two), norms.Statistic):
+        return norms.quotient(reader, call, reader.seen(one), reader.seen(two), inverse=False)
     if reader.is_value(two) or not reader.is_value(one):
         raise reader.refused(call, "only a quotient by a number has a rule")
-    return reader.scaled(call, reader.value(one, call), 1 / reader.number(two, call))
+    return _scaled(reader, call, one, 1 / reader.number(two, call))
 
 
 @rule("neg")
-def _(reader: Reader, call: Call, input: Any, **rest: Any) -> Value:
-    return reader.scaled(call, reader.value(input, call), -1.0)
+def _(reader: Reader, call: Call, input: Any, **rest: Any) -> Value | Mean:
+    return _scaled(reader, call, input, -1.0)
+
+
+def _scaled(reader: Reader, call: Call, argument: Any, factor: float) -> Value | Mean:
+    """Return an argument times a number."""
+    if (found := _mean(reader, argument)) is not None:
+        return norms.scaled(reader, call, found, factor)
+    return reader.scaled(call, reader.value(argument, call), factor)
 
 
 @rule("transpose")
@@ -167,19 +193,37 @@ def _(reader: Reader, call: Call, input: Any, permutation: Any) -> Value:
 
 
 @rule("reshape", "squeeze", "expand_dims")
-def _(reader: Reader, call: Call, input: Any, **rest: Any) -> Value:
-    return reshape(reader, call, input)
+def _(reader: Reader, call: Call, input: Any, **rest: Any) -> Value | Mean:
+    if (found := _mean(reader, input)) is None:
+        return reshape(reader, call, input)
+    axes = None
+    if call.op == "squeeze" and isinstance(found, norms.Statistic):
+        axes = tuple(a for i, a in enumerate(found.axes) if i not in rest["dimensions"])
+    return norms.reshaped(reader, call, found, axes)
 
 
 @rule("broadcast_in_dim")
-def _(reader: Reader, call: Call, input: Any, broadcast_dimensions: Any, **rest: Any) -> Value:
+def _(
+    reader: Reader, call: Call, input: Any, broadcast_dimensions: Any, **rest: Any
+) -> Value | Mean:
+    found = reader.seen(input)
     ones = [n for axis, n in enumerate(call.shape) if axis not in broadcast_dimensions]
-    kept = tuple(call.shape[axis] for axis in broadcast_dimensions)
-    if any(n != 1 for n in ones) or kept != reader.value(input, call).shape:
+    if any(n != 1 for n in ones) or found.shape != tuple(
+        call.shape[axis] for axis in broadcast_dimensions
+    ):
         raise reader.refused(call, "copies of values along another axis have no rule")
-    return reshape(reader, call, input)
+    if isinstance(found, Value):
+        return reshape(reader, call, input)
+    places = {int(place): i for i, place in enumerate(broadcast_dimensions)}
+    old = getattr(found, "axes", ())
+    axes = tuple(old[places[i]] if i in places else None for i in range(len(call.shape)))
+    return norms.reshaped(reader, call, found, axes)
 
 
 @rule("reduce_sum")
-def _(reader: Reader, call: Call, input: Any, axes: Any, **rest: Any) -> Value:
-    return over_positions(reader, call, input, set(axes), GlobalSumPool(), False)
+def _(reader: Reader, call: Call, input: Any, axes: Any, **rest: Any) -> Value | Mean:
+    value, over = reader.seen(input), tuple(axes)
+    of_channels = isinstance(value, Value) and value.channels in over
+    if isinstance(value, norms.Centred) or of_channels:
+        return norms.mean(reader, call, value, over)
+    return over_positions(reader, call, input, set(over), GlobalSumPool(), False)

@@ -29,6 +29,7 @@ class Tracer:
         constant: Callable[[Any], Any] = lambda array: array,
     ):
         self._step, self._constant = step, constant
+        self.calls: list[Any] = []  # the calls that the equation is in, from the outermost
 
     def run(self, closed: ClosedJaxpr, inputs: list[Any]) -> list[Any]:
         """Return what is kept of the results of a jaxpr."""
@@ -47,7 +48,12 @@ class Tracer:
         for equation in jaxpr.eqns:
             given = [read(var) for var in equation.invars]
             inner = _inner(equation)
-            made = self._step(equation, given) if inner is None else self.run(inner, given)
+            if inner is None:
+                made = self._step(equation, given)
+            else:
+                self.calls.append(equation)
+                made = self.run(inner, given)
+                self.calls.pop()
             known.update(zip(equation.outvars, made, strict=True))
         return [read(var) for var in jaxpr.outvars]
 
@@ -60,9 +66,26 @@ def _inner(equation: Any) -> ClosedJaxpr | None:
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
-def line_of(equation: Any, file: str) -> str:
-    """Return the line of a file that an equation is from, or an empty text."""
-    return next((f"line {line} of {Path(file).name}" for line in _lines(equation, file)), "")
+def has_own_derivatives(closed: ClosedJaxpr) -> bool:
+    """Whether a jaxpr calls functions to which a user gave derivatives."""
+    for equation in closed.jaxpr.eqns:
+        inner = _inner(equation)
+        named = equation.primitive.name.startswith("custom_")
+        if named or (inner is not None and has_own_derivatives(inner)):
+            return True
+    return False
+
+
+def evaluated(equation: Any, given: list[Any]) -> list[Any]:
+    """Return the results of an equation."""
+    made = equation.primitive.bind(*given, **equation.params)
+    return list(made) if equation.primitive.multiple_results else [made]
+
+
+def line_of(equations: list[Any], file: str) -> str:
+    """Return the line of a file that the first of equations is from that has one, or nothing."""
+    lines = (line for equation in equations for line in _lines(equation, file))
+    return next((f"line {line} of {Path(file).name}" for line in lines), "")
 
 
 def _lines(equation: Any, file: str) -> Iterator[int]:
