@@ -318,12 +318,12 @@ class Reader:
     def _of_channels(self, offset: Param, value: Value) -> bool:
         """Whether a parameter has a number for each channel of a value that it is added to."""
         shape, place = self._parameters[offset.name].shape, value.channels
-        axes = (0,) if offset.axes is None else offset.axes
-        if place is None or len(shape) != 1 or shape[0] != value.shape[place]:
+        axes = tuple(range(len(shape))) if offset.axes is None else offset.axes
+        long = [axis for axis, n in enumerate(shape) if n != 1] or [0]
+        if place is None or len(long) != 1 or shape[long[0]] != value.shape[place]:
             return False
-        return len(axes) <= len(value.shape) and axes.index(0) - len(axes) == place - len(
-            value.shape
-        )
+        # Axes of arrays that are joined are aligned at their ends.
+        return axes.index(long[0]) - len(axes) == place - len(value.shape)
 
     # The whole
 
