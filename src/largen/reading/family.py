@@ -26,13 +26,11 @@ class Family(ABC):
 
     ``x``: the samples with which it is read; ``alone``: whether there is one width only;
     ``rules``, ``reasons``: what functions are in a graph of nodes, and why others have no rule;
-    ``maker``: the name of the function of the width; ``populations``: whether the model runs at
-    populations of neurons.
+    ``populations``: whether the model runs at populations of neurons.
     """
 
     rules: ClassVar[Mapping[str, Callable[..., Value]]]
     reasons: ClassVar[Mapping[str, str]]
-    maker: ClassVar[str] = "make"
     populations: ClassVar[bool] = True
     alone: bool = False
     x: np.ndarray
@@ -105,7 +103,7 @@ class Family(ABC):
         small, large = (self.at(width) for width in widths)
         if all(small[name].shape == large[name].shape for name in small):
             raise InvalidInput(
-                f"{self.maker}: no axis of a parameter changes between the widths {widths[0]} and "
+                f"make: no axis of a parameter changes between the widths {widths[0]} and "
                 f"{widths[1]}; it has to use its argument."
             )
         one = Reader(records[0], small, records[1], large).read(self.rules, self.reasons)

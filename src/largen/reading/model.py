@@ -44,7 +44,7 @@ LARGE_EXCESS = 0.01  # smallest excess kurtosis of which kernels warn
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(Questions, Sequence):
-    """A PyTorch model as a network of :mod:`largen`, made by :func:`largen.read`.
+    """A model as a network of :mod:`largen`, made by :func:`largen.read`.
 
     It is a layer, which other functions take as they take networks. ``print`` shows what was read.
 
@@ -54,7 +54,7 @@ class Model(Questions, Sequence):
         The network of the limit, one layer; none if there is no limit, of which ``why_not`` says
         why.
     name
-        The class of the model.
+        The class of the model, or the name of its forward pass.
     weights
         Its affine maps.
     """

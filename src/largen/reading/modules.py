@@ -20,11 +20,12 @@ from largen.text import shown
 
 @cites("jacot2018neural", "lee2018deep", "yang2019wide")
 def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Model:
-    """Read a PyTorch model as it is: which infinitely wide network it is, with which constants.
+    """Read a model as it is: which infinitely wide network it is, with which constants.
 
-    The forward pass is recorded at two widths: axes that differ are wide, and each function is
-    an operation of a network. The laws of all parameters are read from the random functions that
-    the model's construction calls, and compared with the entries. An affine map of weights with
+    The forward pass of a PyTorch module, or of a function in JAX, is recorded at two widths: axes
+    that differ are wide, and each function is an operation of a network. The laws of all parameters
+    are read from the random functions that the model's construction calls, and compared with the
+    entries. An affine map of weights with
     the variance Var[W] is
 
         y = W x + b,   K ← σ_b² + σ_w² ⟨K⟩,   σ_w² = Var[W] · fan_in,   σ_b² = Var[b],
@@ -32,7 +33,7 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
     as for every network here (Yang 2019, *Wide feedforward or recurrent neural networks of any
     architecture are Gaussian processes*). Two widths give the power of the width in each constant.
 
-    Where an operation has no exact rule, such as max pooling or softmax attention, the forward pass
+    Where an operation of PyTorch has no exact rule, such as max pooling or softmax attention, the forward pass
     itself is run at representative neurons instead (:class:`largen.reading.Population`): kernels
     then have standard errors, ``net.unread`` says why, and other functions refuse the model.
 
@@ -40,12 +41,17 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
     ----------
     make
         A function from a width to a ``torch.nn.Module``: all hidden layers grow in proportion.
-        Or a module, whose constants are then those of its width, without powers.
+        Or a module, whose constants are then those of its width, without powers. With ``apply``,
+        ``make(key, width=n)`` → parameters in JAX: nested dicts and lists, an equinox module.
     x
         Samples in the layout of the module, a tensor or an array, such as (n, features) or
         (n, channels, height, width). Kernels take samples of the same shape.
     widths
         The two widths.
+    apply
+        ``apply(parameters, x)`` → outputs, the forward pass of all samples in JAX, which is traced
+        in double precision; ``apply(parameters, x, width=n)`` for modules that hold their sizes, as
+        those of flax do. None for PyTorch.
 
     Returns
     -------
@@ -56,8 +62,8 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
     Raises
     ------
     InvalidInput
-        If the module fails on the input, ``make`` does not use its argument, or an argument is
-        none of the above.
+        If the model fails on the input, ``make`` does not use the width, or an argument is none of
+        the above.
     NoRule
         For a function that neither reading has a rule for, or that has no limit, a parameter whose
         law cannot be read, or weights that are used in ways that have no
@@ -73,6 +79,17 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
     >>> net = lg.read(make, np.ones((1, 3)))
     >>> net.layer.parts[2]  # σ_w² = 1/3, and a bias that vanishes as 1/width
     Dense(weight_std=0.5773502691896257)
+
+    A function in JAX:
+
+    >>> import jax
+    >>> def init(key, width):
+    ...     one, two = jax.random.split(key)
+    ...     return {"a": jax.random.normal(one, (3, width)), "b": jax.random.normal(two, (width, 1))}
+    >>> def apply(p, x):
+    ...     return jax.numpy.sin(x @ p["a"]) @ p["b"] / p["b"].size**0.5
+    >>> lg.read(init, np.ones((1, 3)), apply=apply).layer.parts
+    (Dense(weight_std=1.7320508075688772), Activation('sin'), Dense())
     """
     family = _family(make, x, apply)
     if family.alone:

@@ -35,7 +35,7 @@ class Functions(Family):
     """
 
     rules, reasons = RULES, REASONS
-    maker, populations = "init", False
+    populations = False
 
     def __init__(self, init: Callable[..., Any], apply: Callable[..., Any], x: Any):
         takes("apply", apply, ("parameters", "x"))
