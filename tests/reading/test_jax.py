@@ -220,7 +220,7 @@ straight_through.defjvp(lambda x, dx: (jnp.sign(x[0]), dx[0]))
 
 
 def looped(p, x):
-    step = lambda h, _: (jnp.tanh(h @ p["down"][:8]), None)  # noqa: E731
+    step = lambda h, _: (jnp.tanh(h @ p["down"][: h.shape[1]]), None)  # noqa: E731
     return jax.lax.scan(step, affine(p["first"], x), None, 2)[0] @ p["head"]
 
 

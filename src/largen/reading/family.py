@@ -14,7 +14,6 @@ from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, Nodes
 from largen.reading.reader import Reader
 from largen.reading.refusals import refused
-from largen.reading.values import Value
 
 LARGE = 2**14  # the factor of widths at which powers of the width are read, without entries
 
@@ -29,7 +28,7 @@ class Family(ABC):
     ``populations``: whether the model runs at populations of neurons.
     """
 
-    rules: ClassVar[Mapping[str, Callable[..., Value]]]
+    rules: ClassVar[Mapping[str, Callable[..., Any]]]
     reasons: ClassVar[Mapping[str, str]]
     populations: ClassVar[bool] = True
     alone: bool = False

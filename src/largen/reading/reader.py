@@ -53,7 +53,7 @@ class Reader:
             for index in set(call.refs()):
                 self._readers[index] = self._readers.get(index, 0) + 1
 
-    def read(self, rules: Mapping[str, Callable[..., Value]], reasons: Mapping[str, str]) -> Nodes:
+    def read(self, rules: Mapping[str, Callable[..., Any]], reasons: Mapping[str, str]) -> Nodes:
         """Read all calls that the output depends on, and return the nodes."""
         for call in self._needed():
             if call.index == 0:

@@ -38,8 +38,8 @@ class Functions(Family):
     populations = False
 
     def __init__(self, init: Callable[..., Any], apply: Callable[..., Any], x: Any):
-        takes("apply", apply, ("parameters", "x"))
         self._init, self._apply = init, apply
+        takes("apply", apply, ("parameters", "x", *["width"] * self._takes_width))
         given = np.asarray(as_array("x", x))
         if given.ndim < 2 or not given.size:
             raise InvalidInput(

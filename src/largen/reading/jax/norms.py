@@ -126,9 +126,9 @@ def of_function(reader: Reader, call: Call, given: Mean, phi: Steps) -> Mean:
 
 def scaled(reader: Reader, call: Call, given: Mean, factor: float) -> Mean:
     """Return a mean times a number."""
-    if factor == 1:
-        return given
     if isinstance(given, Centred):
+        if factor == 1:
+            return given
         raise reader.refused(call, "a multiple of a value without its mean has no rule")
     return _fitted(reader, call, given, factor * given.at(POINTS))
 

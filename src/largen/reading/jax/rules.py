@@ -72,7 +72,8 @@ def _(reader: Reader, call: Call, one: Any, two: Any, dimension_numbers: Any, **
 
 def _axes(reader: Reader, call: Call, weight: Any) -> tuple[Any, ...]:
     """Return the axes of a parameter in the order of an argument."""
-    return weight.axes or tuple(range(len(reader.shape(weight, call))))
+    shape = reader.shape(weight, call)
+    return weight.axes or tuple(range(len(shape)))
 
 
 @rule("conv_general_dilated")

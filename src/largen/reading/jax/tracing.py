@@ -42,7 +42,7 @@ class Tracer:
 
         def read(var: Any) -> Any:
             if isinstance(var, Literal):
-                return self._constant(np.asarray(var.val, var.aval.dtype))
+                return self._constant(np.asarray(var.val, _dtype(var)))
             return known[var]
 
         for equation in jaxpr.eqns:
@@ -56,6 +56,10 @@ class Tracer:
                 self.calls.pop()
             known.update(zip(equation.outvars, made, strict=True))
         return [read(var) for var in jaxpr.outvars]
+
+
+def _dtype(literal: Any) -> Any:
+    return literal.aval.dtype
 
 
 def _inner(equation: Any) -> ClosedJaxpr | None:
