@@ -33,9 +33,10 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
     as for every network here (Yang 2019, *Wide feedforward or recurrent neural networks of any
     architecture are Gaussian processes*). Two widths give the power of the width in each constant.
 
-    Where an operation of PyTorch has no exact rule, such as max pooling or softmax attention, the forward pass
-    itself is run at representative neurons instead (:class:`largen.reading.Population`): kernels
-    then have standard errors, ``net.unread`` says why, and other functions refuse the model.
+    Where an operation of PyTorch has no exact rule, such as max pooling or softmax attention, the
+    forward pass itself is run at representative neurons instead
+    (:class:`largen.reading.Population`): kernels then have standard errors, ``net.unread`` says
+    why, and other functions refuse the model.
 
     Parameters
     ----------
@@ -84,8 +85,8 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
 
     >>> import jax
     >>> def init(key, width):
-    ...     one, two = jax.random.split(key)
-    ...     return {"a": jax.random.normal(one, (3, width)), "b": jax.random.normal(two, (width, 1))}
+    ...     a, b = jax.random.split(key)
+    ...     return {"a": jax.random.normal(a, (3, width)), "b": jax.random.normal(b, (width, 1))}
     >>> def apply(p, x):
     ...     return jax.numpy.sin(x @ p["a"]) @ p["b"] / p["b"].size**0.5
     >>> lg.read(init, np.ones((1, 3)), apply=apply).layer.parts
