@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from largen.arrays import is_traced
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule
 from largen.reading.family import Family
@@ -112,6 +113,8 @@ def _family(make: Any, x: Any, apply: Any) -> Family:
             "make: wanted a function from a width to a torch.nn.Module, a module, or with apply= a "
             f"function init(key, width) in JAX, got {shown(make)}."
         )
+    if is_traced(x):
+        raise InvalidInput("x: wanted numbers, got a traced array; call it outside jit.")
     if apply is not None:
         from largen.reading.jax.family import Functions
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.reading.jax.elementwise import FUNCTIONS, is_number
-from largen.reading.jax.tracing import Tracer
+from largen.reading.jax.tracing import Tracer, computed
 from largen.reading.laws import (
     HALF,
     TRUNCATED,
@@ -77,7 +77,10 @@ def _law(name: str, given: list[Law | str], params: Any) -> Law | str | None:
 
 
 def _evaluated(function: Callable[..., Any] | None, numbers: list[float]) -> Law | None:
-    return None if function is None else constant(float(function(*map(jnp.float64, numbers))))
+    if function is None:
+        return None
+    with computed():
+        return constant(float(function(*map(jnp.float64, numbers))))
 
 
 def _changed(name: str, given: list[Law], law: Law) -> Law | None:

@@ -11,6 +11,7 @@ import numpy as np
 from largen.errors import InvalidInput
 from largen.interrupts import check
 from largen.networks import ntk_of_function
+from largen.reading.jax.tracing import computed
 from largen.reading.nodes import Map, law_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def kernels_of(
     f, draw = family.function(width)
     rates = {n: 0.0 if p.law is None else p.law.variance for n, p in parameters.items()}
     nngp, ntk = [], []
-    with jax.enable_x64(True):
+    with computed():
         samples = jnp.asarray(x)
         outputs = jax.jit(f)
         for seed in seeds:

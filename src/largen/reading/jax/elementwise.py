@@ -16,6 +16,7 @@ from jax.scipy import special
 from largen.architectures import Activation
 from largen.reading.calls import Call, Param, Record, Ref
 from largen.reading.functions import NAMED
+from largen.reading.jax.tracing import computed
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": jnp.abs, "acos": jnp.arccos, "acosh": jnp.arccosh, "add": jnp.add,
@@ -177,7 +178,7 @@ def as_activation(phi: Steps) -> Activation:
 
 
 def _values(phi: Steps) -> np.ndarray:
-    with jax.enable_x64(True):
+    with computed():
         return np.asarray(jax.jit(phi.__call__)(GRID), np.float64)
 
 
@@ -187,7 +188,7 @@ def _values_of_names() -> list[np.ndarray]:
     def all_of_them(x: Any) -> list[Any]:
         return [Activation(name)(x) for name in NAMES]
 
-    with jax.enable_x64(True):
+    with computed():
         return [np.asarray(each) for each in all_of_them(GRID)]
 
 

@@ -20,6 +20,7 @@ from largen.reading.family import Family
 from largen.reading.jax.construction import laws
 from largen.reading.jax.recording import record
 from largen.reading.jax.rules import REASONS, RULES
+from largen.reading.jax.tracing import computed
 from largen.reading.laws import Law, Parameter
 from largen.reading.nodes import Map
 from largen.reading.refusals import refused
@@ -75,9 +76,9 @@ class Functions(Family):
             names[:] = found
             return list(found.values())
 
-        closed = jax.make_jaxpr(weights)(jax.random.key(0))
+        closed = jax.make_jaxpr(weights)(jax.eval_shape(jax.random.key, 0))
         found: dict[str, Parameter] = {}
-        entries = None if meta else self._weights(self._made(jax.random.key(0), width))
+        entries = None if meta else self.function(width)[1](0)
         for name, law, shape in zip(names, laws(closed), closed.out_avals, strict=True):
             if entries is None:
                 known = law if isinstance(law, Law) else None
@@ -123,21 +124,25 @@ class Functions(Family):
         self, width: int | None
     ) -> tuple[Callable[[Weights, Any], Any], Callable[[int], Weights]]:
         """Return f(weights, x), and the weights of a seed, by name."""
-        with jax.enable_x64(True):
+        with computed():
             tree = self._made(jax.random.key(0), width)
 
         def f(weights: Weights, x: Any) -> Any:
             whole = map_named(lambda name, leaf: weights.get(name, leaf), tree)
             return self.outputs(whole, x, width)
 
-        return f, lambda seed: self._weights(self._made(jax.random.key(seed), width))
+        def draw(seed: int) -> Weights:
+            with computed():
+                return self._weights(self._made(jax.random.key(seed), width))
+
+        return f, draw
 
     def recorded(self, width: int | None) -> Record:
         """Return the forward pass at a width."""
         f, draw = self.function(width)
         code = getattr(inspect.unwrap(self._apply), "__code__", None)
         file = "" if code is None else code.co_filename
-        with jax.enable_x64(True):
+        with computed():
             weights = draw(0)
             names = list(weights)
             return record(

@@ -16,6 +16,7 @@ import numpy as np
 from largen.architectures import Layer, LayerNorm, RMSNorm
 from largen.reading.calls import Call
 from largen.reading.jax.elementwise import Steps
+from largen.reading.jax.tracing import computed
 from largen.reading.reader import Reader
 from largen.reading.values import Value
 
@@ -102,7 +103,7 @@ def _is_square(phi: Steps) -> bool:
 
 
 def _values(phi: Steps, points: np.ndarray) -> np.ndarray:
-    with jax.enable_x64(True):
+    with computed():
         return np.asarray(jax.jit(phi.__call__)(points), np.float64)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
@@ -84,6 +86,13 @@ def evaluated(equation: Any, given: list[Any]) -> list[Any]:
     """Return the results of an equation."""
     made = equation.primitive.bind(*given, **equation.params)
     return list(made) if equation.primitive.multiple_results else [made]
+
+
+@contextmanager
+def computed() -> Iterator[None]:
+    """Compute at once and in double precision, inside a ``jit`` of the caller as well."""
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        yield
 
 
 def line_of(equations: list[Any], file: str) -> str:
