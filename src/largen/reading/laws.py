@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from scipy import special, stats
 
-EXACT = 1e-9  # relative size below which a difference of constants is rounding
+EXACT = 1e-6  # relative size below which a difference of constants is rounding, of floats as well
 NEAR = 1e-3  # the same for powers that are read at a large width
 HALF = math.sqrt(0.5)
 TRUNCATED = "truncated normal"

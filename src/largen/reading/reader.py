@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -45,7 +46,10 @@ class Reader:
         self._values: dict[int, Any] = {0: Value(ENTRY, axes, sample, data=True)}
         self._uses: dict[str, str] = {}
         self._biases: dict[str, str] = {}
+        # The call whose result the value of a node is, the last one where others only view it; and
+        # of nodes that are constant factors the call that multiplies.
         self._made: dict[str, int] = {}
+        self._scaled: dict[str, int] = {}
         self._outputs: dict[str, tuple[int, int]] = {}
         self._mixed: set[str] = set()
         self._readers: dict[int, int] = {}
@@ -78,7 +82,7 @@ class Reader:
         self._finish(self.nodes.absorbed(output.node))
         return self.nodes
 
-    def _follow(self, call: Call, found: Value) -> None:
+    def _follow(self, call: Call, found: Any) -> None:
         """Note that a call which only views a value, that nothing else reads, is now its place."""
         places = call.refs()
         alone = len(places) == 1 and self._readers[places[0]] == 1
@@ -218,7 +222,7 @@ class Reader:
         if factor == 0:
             raise self.refused(call, "it multiplies by 0, so that nothing is left of its argument")
         node = self.node(call, "sum", value, factors=(factor,))
-        self._made[node] = call.index
+        self._made[node] = self._scaled[node] = call.index
         return Value(node, value.axes, value.shape, value.data)
 
     def shifted(self, call: Call, value: Value, by: float) -> Value:
@@ -302,8 +306,10 @@ class Reader:
             does = self.nodes.does[node]
             if (of_node := self.nodes.factor(node)) is not None:
                 factor *= of_node
-                ((_, node),) = self.nodes.reads[node]
-                (place,) = self._record.calls[place].refs()
+                before = self._record.calls[self._scaled[node]].refs()
+                if len(before) != 1:  # the factor is that of a normalisation
+                    return False
+                (place,), ((_, node),) = before, self.nodes.reads[node]
                 continue
             used = ("again", node) in self.nodes.does.values() or bias in self._biases
             fits = self._of_channels(offset, value)
@@ -319,9 +325,9 @@ class Reader:
         """Whether a parameter has a number for each channel of a value that it is added to."""
         shape, place = self._parameters[offset.name].shape, value.channels
         axes = tuple(range(len(shape))) if offset.axes is None else offset.axes
-        long = [axis for axis, n in enumerate(shape) if n != 1] or [0]
-        if place is None or len(long) != 1 or shape[long[0]] != value.shape[place]:
-            return False
+        long = [axis for axis, n in enumerate(shape) if n != 1]
+        if place is None or math.prod(shape) != value.shape[place] or len(long) != 1:
+            return place is not None and not long and value.shape[place] == 1
         # Axes of arrays that are joined are aligned at their ends.
         return axes.index(long[0]) - len(axes) == place - len(value.shape)
 

@@ -16,6 +16,7 @@ CALLS = frozenset({
     "jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2",
     "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
 })  # fmt: skip
+CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # the names of that parameter
 
 
 class Tracer:
@@ -68,7 +69,7 @@ def _inner(equation: Any) -> ClosedJaxpr | None:
     """Return the jaxpr that an equation calls, if it is a call."""
     if equation.primitive.name not in CALLS:
         return None
-    (inner,) = (v for v in equation.params.values() if isinstance(v, (ClosedJaxpr, Jaxpr)))
+    inner = next(equation.params[name] for name in CALLED if name in equation.params)
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
