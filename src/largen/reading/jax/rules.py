@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from largen.architectures import GlobalSumPool
+from largen.architectures import GlobalSumPool, SumPool
 from largen.reading.calls import Call, Param
 from largen.reading.jax import norms
 from largen.reading.jax.elementwise import Steps, as_activation, linear
@@ -228,3 +228,22 @@ def _(reader: Reader, call: Call, input: Any, axes: Any, **rest: Any) -> Value |
     if isinstance(value, norms.Centred) or of_channels:
         return norms.mean(reader, call, value, over)
     return over_positions(reader, call, input, set(over), GlobalSumPool(), False)
+
+
+@rule("reduce_window_sum")
+def _(
+    reader: Reader, call: Call, input: Any, window_dimensions: Any, window_strides: Any,
+    padding: Any, **rest: Any,
+) -> Value:  # fmt: skip
+    value = reader.value(input, call)
+    space = [place for place, axis in enumerate(value.axes) if isinstance(axis, int)]
+    flat = all(n == 1 for i, n in enumerate(window_dimensions) if i not in space)
+    plain = all(n == 1 for name in ("base_dilation", "window_dilation") for n in rest[name])
+    if value.data or not flat or not plain or space != sorted(space, key=value.axes.__getitem__):
+        raise reader.refused(call, "only windows of positions of hidden values have a rule")
+    pool = SumPool(
+        tuple(window_dimensions[i] for i in space),
+        strides=tuple(window_strides[i] for i in space),
+        padding=tuple(tuple(padding[i]) for i in space),
+    )
+    return value.at(reader.layer(call, pool, value), call.shape)
