@@ -38,7 +38,7 @@ class Functions(Family):
     rules, reasons = RULES, REASONS
     populations = False
 
-    def __init__(self, init: Callable[..., Any], apply: Callable[..., Any], x: Any):
+    def __init__(self, init: Callable[..., Any], apply: Any, x: Any):
         self._init, self._apply = init, apply
         takes("apply", apply, ("parameters", "x", *["width"] * self._takes_width))
         given = np.asarray(as_array("x", x))
