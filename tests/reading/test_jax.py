@@ -141,9 +141,8 @@ def test_functions_have_the_name_of_their_values(function, name):
     net = lg.read(
         init, VECTORS, SMALL, apply=lambda p, x: function(affine(p["first"], x)) @ p["head"]
     )
-    assert [part.activation.name for part in net.layer.parts if hasattr(part, "activation")] == [
-        name
-    ]
+    (found,) = (part for part in net.layer.parts if isinstance(part, lg.Activation))
+    assert found.activation.name == name
 
 
 def image_init(key, width):
@@ -199,8 +198,8 @@ def test_an_equinox_model_has_a_uniform_read_in_and_vanishing_biases():
     assert [w.map.weight for w in net.weights] == [f"layers.{i}.weight" for i in range(3)]
     assert [w.bias_variance.power for w in net.weights] == [0, -1, -1]
     assert {w.law.kind for w in net.weights} == {"uniform"}
-    ours = [net.at(n).parts[-1].bias_std ** 2 for n in (8, 32)]
-    np.testing.assert_allclose(ours, [1 / 24, 1 / 96], rtol=1e-12)
+    biases = [np.square(getattr(net.at(n).parts[-1], "bias_std")) for n in (8, 32)]  # noqa: B009
+    np.testing.assert_allclose(biases, [1 / 24, 1 / 96], rtol=1e-12)
     with pytest.raises(NoTheory, match="not Gaussian"):
         lg.kernel(net, VECTORS)
 
