@@ -42,6 +42,7 @@ SMALL = np.float32
 # Other values by the name of the argument; each has to change the result, or to be refused.
 OTHER: dict[str, tuple[Any, ...]] = {
     "X": (X + 0.1,), "X_test": (XT + 0.1,), "a": ((0, "1/2", 1),), "activation": ("tanh",),
+    "apply": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"] / jnp.sqrt(p["v"].size),),
     "at": (jax.tree.map(lambda w: 2 * w, own_weights()),), "b": ((0, 1, 1),),
     "batch_size": (1, 2), "beta": (0.5,), "beta1": (0.5,), "beta2": (0.5,), "bias": (0.5,),
     "bias_std": (0.7, [0.4]), "blocks": (3,), "branch": (lg.Dense(), "1/2"),
@@ -192,6 +193,7 @@ IDLE = {
     "theories.KernelLimit.draws": HEADS,
     "theories.KernelLimit.key": HEADS,
     "read.x": "samples of one shape are read alike",
+    "read.jax.x": "samples of one shape are read alike",
 }
 QUICK = (
     "AvgPool", "Conv", "Dense", "Loss", "Parameterization", "Parameterization.shift", "abc",

@@ -63,6 +63,15 @@ def other_module(width: int) -> Any:
     return nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 2))
 
 
+def in_jax(key: Any, width: int) -> Any:
+    one, two = jax.random.split(key)
+    return {"w": jax.random.normal(one, (3, width)), "v": jax.random.normal(two, (width, 1))}
+
+
+def forward_in_jax(p: Any, x: Any) -> Any:
+    return jnp.tanh(x @ p["w"]) @ p["v"] / jnp.sqrt(p["v"].size)
+
+
 @cache
 def read() -> Any:
     return lg.read(module, X)
@@ -453,6 +462,7 @@ def examples() -> dict[str, Example]:
         ),
         "kernel": Example(lg.kernel, kernels),
         "read": Example(lg.read, {"make": module, "x": X}),
+        "read.jax": Example(lg.read, {"make": in_jax, "x": X, "apply": forward_in_jax}),
         "Model.kernel": Example(read().kernel, {"x1": X, "x2": XT, "width": 8}),
         "Population": Example(lg.reading.Population, {"neurons": 64, "replicates": 2}),
         "Model.check": Example(read().check, {"x": X, "widths": (8, 16), "seeds": 8}),

@@ -1,4 +1,4 @@
-"""Models of the user's own as networks: what infinite width says of a PyTorch module as it is."""
+"""Models of the user's own as networks: what infinite width says of a model as it is."""
 
 from largen.reading.check import Check
 from largen.reading.depth import Depth

@@ -76,7 +76,7 @@ class Check(NamedTuple):
         largest = [abs(z).max() for z in (self.nngp_z, self.ntk_z)]
         said = "agree" if self.agrees else "disagree"
         return (
-            f"the module and its reading {said}: largest z-score {largest[0]:.1f} in the NNGP and "
+            f"the model and its reading {said}: largest z-score {largest[0]:.1f} in the NNGP and "
             f"{largest[1]:.1f} in the NTK, extrapolated to infinite width"
             + (f"; the first module whose second moments differ is {self.first}" * bool(self.first))
         )

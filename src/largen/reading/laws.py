@@ -8,8 +8,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
-EXACT = 1e-9  # relative size below which a difference of constants is rounding
+from scipy import special, stats
+
+EXACT = 1e-6  # relative size below which a difference of constants is rounding, of floats as well
 NEAR = 1e-3  # the same for powers that are read at a large width
+HALF = math.sqrt(0.5)
+TRUNCATED = "truncated normal"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,19 @@ def normal(mean: float, std: float) -> Law:
 def constant(value: float) -> Law:
     """Return the law of entries that are all one number."""
     return Law("constant", value, 0.0)
+
+
+def inverse_error_function(law: Law) -> Law:
+    """Return the law of erf⁻¹(u) for a uniform u, a normal one of variance ½ that is cut."""
+    half = math.sqrt(3 * law.variance)
+    return cut(*(special.erfinv(law.mean + side) / HALF for side in (-half, half))).scaled(HALF)
+
+
+def cut(low: float, high: float) -> Law:
+    """Return the law of standard normal numbers between two bounds."""
+    mean, variance, _, excess = map(float, stats.truncnorm.stats(low, high, moments="mvsk"))
+    # Bounds that are symmetric have the mean 0 but for rounding.
+    return Law(TRUNCATED, mean if abs(mean) > 1e-12 else 0.0, variance, excess)
 
 
 class Parameter(NamedTuple):

@@ -24,6 +24,7 @@ from largen.programs import join_elementwise, program_of
 from largen.programs.builder import Builder
 from largen.programs.signals import Signal
 from largen.reading.check import Check, compared
+from largen.reading.family import Family
 from largen.reading.laws import Parameter
 from largen.reading.moments import first_difference
 from largen.reading.nodes import Nodes
@@ -43,7 +44,7 @@ LARGE_EXCESS = 0.01  # smallest excess kurtosis of which kernels warn
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(Questions, Sequence):
-    """A PyTorch model as a network of :mod:`largen`, made by :func:`largen.read`.
+    """A model as a network of :mod:`largen`, made by :func:`largen.read`.
 
     It is a layer, which other functions take as they take networks. ``print`` shows what was read.
 
@@ -53,7 +54,7 @@ class Model(Questions, Sequence):
         The network of the limit, one layer; none if there is no limit, of which ``why_not`` says
         why.
     name
-        The class of the model.
+        The class of the model, or the name of its forward pass.
     weights
         Its affine maps.
     """
@@ -65,7 +66,7 @@ class Model(Questions, Sequence):
     nodes: Nodes
     widths: tuple[int, ...]
     sample: tuple[int, ...]
-    family: Any
+    family: Family
     unread: str = ""  # why no network of operations was read, "" if there is one
 
     # Layers are equal if their fields are; two models are the same only as objects.
@@ -109,10 +110,8 @@ class Model(Questions, Sequence):
     @cached_property
     def sampler(self) -> Any:
         """Populations of neurons of the model."""
-        from largen.reading.torch.population import Sampler
-
         small, large = self.widths
-        return Sampler(self.family, (small, large))
+        return self.family.sampler((small, large))
 
     @property
     def layer(self) -> Graph:
@@ -150,9 +149,7 @@ class Model(Questions, Sequence):
         """Return the nodes and parameters at a width; those of a single module for None."""
         if width is None:
             return self.nodes, self.family.at(None)
-        from largen.reading.torch.family import read_one
-
-        nodes = read_one(self.family, width)
+        nodes = self.family.nodes(width)
         if found := self.nodes.difference(nodes):
             raise refused(found, f"operations or constants at width {width} differ from those read")
         return nodes, self.family.at(width)
@@ -329,15 +326,11 @@ class Model(Questions, Sequence):
         if len(set(chosen)) < max(2, len(chosen)):
             raise InvalidInput(f"widths: wanted two or more different ones, got {shown(widths)}.")
         seeds, key = integer("seeds", seeds, at_least=8), integer("key", key, at_least=0)
-        from largen.reading.torch.draws import kernels_of
-
         samples = self.input("x", self.family.x if x is None else x)
         (last,) = (weight.map for weight in self.weights if weight.map.last)
         drawn = [
-            kernels_of(
-                self.family, last, samples, n, range(key + place * seeds, key + (place + 1) * seeds)
-            )
-            for place, n in enumerate(chosen)
+            self.family.kernels(last, samples, n, range(key + i * seeds, key + (i + 1) * seeds))
+            for i, n in enumerate(chosen)
         ]
         theory = [self.kernel(samples, width=n) for n in chosen]
         limit = None if self.why_not else self.kernel(samples)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from largen.arrays import is_traced
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule
+from largen.reading.family import Family
 from largen.reading.laws import Constant, Parameter, constant_of
 from largen.reading.model import Model
 from largen.reading.nodes import Map, Nodes, law_of
@@ -18,12 +20,13 @@ from largen.text import shown
 
 
 @cites("jacot2018neural", "lee2018deep", "yang2019wide")
-def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
-    """Read a PyTorch model as it is: which infinitely wide network it is, with which constants.
+def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Model:
+    """Read a model as it is: which infinitely wide network it is, with which constants.
 
-    The forward pass is recorded at two widths: axes that differ are wide, and each function is
-    an operation of a network. The laws of all parameters are read from the random functions that
-    the model's construction calls, and compared with the entries. An affine map of weights with
+    The forward pass of a PyTorch module, or of a function in JAX, is recorded at two widths: axes
+    that differ are wide, and each function is an operation of a network. The laws of all parameters
+    are read from the random functions that the model's construction calls, and compared with the
+    entries. An affine map of weights with
     the variance Var[W] is
 
         y = W x + b,   K ← σ_b² + σ_w² ⟨K⟩,   σ_w² = Var[W] · fan_in,   σ_b² = Var[b],
@@ -31,20 +34,26 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
     as for every network here (Yang 2019, *Wide feedforward or recurrent neural networks of any
     architecture are Gaussian processes*). Two widths give the power of the width in each constant.
 
-    Where an operation has no exact rule, such as max pooling or softmax attention, the forward pass
-    itself is run at representative neurons instead (:class:`largen.reading.Population`): kernels
-    then have standard errors, ``net.unread`` says why, and other functions refuse the model.
+    Where an operation of PyTorch has no exact rule, such as max pooling or softmax attention, the
+    forward pass itself is run at representative neurons instead
+    (:class:`largen.reading.Population`): kernels then have standard errors, ``net.unread`` says
+    why, and other functions refuse the model.
 
     Parameters
     ----------
     make
         A function from a width to a ``torch.nn.Module``: all hidden layers grow in proportion.
-        Or a module, whose constants are then those of its width, without powers.
+        Or a module, whose constants are then those of its width, without powers. With ``apply``,
+        ``make(key, width=n)`` → parameters in JAX: nested dicts and lists, an equinox module.
     x
         Samples in the layout of the module, a tensor or an array, such as (n, features) or
         (n, channels, height, width). Kernels take samples of the same shape.
     widths
         The two widths.
+    apply
+        ``apply(parameters, x)`` → outputs, the forward pass of all samples in JAX, which is traced
+        in double precision; ``apply(parameters, x, width=n)`` for modules that hold their sizes, as
+        those of flax do. None for PyTorch.
 
     Returns
     -------
@@ -55,8 +64,8 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
     Raises
     ------
     InvalidInput
-        If the module fails on the input, ``make`` does not use its argument, or an argument is
-        none of the above.
+        If the model fails on the input, ``make`` does not use the width, or an argument is none of
+        the above.
     NoRule
         For a function that neither reading has a rule for, or that has no limit, a parameter whose
         law cannot be read, or weights that are used in ways that have no
@@ -72,32 +81,53 @@ def read(make: Any, x: Any, widths: Any = (32, 64)) -> Model:
     >>> net = lg.read(make, np.ones((1, 3)))
     >>> net.layer.parts[2]  # σ_w² = 1/3, and a bias that vanishes as 1/width
     Dense(weight_std=0.5773502691896257)
-    """
-    from largen.reading.torch.family import Family, read_family, read_one
 
-    if not callable(make):
-        raise InvalidInput(
-            "make: wanted a function from a width to a torch.nn.Module, or a module, got "
-            f"{shown(make)}."
-        )
-    family = Family(make, x)
-    if family.one is not None:
-        nodes = read_one(family, None)
+    A function in JAX:
+
+    >>> import jax
+    >>> def init(key, width):
+    ...     a, b = jax.random.split(key)
+    ...     return {"a": jax.random.normal(a, (3, width)), "b": jax.random.normal(b, (width, 1))}
+    >>> def apply(p, x):
+    ...     return jax.numpy.sin(x @ p["a"]) @ p["b"] / p["b"].size**0.5
+    >>> lg.read(init, np.ones((1, 3)), apply=apply).layer.parts[:2]
+    (Dense(weight_std=1.7320508075688772), Activation('sin'))
+    """
+    family = _family(make, x, apply)
+    if family.alone:
+        nodes = family.nodes(None)
         return _model(family, nodes, _weights(nodes, family.at(None)), ())
     pair = _widths(widths)
     try:
-        small, large = read_family(family, pair)
+        small, large = family.nodes_at_two(pair)
         return _model(family, small, _weights_of(small, large, family, pair), pair)
     except NoRule as error:
+        if not family.populations:
+            raise
         return _population(family, pair, error)
 
 
-def _population(family: Any, widths: tuple[int, int], error: NoRule) -> Model:
-    """Return a model of which no network was read, and that runs at populations of neurons."""
-    from largen.reading.torch.population import Sampler
+def _family(make: Any, x: Any, apply: Any) -> Family:
+    if not callable(make):
+        raise InvalidInput(
+            "make: wanted a function from a width to a torch.nn.Module, a module, or with apply= a "
+            f"function init(key, width) in JAX, got {shown(make)}."
+        )
+    if is_traced(x):
+        raise InvalidInput("x: wanted numbers, got a traced array; call it outside jit.")
+    if apply is not None:
+        from largen.reading.jax.family import Functions
 
+        return Functions(make, apply, x)
+    from largen.reading.torch.family import Modules
+
+    return Modules(make, x)
+
+
+def _population(family: Family, widths: tuple[int, int], error: NoRule) -> Model:
+    """Return a model of which no network was read, and that runs at populations of neurons."""
     try:
-        maps = Sampler(family, widths).maps()
+        maps = family.sampler(widths).maps()
     except NoRule as other:
         raise other from error
     parameters = family.at(widths[0])
@@ -124,7 +154,7 @@ def _weights(nodes: Nodes, parameters: Mapping[str, Parameter]) -> tuple[Weight,
 
 
 def _weights_of(
-    small: Nodes, large: Nodes, family: Any, widths: tuple[int, int]
+    small: Nodes, large: Nodes, family: Family, widths: tuple[int, int]
 ) -> tuple[Weight, ...]:
     """Return the maps of a family, with the powers of the width in their constants."""
     parameters, wider, found = *(family.at(width) for width in widths), []
@@ -161,7 +191,7 @@ def _weight(
     return Weight(node, each, law, other, fan_in, weight, bias)
 
 
-def _model(family: Any, nodes: Nodes, weights: tuple[Weight, ...], widths: Any) -> Model:
+def _model(family: Family, nodes: Nodes, weights: tuple[Weight, ...], widths: Any) -> Model:
     why = "; ".join(filter(None, map(_no_limit, weights)))
     limits = {w.node: (w.weight_variance.limit, w.bias_variance.limit) for w in weights}
     layers = () if why else (nodes.graph(limits),)

@@ -64,7 +64,7 @@ def law_of(name: str, parameters: Mapping[str, Parameter]) -> Law:
         raise refused(
             name,
             f"the law of its entries cannot be read: {parameters[name].why}. Fill it by one "
-            "function of torch.nn.init with independent entries",
+            "function of torch.nn.init, or of jax.random, with independent entries",
         )
     return law
 

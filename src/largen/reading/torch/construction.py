@@ -6,27 +6,31 @@ parameter is its law, exactly; it is then compared with the entries.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
-from scipy import special, stats
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from largen.reading.laws import Law, Parameter, constant, normal, uniform
+from largen.reading.entries import compared, estimated
+from largen.reading.laws import (
+    TRUNCATED,
+    Law,
+    Parameter,
+    constant,
+    cut,
+    inverse_error_function,
+    normal,
+    uniform,
+)
 from largen.transfer.torch.process import ALONE, fixed_seed
 
-MANY = 64  # fewest entries whose moments are compared with a law
-MOST_Z = 6.0  # largest deviation of a moment from its law, in standard errors
 ENOUGH = 1000  # fewest entries from which a variance is estimated
-HALF = math.sqrt(0.5)
-TRUNCATED = "truncated normal"
 
 # Operations that return or change nothing that a law depends on.
 NEUTRAL = frozenset({"requires_grad_", "detach_", "set_", "resize_", "rename_"})
@@ -82,7 +86,7 @@ class _Construction(TorchDispatchMode):
             return self._copied(given["src"])
         if isinstance(before, Law):
             if name == "erfinv_" and before.kind == "uniform":
-                return _inverse_error_function(before)
+                return inverse_error_function(before)
             if name == "clamp_" and before.kind == TRUNCATED:
                 return before  # torch.nn.init.trunc_normal_ clamps to bounds that it keeps to
         changed = _changed(name[:-1], before, given)
@@ -150,19 +154,6 @@ def _changed(name: str, before: Law | str | None, given: Mapping[str, Any]) -> L
     return None
 
 
-def _inverse_error_function(law: Law) -> Law:
-    """Return the law of erf⁻¹(u) for a uniform u, a normal one of variance ½ that is cut."""
-    half = math.sqrt(3 * law.variance)
-    return _cut(*(special.erfinv(law.mean + side) / HALF for side in (-half, half))).scaled(HALF)
-
-
-def _cut(low: float, high: float) -> Law:
-    """Return the law of standard normal numbers between two bounds."""
-    mean, variance, _, excess = map(float, stats.truncnorm.stats(low, high, moments="mvsk"))
-    # Bounds that are symmetric have the mean 0 but for rounding.
-    return Law(TRUNCATED, mean if abs(mean) > 1e-12 else 0.0, variance, excess)
-
-
 @contextmanager
 def _truncated(watch: _Construction) -> Iterator[None]:
     """Note the law of torch.nn.init.trunc_normal_, which draws until all entries are inside."""
@@ -173,7 +164,7 @@ def _truncated(watch: _Construction) -> Iterator[None]:
 
     def draw(tensor: Tensor, mean: float, std: float, a: float, b: float, **options: Any) -> Tensor:
         found = original(tensor, mean, std, a, b, **options)
-        watch.fill(tensor, _cut((a - mean) / std, (b - mean) / std).scaled(std).shifted(mean))
+        watch.fill(tensor, cut((a - mean) / std, (b - mean) / std).scaled(std).shifted(mean))
         return found
 
     with patch.object(nn.init, name, draw):
@@ -225,69 +216,18 @@ def of_instance(module: nn.Module) -> dict[str, Parameter]:
     for name, p in module.named_parameters():
         parameter = _parameter(redrawn[name], p.detach())
         if parameter.law is None and p.numel() >= ENOUGH:
-            parameter = Parameter(_estimated(p.detach().double()), tuple(p.shape))
+            parameter = Parameter(estimated(_array(p)), tuple(p.shape))
         found[name] = parameter
     return found
 
 
 def _parameter(law: Law | str | None, entries: Tensor) -> Parameter:
     """Return a parameter's law after it has been compared with the entries."""
-    shape, meta = tuple(entries.shape), entries.device.type == "meta"
-    if meta:
+    if entries.device.type == "meta":
+        shape = tuple(entries.shape)
         return Parameter(law if isinstance(law, Law) else None, shape, str(law))
-    values = entries.double().flatten()
-    if values.numel() and bool((values == values[0]).all()) and values.numel() > 1:
-        return Parameter(constant(float(values[0])), shape)
-    if (found := _orthogonal(entries)) is not None:
-        return Parameter(found, shape)
-    if not isinstance(law, Law):
-        return Parameter(None, shape, law or "no operation that was seen filled it")
-    why = _disagreement(law, values)
-    return Parameter(None if why else law, shape, why)
+    return compared(law or "no operation that was seen filled it", _array(entries))
 
 
-def _disagreement(law: Law, values: Tensor) -> str:
-    """Return how entries differ from a law, or an empty text."""
-    if law.kind == "constant":
-        same = bool(((values - law.mean).abs() <= 1e-6 * abs(law.mean)).all())
-        return "" if same else f"its entries are not the constant {law.mean:g}"
-    if law.kind == "uniform":
-        half = math.sqrt(3 * law.variance) * (1 + 1e-5)
-        if bool(((values - law.mean).abs() > half).any()):
-            return f"its entries are not between {law.mean - half:.3g} and {law.mean + half:.3g}"
-    if values.numel() < MANY:
-        return ""
-    centred, n = values - law.mean, values.numel()
-    first = float(centred.mean()) / math.sqrt(law.variance / n)
-    second = float((centred**2).mean()) / law.variance - 1
-    if max(abs(first), abs(second) / math.sqrt((law.excess + 2) / n)) > MOST_Z:
-        return (
-            f"its entries have the variance {float(values.var()):.3g}, and the {law.kind} law of "
-            f"its construction {law.variance:.3g}"
-        )
-    return ""
-
-
-def _orthogonal(entries: Tensor) -> Law | None:
-    """Return the law of an orthogonal matrix, which has the limit of a normal one, if it is one."""
-    if entries.ndim < 2 or min(entries.shape) < 2:
-        return None
-    matrix = entries.double().flatten(1)
-    if matrix.shape[0] > matrix.shape[1]:
-        matrix = matrix.T
-    gram = matrix @ matrix.T
-    size = float(gram.diagonal().mean())
-    off = float((gram - size * torch.eye(len(gram), dtype=gram.dtype)).abs().max())
-    if not size or off > 1e-5 * size or bool((matrix != 0).sum(1).max() < 2):
-        return None  # rows with one entry, as those of the identity, are not mixed
-    return Law("orthogonal", 0.0, size / matrix.shape[1])
-
-
-def _estimated(values: Tensor) -> Law:
-    """Return the law with the moments of entries, whose mean is 0 if it may be."""
-    n, variance = values.numel(), float(values.var())
-    mean = float(values.mean())
-    mean = 0.0 if abs(mean) < MOST_Z * math.sqrt(variance / n) else mean
-    excess = float(((values - values.mean()) ** 4).mean()) / variance**2 - 3
-    law = Law("measured", mean, variance, excess)
-    return replace(law, relative_error=math.sqrt(max(excess + 2, 0) / n))
+def _array(entries: Tensor) -> np.ndarray:
+    return entries.detach().cpu().double().numpy()

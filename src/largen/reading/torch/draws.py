@@ -15,7 +15,7 @@ from largen.errors import InvalidInput, LargenError
 from largen.interrupts import check
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, law_of
-from largen.reading.torch.family import Family, as_input
+from largen.reading.torch.family import Modules, as_input
 from largen.reading.torch.precision import doubles
 from largen.transfer.torch.tangents import ntk_of_module
 
@@ -23,13 +23,9 @@ OUTPUTS = 256  # of a read-out that is drawn wider, so that K is an average over
 
 
 def kernels_of(
-    family: Family, last: Map, x: Any, width: int | None, seeds: range
+    family: Modules, last: Map, x: Any, width: int | None, seeds: range
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Return K and Θ of modules at initialisation, and mean squares of the outputs of their parts.
-
-    K is f(x) f(x')/outputs, and Θ = Σ_k Var(θ_k) ∂f(x)/∂θ_k ∂f(x')/∂θ_k, (seed, n, n) each; mean
-    squares of parts without parts are by path in the order of the forward pass, (seed, n).
-    """
+    """Return what :meth:`largen.reading.family.Family.kernels` says of modules."""
     parameters = family.at(width)
     rates = {name: p.law.variance for name, p in parameters.items() if p.law is not None}
     nngp, ntk = [], []

@@ -8,14 +8,14 @@ arguments.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from largen.errors import InvalidInput, LargenError
+from largen.reading.calls import Call, Param, Record, Ref, leaves_of
 from largen.reading.refusals import refused
 from largen.transfer.torch.process import ALONE, fixed_seed
 from largen.transfer.torch.recording import forget, output_of, tensors_in
@@ -32,49 +32,6 @@ SYNONYMS = {
     "concat": "cat", "concatenate": "cat", "subtract": "sub", "swapaxes": "transpose",
     "negative": "neg", "absolute": "abs", "clip": "clamp", "ipow": "pow", "logistic": "sigmoid",
 }  # fmt: skip
-
-
-class Ref(NamedTuple):
-    """An argument that is a tensor computed before: the place of its call."""
-
-    place: int
-
-
-class Param(NamedTuple):
-    """An argument that is a parameter, by name."""
-
-    name: str
-
-
-@dataclass(eq=False)
-class Call:
-    """One call of a function on tensors that depend on the input or on parameters."""
-
-    index: int  # its place among the calls
-    op: str  # the function's name, without the underscore of in-place variants
-    # args, kwargs: its arguments, with Ref and Param in the place of tensors.
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    shape: tuple[int, ...]  # the shape of its result
-    module: str  # the path of the innermost module that called it
-    of_input: bool  # whether the result depends on the input, and not on parameters alone
-
-    @property
-    def place(self) -> str:
-        """The module and the function, for messages."""
-        return f"{self.module or 'forward'} ({self.op})"
-
-    def refs(self) -> list[int]:
-        """Return the calls whose results are arguments."""
-        return [a.place for a in _leaves((self.args, self.kwargs)) if isinstance(a, Ref)]
-
-
-@dataclass(eq=False)
-class Record:
-    """The calls of a forward pass, of which the first is the input; and the output's place."""
-
-    calls: list[Call] = field(default_factory=list)
-    output: int = 0
 
 
 def record(module: nn.Module, x: Tensor) -> Record:
@@ -143,7 +100,7 @@ class Recorder(TorchFunctionMode):
         full = _full_name(func)
         name = _plain(full)
         given, named = self._noted(args, name), self._noted(kwargs, name)
-        leaves = list(_leaves((given, named)))  # calls and parameters
+        leaves = list(leaves_of((given, named)))  # calls and parameters
         of_input = any(
             self.record.calls[leaf.place].of_input for leaf in leaves if isinstance(leaf, Ref)
         )
@@ -230,14 +187,3 @@ def _plain(name: str) -> str:
     """Return a name without the underscores of operators and of in-place variants."""
     name = name.strip("_")
     return SYNONYMS.get(name, name)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, (Ref, Param)):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _leaves(item)
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _leaves(item)

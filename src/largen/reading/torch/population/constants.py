@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
+from largen.reading.calls import Call, Param, Record, Ref
 from largen.reading.laws import Constant, Law, Parameter, constant_of
 from largen.reading.nodes import law_of
 from largen.reading.refusals import refused
-from largen.reading.torch.family import Family
-from largen.reading.torch.recording import Call, Param, Record, Ref
+from largen.reading.torch.family import Modules
 
 FACTORS = ("mul", "div")
 
@@ -23,7 +23,7 @@ FACTORS = ("mul", "div")
 class Widths:
     """A family at two widths: which axes grow, and how constants depend on the width."""
 
-    def __init__(self, family: Family, widths: tuple[int, int]):
+    def __init__(self, family: Modules, widths: tuple[int, int]):
         self.family, self.widths = family, widths
         self.parameters = tuple(family.at(width) for width in widths)
         small, large = (family.recorded(width) for width in widths)

@@ -16,7 +16,7 @@ from largen.interrupts import check
 from largen.reading.laws import Constant
 from largen.reading.nodes import Map
 from largen.reading.refusals import refused
-from largen.reading.torch.family import Family, as_input
+from largen.reading.torch.family import Modules, as_input
 from largen.reading.torch.population.constants import Constants, Widths
 from largen.reading.torch.population.fields import F64
 from largen.reading.torch.population.native import ELEMENTWISE
@@ -35,7 +35,7 @@ FEW = 32  # neurons of the run that shows what can be read
 class Sampler:
     """Populations of a family of modules, which was read at two widths."""
 
-    def __init__(self, family: Family, widths: tuple[int, int]):
+    def __init__(self, family: Modules, widths: tuple[int, int]):
         self._widths = Widths(family, widths)
         self._modules: dict[int, nn.Module] = {}
 

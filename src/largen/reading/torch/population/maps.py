@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from largen.reading.calls import Param
 from largen.reading.refusals import refused
 from largen.reading.torch.population.calls import Affine, Computed, Pending, Rule
 from largen.reading.torch.population.fields import F64
 from largen.reading.torch.population.run import Population
-from largen.reading.torch.recording import Param
 
 RULES: dict[str, Rule] = {}
 ONE = (1.0, 1.0)

@@ -7,13 +7,13 @@ random: they are refused by name, as are all functions that are not listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from largen.reading.torch.recording import Param, Ref
+from largen.reading.calls import Param, Ref, leaves_of
 
 if TYPE_CHECKING:
     from largen.reading.torch.population.calls import Pending
@@ -93,18 +93,6 @@ def _numbers(value: Any) -> list[Tensor]:
     return []
 
 
-def leaves(value: Any) -> Iterator[Ref | Param]:
-    """Yield the tensors among arguments."""
-    if isinstance(value, (Ref, Param)):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from leaves(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from leaves(item)
-
-
 def _anywhere(population: Population, call: Pending) -> None:
     if call.op in DRAWS and population.draws(call):
         raise population.refused(call, "it draws masks; wanted training=self.training")
@@ -112,7 +100,7 @@ def _anywhere(population: Population, call: Pending) -> None:
 
 def _view(population: Population, call: Pending) -> None:
     """Refuse a part of the neurons whose number does not grow as theirs does."""
-    first = next(leaves(call.args))
+    first = next(leaves_of(call.args))
     one, two = (prod(shape) for shape in population.widths.shapes(first))
     made = population.widths.calls(call.index)
     if call.op in ("expand", "expand_as", "broadcast_to"):
@@ -124,7 +112,7 @@ def _view(population: Population, call: Pending) -> None:
 
 
 def _along(population: Population, call: Pending) -> None:
-    tensors = list(leaves((call.args, call.kwargs)))
+    tensors = list(leaves_of((call.args, call.kwargs)))
     if len(tensors) > 1 and call.op in ("max", "min"):
         return  # of two tensors
     axes = _axes(call, len(population.widths.shapes(tensors[0])[0]))
@@ -136,7 +124,7 @@ def _along(population: Population, call: Pending) -> None:
 
 
 def _sum(population: Population, call: Pending) -> None:
-    (tensor,) = leaves((call.args, call.kwargs))
+    (tensor,) = leaves_of((call.args, call.kwargs))
     axes = _axes(call, len(population.widths.shapes(tensor)[0]))
     if any(axis in axes for axis in population.widths.wide(tensor)):
         population.check_mean(call, "a sum over an axis that grows with the width")
@@ -162,7 +150,7 @@ def _norm(population: Population, call: Pending) -> None:
 
 
 def _positions(population: Population, call: Pending) -> None:
-    tensor = next(leaves(call.args))
+    tensor = next(leaves_of(call.args))
     if set(population.widths.wide(tensor)) - {0, 1}:
         raise population.refused(
             call, "it acts along an axis that grows with the width; wanted (N, C, positions)"
@@ -173,7 +161,7 @@ def _join(population: Population, call: Pending) -> None:
     """Refuse a concatenation of channels that grow with others that do not."""
     if call.op in ("stack", "hstack"):
         return
-    tensors = list(leaves(call.args[0]))
+    tensors = list(leaves_of(call.args[0]))
     axis = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else 0)
     found = {
         axis % len(population.widths.shapes(t)[0]) in population.widths.wide(t) for t in tensors
@@ -184,7 +172,7 @@ def _join(population: Population, call: Pending) -> None:
 
 def _contraction(population: Population, call: Pending) -> None:
     """Refuse a product of two values that sums over neurons, but for a mean of them."""
-    tensors = list(leaves((call.args, call.kwargs)))
+    tensors = list(leaves_of((call.args, call.kwargs)))
     for tensor, axes in zip(tensors, _contracted(population, call, tensors), strict=True):
         if any(axis in axes for axis in population.widths.wide(tensor)):
             if made := population.of_parameters(tensors):

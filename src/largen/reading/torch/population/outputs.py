@@ -8,10 +8,10 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from largen.reading.calls import Param, Ref
 from largen.reading.refusals import refused
 from largen.reading.torch.population.fields import F64, RANK
 from largen.reading.torch.population.run import Population
-from largen.reading.torch.recording import Param, Ref
 
 ROUNDING = 1e-9  # relative size below which a deviation from a linear function is rounding
 

@@ -19,14 +19,15 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
 from largen.errors import InvalidInput, LargenError, NoRule
+from largen.reading.calls import Param, Ref, leaves_of
 from largen.reading.laws import Law, normal
 from largen.reading.nodes import Map
 from largen.reading.refusals import refused
 from largen.reading.torch.population.calls import Affine, Computed, Pending, ReadOut, Rule
 from largen.reading.torch.population.constants import Constants
 from largen.reading.torch.population.fields import F64, Drawn, Fields, Matrix, Use
-from largen.reading.torch.population.native import ATTRIBUTES, check, leaves
-from largen.reading.torch.recording import Param, Recorder, Ref
+from largen.reading.torch.population.native import ATTRIBUTES, check
+from largen.reading.torch.recording import Recorder
 
 
 class Population(Recorder):
@@ -315,7 +316,7 @@ class Population(Recorder):
         return native(self.tensors(input, call), weight, bias)
 
     def _note(self, call: Pending, its: Affine, hidden: bool) -> None:
-        read = self.before([leaf.place for leaf in leaves(call.args) if isinstance(leaf, Ref)])
+        read = self.before([leaf.place for leaf in leaves_of(call.args) if isinstance(leaf, Ref)])
         reads_data = not any(product in read for product in self.products)
         self.products.append(call.index)
         node = (its.weight.removesuffix(".weight") or its.weight) + its.part

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from largen.reading.torch.reader import Reader
-from largen.reading.torch.recording import Call
+from largen.reading.calls import Call
+from largen.reading.reader import Reader
 from largen.reading.torch.rules.registry import channels_first, per_axis, rule
 from largen.reading.values import Value
 

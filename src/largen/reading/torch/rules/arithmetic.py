@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from largen.reading.torch.reader import Reader
-from largen.reading.torch.recording import Call, Param
+from largen.reading.calls import Call, Param
+from largen.reading.reader import Reader
 from largen.reading.torch.rules.registry import rule
 from largen.reading.values import Value
 
@@ -34,7 +34,7 @@ def _sum(reader: Reader, call: Call, one: Any, two: Any, a: float, b: float) -> 
         other = reader.value(two, call)
         reader.check_alike(call, value, other)
         return value.at(reader.node(call, "sum", value, other, factors=(a, b)), call.shape)
-    if isinstance(two, Param) and a == b == 1 and reader.takes_bias(value, two.name, one):
+    if isinstance(two, Param) and a == b == 1 and reader.takes_bias(value, two, one):
         return value
     return reader.shifted(call, reader.scaled(call, value, a), b * reader.number(two, call))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from largen.reading.calls import Call
 from largen.reading.functions import NAMED
-from largen.reading.torch.reader import Reader
-from largen.reading.torch.recording import Call
+from largen.reading.reader import Reader
 from largen.reading.torch.rules.registry import rule
 from largen.reading.values import Value
 

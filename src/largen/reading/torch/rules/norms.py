@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from largen.architectures import LayerNorm, RMSNorm
-from largen.reading.torch.reader import Reader
-from largen.reading.torch.recording import Call
+from largen.reading.calls import Call
+from largen.reading.reader import Reader
 from largen.reading.torch.rules.registry import per_axis, rule
 from largen.reading.values import Value
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from largen.architectures import AvgPool, GlobalAvgPool, GlobalSumPool, Upsample
-from largen.reading.torch.reader import Reader
-from largen.reading.torch.recording import Call
-from largen.reading.torch.rules.registry import ALL_OF_THEM, channels_first, per_axis, rule
+from largen.reading.calls import Call
+from largen.reading.reader import Reader
+from largen.reading.torch.rules.registry import channels_first, per_axis, rule
 from largen.reading.values import Value
+from largen.reading.views import over_positions
 
 
 @rule("mean", "sum")
@@ -16,36 +17,10 @@ def _(
     reader: Reader, call: Call, input: Any, dim: Any = None, keepdim: bool = False,
     dtype: Any = None,
 ) -> Value:  # fmt: skip
-    value = reader.value(input, call)
-    dims = range(len(value.shape)) if dim is None else per_axis(dim, 1)
-    over = {d % len(value.shape) for d in dims}
-    if value.data:
-        value = _with_channels(reader, call, value, over)
-    node = value.node
-    if _has_positions(reader, call, value, over):
-        pool = GlobalAvgPool() if call.op == "mean" else GlobalSumPool()
-        node = reader.layer(call, pool, value)
-    kept = [(i, axis) for i, axis in enumerate(value.axes) if keepdim or i not in over]
-    return Value(node, tuple("one" if i in over else axis for i, axis in kept), call.shape)
-
-
-def _with_channels(reader: Reader, call: Call, value: Value, over: set[int]) -> Value:
-    """Return data of which the axis that is left is that of channels."""
-    left = [i for i in range(1, len(value.shape)) if i not in over]
-    if len(left) != 1:
-        raise reader.refused(call, "a mean of the input over some of its axes has no rule")
-    return reader.with_channels(call, value, left[0])
-
-
-def _has_positions(reader: Reader, call: Call, value: Value, over: set[int]) -> bool:
-    """Whether axes are all positions, and not axes of length one alone; others are refused."""
-    space = {i for i, axis in enumerate(value.axes) if isinstance(axis, int)}
-    ones = {i for i, axis in enumerate(value.axes) if axis == "one"}
-    if not over or not over <= space | ones or (over & space and not space <= over):
-        raise reader.refused(
-            call, "a mean over channels, samples or some of the positions has no rule" + ALL_OF_THEM
-        )
-    return bool(over & space)
+    axes = len(reader.value(input, call).shape)
+    over = {d % axes for d in (range(axes) if dim is None else per_axis(dim, 1))}
+    pool = GlobalAvgPool() if call.op == "mean" else GlobalSumPool()
+    return over_positions(reader, call, input, over, pool, keepdim)
 
 
 @rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from largen.reading.torch.reader import Reader
-from largen.reading.torch.recording import Call
+from largen.reading.calls import Call
+from largen.reading.reader import Reader
 from largen.reading.values import Value
 
 RULES: dict[str, Callable[..., Value]] = {}
-ALL_OF_THEM = "; a mean over all of them has a rule"
 # Why functions have no rule, and what to do.
 _WHY = (
     (

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from largen.architectures import Flatten
-from largen.reading.torch.reader import Reader
-from largen.reading.torch.recording import Call
+from largen.reading.calls import Call
+from largen.reading.reader import Reader
 from largen.reading.torch.rules.registry import rule
-from largen.reading.values import Value, reshaped
+from largen.reading.values import Value
+from largen.reading.views import reshape
 
 
 @rule("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout")
@@ -32,18 +32,7 @@ def _(reader: Reader, call: Call, input: Any, *args: Any, **kwargs: Any) -> Valu
 
 @rule("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze")
 def _(reader: Reader, call: Call, input: Any, *args: Any, **kwargs: Any) -> Value:
-    value = reader.value(input, call)
-    if (found := reshaped(value, call.shape)) is None:
-        raise reader.refused(
-            call,
-            f"a reshape from {value.shape} to {call.shape} mixes samples, positions or channels; "
-            "all but samples as one axis has a rule",
-        )
-    behind, mixes = found
-    # Data without positions, or whose channels are still open, are rows of features as they are.
-    if not mixes or (value.data and len(value.without_ones().axes) == 2):
-        return behind
-    return Value(reader.layer(call, Flatten(), value), behind.axes, behind.shape, value.data)
+    return reshape(reader, call, input)
 
 
 @rule("permute", "transpose", "mT", "T", "movedim", "t")

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from torch import Tensor
+import numpy as np
 
 from largen.architectures import Layer
 from largen.architectures.axes import Axes
 from largen.architectures.graph import ENTRY
 from largen.errors import NoRule
+from largen.reading.calls import Call, Param, Record, Ref
 from largen.reading.functions import activation
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, Nodes, law_of
 from largen.reading.refusals import refused
-from largen.reading.torch.recording import Call, Param, Record, Ref
 from largen.reading.values import Value
 
 LETTERS = "ABDEFGHIJKLMNOP"  # of spatial axes; C is that of channels
@@ -42,10 +43,13 @@ class Reader:
         self._parameters, self._wide_parameters = parameters, wider_parameters
         sample = record.calls[0].shape
         axes = ("sample", *range(len(sample) - 1))
-        self._values = {0: Value(ENTRY, axes, sample, data=True)}
+        self._values: dict[int, Any] = {0: Value(ENTRY, axes, sample, data=True)}
         self._uses: dict[str, str] = {}
         self._biases: dict[str, str] = {}
+        # The call whose result the value of a node is, the last one where others only view it; and
+        # of nodes that are constant factors the call that multiplies.
         self._made: dict[str, int] = {}
+        self._scaled: dict[str, int] = {}
         self._outputs: dict[str, tuple[int, int]] = {}
         self._mixed: set[str] = set()
         self._readers: dict[int, int] = {}
@@ -53,7 +57,7 @@ class Reader:
             for index in set(call.refs()):
                 self._readers[index] = self._readers.get(index, 0) + 1
 
-    def read(self, rules: Mapping[str, Callable[..., Value]], reasons: Mapping[str, str]) -> Nodes:
+    def read(self, rules: Mapping[str, Callable[..., Any]], reasons: Mapping[str, str]) -> Nodes:
         """Read all calls that the output depends on, and return the nodes."""
         for call in self._needed():
             if call.index == 0:
@@ -70,12 +74,20 @@ class Reader:
             if found.shape != call.shape:
                 raise self.refused(call, f"its result of shape {call.shape} is broadcast")
             self._values[call.index] = found
-        output = self._values[self._record.output]
+            self._follow(call, found)
+        output = self.value(Ref(self._record.output), self._record.calls[self._record.output])
         if output.axes[0] != "sample":
             raise refused("the output", "its first axis is not that of the samples")
         self.nodes = self.nodes.until(output.node)
         self._finish(self.nodes.absorbed(output.node))
         return self.nodes
+
+    def _follow(self, call: Call, found: Any) -> None:
+        """Note that a call which only views a value, that nothing else reads, is now its place."""
+        places = call.refs()
+        alone = len(places) == 1 and self._readers[places[0]] == 1
+        if alone and self._made.get(found.node) == places[0]:
+            self._made[found.node] = call.index
 
     def _needed(self) -> list[Call]:
         needed, stack = {self._record.output}, [self._record.output]
@@ -98,9 +110,20 @@ class Reader:
 
     def value(self, argument: Any, call: Call) -> Value:
         """Return an argument that depends on the input."""
-        if self.is_value(argument):
-            return self._values[argument.place]
-        raise self.refused(call, f"wanted a tensor that depends on the input, got {argument}")
+        if not self.is_value(argument):
+            raise self.refused(call, f"wanted a tensor that depends on the input, got {argument}")
+        found = self._values[argument.place]
+        if not isinstance(found, Value):
+            raise self.refused(call, "it reads a mean over channels, of which norms have rules")
+        return found
+
+    def seen(self, argument: Ref) -> Any:
+        """Return what was read of an argument: a value, or a part of a normalisation."""
+        return self._values[argument.place]
+
+    def call(self, argument: Ref) -> Call:
+        """Return the call whose result an argument is."""
+        return self._record.calls[argument.place]
 
     def shape(self, argument: Any, call: Call) -> tuple[int, ...]:
         """Return the shape of a parameter."""
@@ -122,10 +145,10 @@ class Reader:
         """Return an argument that is a number, or a tensor or parameter of equal entries."""
         if isinstance(argument, (int, float)):
             return float(argument)
-        if isinstance(argument, Tensor) and argument.numel():
-            entries = argument.flatten()
-            if bool((entries == entries[0]).all()):
-                return float(entries[0])
+        if hasattr(argument, "shape"):
+            entries = np.asarray(argument.detach().cpu() if hasattr(argument, "cpu") else argument)
+            if entries.size and np.all(entries == entries.flat[0]):
+                return float(entries.flat[0])
             raise self.refused(
                 call,
                 "it takes a tensor of numbers that differ, such as statistics of a trained module; "
@@ -134,7 +157,7 @@ class Reader:
         if isinstance(argument, Param):
             law = law_of(argument.name, self._parameters)
             if law.kind == "constant":
-                return law.mean
+                return law.mean * argument.factor
             raise self.refused(
                 call, f"{argument.name} is {law.kind} and no constant; there is no rule for random "
                 "factors or offsets of channels that are not the bias of an affine map",
@@ -199,7 +222,7 @@ class Reader:
         if factor == 0:
             raise self.refused(call, "it multiplies by 0, so that nothing is left of its argument")
         node = self.node(call, "sum", value, factors=(factor,))
-        self._made[node] = call.index
+        self._made[node] = self._scaled[node] = call.index
         return Value(node, value.axes, value.shape, value.data)
 
     def shifted(self, call: Call, value: Value, by: float) -> Value:
@@ -250,7 +273,10 @@ class Reader:
             )
         if offset is not None and self._biases.setdefault(offset, name) != name:
             raise refused(offset, "it is the bias of two maps, whose outputs are then correlated")
-        found = Map(name, offset, fan_in, fan_out, value.data, geometry, call.place)
+        found = Map(
+            name, offset, fan_in, fan_out, value.data, geometry, call.place,
+            weight_factor=weight.factor,
+        )  # fmt: skip
         if (used := self._uses.get(name)) is None:
             node = self.nodes.add(name.rpartition(".")[0] or name, found, value.node)
             self._uses[name] = node
@@ -260,9 +286,7 @@ class Reader:
         else:
             first = self.nodes.does[used]
             assert isinstance(first, Map)
-            if (first.bias, first.fan_in, first.geometry, first.reads_data) != (
-                found.bias, found.fan_in, found.geometry, found.reads_data,
-            ):  # fmt: skip
+            if _use(first) != _use(found):
                 raise refused(
                     name,
                     f"it is used in {first.place} and in {call.place} in different ways, such as "
@@ -272,29 +296,40 @@ class Reader:
         mean = 0.0 if offset is None else law_of(offset, self._parameters).mean
         return self.shifted(call, Value(node, value.axes, call.shape), mean)
 
-    def takes_bias(self, value: Value, bias: str, argument: Ref) -> bool:
+    def takes_bias(self, value: Value, offset: Param, argument: Ref) -> bool:
         """Add a parameter as the bias of the map whose value it is added to, if it can be one.
 
         Constant factors may be between the two; nothing else may read the map.
         """
-        node, factor, place = value.node, 1.0, argument.place
+        bias, node, factor, place = offset.name, value.node, 1.0, argument.place
         while self._made.get(node) == place and self._readers[place] == 1:
             does = self.nodes.does[node]
             if (of_node := self.nodes.factor(node)) is not None:
                 factor *= of_node
-                ((_, node),) = self.nodes.reads[node]
-                (place,) = self._record.calls[place].refs()
+                before = self._record.calls[self._scaled[node]].refs()
+                if len(before) != 1:  # the factor is that of a normalisation
+                    return False
+                (place,), ((_, node),) = before, self.nodes.reads[node]
                 continue
             used = ("again", node) in self.nodes.does.values() or bias in self._biases
-            fits = value.channels == len(value.shape) - 1
-            fits = fits and self._parameters[bias].shape == value.shape[-1:]
+            fits = self._of_channels(offset, value)
             centred = law_of(bias, self._parameters).mean == 0
             if not isinstance(does, Map) or does.bias is not None or used or not (fits and centred):
                 return False
-            does.bias, does.bias_factor = bias, 1 / factor
+            does.bias, does.bias_factor = bias, offset.factor / factor
             self._biases[bias] = does.weight
             return True
         return False
+
+    def _of_channels(self, offset: Param, value: Value) -> bool:
+        """Whether a parameter has a number for each channel of a value that it is added to."""
+        shape, place = self._parameters[offset.name].shape, value.channels
+        axes = tuple(range(len(shape))) if offset.axes is None else offset.axes
+        long = [axis for axis, n in enumerate(shape) if n != 1]
+        if place is None or math.prod(shape) != value.shape[place] or len(long) != 1:
+            return place is not None and not long and value.shape[place] == 1
+        # Axes of arrays that are joined are aligned at their ends.
+        return axes.index(long[0]) - len(axes) == place - len(value.shape)
 
     # The whole
 
@@ -346,3 +381,8 @@ class Reader:
                 "there is a rule for one read-out",
             )
         return found.pop()
+
+
+def _use(each: Map) -> tuple[Any, ...]:
+    """Return what has to be the same of all uses of a weight."""
+    return each.bias, each.fan_in, each.geometry, each.reads_data, each.weight_factor

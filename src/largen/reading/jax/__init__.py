@@ -1,0 +1,1 @@
+"""Functions in JAX: their forward pass, and the laws of their parameters."""

@@ -1,0 +1,108 @@
+"""Laws of parameters, read from the jaxpr of the function that draws them.
+
+Random bits become uniform numbers, and these normal ones, by primitives whose laws are known.
+Constants are followed as well. The law is then compared with the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from largen.reading.jax.elementwise import FUNCTIONS, is_number
+from largen.reading.jax.tracing import Tracer, computed
+from largen.reading.laws import (
+    HALF,
+    TRUNCATED,
+    Law,
+    constant,
+    inverse_error_function,
+    normal,
+    uniform,
+)
+
+ENDS = 1e-6  # distance from ±1 of uniform numbers whose erf⁻¹ is normal but for rounding
+BITS = "random bits"  # stands for the law of bits that fill a mantissa
+# Primitives that move entries, or change nothing that a law depends on.
+VIEWS = frozenset({
+    "reshape", "transpose", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "rev", "copy",
+    "convert_element_type", "reduce_precision", "stop_gradient", "dynamic_slice", "nextafter",
+})  # fmt: skip
+
+
+def laws(closed: Any) -> list[Law | str]:
+    """Return the law of each result of a jaxpr of a random key, or why there is none."""
+    found = Tracer(_step, _constant).run(closed, ["it is the random key"] * len(closed.in_avals))
+    return [f"it is {each}" if each == BITS else each for each in found]
+
+
+def _constant(array: Any) -> Law | str:
+    if not is_number(array):
+        return "it is made of numbers that are not drawn from the key"
+    return constant(float(np.asarray(array).flat[0]))
+
+
+def _step(equation: Any, given: list[Law | str]) -> list[Law | str]:
+    """Return the laws behind a primitive."""
+    name = equation.primitive.name
+    found = _law(name, given, equation.params)
+    return [found or f"it is made by {name}, for which no law is known"] * len(equation.outvars)
+
+
+def _law(name: str, given: list[Law | str], params: Any) -> Law | str | None:
+    if name in ("random_bits", "threefry2x32"):
+        return BITS
+    if not given:
+        return None
+    first = given[0]
+    if name in VIEWS:
+        return first
+    if name in ("shift_right_logical", "or") and BITS in given:
+        return BITS
+    if name == "bitcast_convert_type" and first == BITS:
+        return uniform(1.0, 2.0)
+    if name == "concatenate":
+        return first if all(each == first for each in given) else None
+    if isinstance(first, str) or any(isinstance(each, str) for each in given):
+        return next(each for each in given if isinstance(each, str) and each != BITS)
+    laws: list[Any] = list(given)
+    random = [law for law in laws if law.kind != "constant"]
+    if not random:
+        power = [params["y"]] if name == "integer_pow" else []
+        return _evaluated(FUNCTIONS.get(name), [law.mean for law in laws] + power)
+    return _changed(name, laws, random[0]) if len(random) == 1 else None
+
+
+def _evaluated(function: Callable[..., Any] | None, numbers: list[float]) -> Law | None:
+    if function is None:
+        return None
+    with computed():
+        return constant(float(function(*map(jnp.float64, numbers))))
+
+
+def _changed(name: str, given: list[Law], law: Law) -> Law | None:
+    """Return the law of a random number behind a function of it and of numbers."""
+    numbers = [each.mean for each in given if each is not law]
+    first = given[0] is law
+    match name:
+        case "mul":
+            return law.scaled(numbers[0])
+        case "div" if first:
+            return law.scaled(1 / numbers[0])
+        case "neg":
+            return law.scaled(-1.0)
+        case "add":
+            return law.shifted(numbers[0])
+        case "sub":
+            return law.shifted(-numbers[0]) if first else law.scaled(-1.0).shifted(numbers[0])
+        case "max" | "min" | "clamp" if law.kind in ("uniform", TRUNCATED):
+            return law  # the bounds of a bounded law, to which it is clipped against rounding
+        case "erf_inv" if law.kind == "uniform":
+            half = (3 * law.variance) ** 0.5
+            if abs(law.mean) < ENDS and abs(half - 1) < ENDS:
+                return normal(0.0, HALF)
+            return inverse_error_function(law)
+    return None

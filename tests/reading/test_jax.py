@@ -1,0 +1,328 @@
+"""Functions in JAX as they are, against the same networks in our layers, and their draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import largen as lg
+from largen.errors import InvalidInput, NoRule, NoTheory
+from largen.reading.jax.rules import RULES
+from largen.reading.values import Value
+
+RNG = np.random.default_rng(5)
+VECTORS, IMAGES = RNG.normal(size=(3, 5)), RNG.normal(size=(2, 4, 4, 3))
+TOKENS = RNG.normal(size=(2, 4, 3))
+SMALL = (8, 16)
+RELU = lg.Activation("relu")
+
+
+def normal(key, *shape):
+    return jax.random.normal(key, shape)
+
+
+def init(key, width):
+    """Parameters of two hidden layers and a block, with several laws."""
+    keys = jax.random.split(key, 6)
+    return {
+        "first": {"w": normal(keys[0], 5, width), "b": 0.1 * normal(keys[1], width)},
+        "up": jax.random.uniform(keys[2], (2 * width, width), minval=-1.0),
+        "down": normal(keys[3], 2 * width, width) * jnp.sqrt(0.5 / width),
+        "gain": jnp.ones(width),
+        "head": jax.random.truncated_normal(keys[4], -2, 2, (width, 2)) / jnp.sqrt(width),
+    }
+
+
+def affine(p, x):
+    return x @ p["w"] / jnp.sqrt(len(p["w"])) + p["b"]
+
+
+def perceptron(p, x):
+    h = jax.nn.relu(affine(p["first"], x))
+    h = jnp.tanh(jnp.einsum("sn,mn->sm", h, p["up"]) * (3 / h.shape[1]) ** 0.5)
+    return jax.nn.gelu(h @ p["down"], approximate=False) @ p["head"]
+
+
+HEAD_STD = float(stats.truncnorm.std(-2, 2))
+PERCEPTRON = lg.serial(
+    lg.Dense(bias_std=0.1), RELU, lg.Dense(width_ratio=2), lg.Activation("tanh"), lg.Dense(),
+    lg.Activation("gelu"), lg.Dense(weight_std=HEAD_STD),
+)  # fmt: skip
+
+
+def off(net, ours, x):
+    """Return the largest relative differences of kernels."""
+    found, expected = net.kernel(x), lg.kernel(ours, x, param=lg.ntk())
+    return max(
+        float(np.max(np.abs(np.asarray(a) / np.asarray(b) - 1)))
+        for a, b in zip(found, expected, strict=True)
+    )
+
+
+def test_two_hidden_layers_have_the_kernels_of_our_layers():
+    net = lg.read(init, VECTORS, SMALL, apply=perceptron)
+    assert off(net, PERCEPTRON, VECTORS) < 1e-8
+    assert "first.w  5       normal            1       normal  0.01" in str(net)
+
+
+def layer_norm(h, gain, mean, variance):
+    return (h - mean) / jnp.sqrt(variance + 1e-5) * gain
+
+
+def by_mean_of_squares(h, gain):
+    centred = h - h.mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gain
+
+
+def by_variance(h, gain):
+    return layer_norm(h, gain, h.mean(-1, keepdims=True), h.var(-1, keepdims=True))
+
+
+def by_moments(h, gain):  # as flax does
+    mean, square = h.mean(-1), jax.lax.square(h).mean(-1)
+    variance = jnp.maximum(0.0, square - jax.lax.square(mean))
+    factor = jax.lax.rsqrt(jnp.expand_dims(variance, -1) + 1e-5) * gain.reshape(1, -1)
+    return (h - jnp.expand_dims(mean, -1)) * factor
+
+
+def of_jax(h, gain):
+    return gain * jax.nn.standardize(h, epsilon=1e-5)
+
+
+def root_mean_square(h, gain):
+    return h / jnp.sqrt(jnp.mean(h * h, axis=-1, keepdims=True) + 1e-5) * gain
+
+
+def residual(norm):
+    def apply(p, x):
+        h = affine(p["first"], x)
+        block = jax.nn.relu(norm(h, p["gain"]) @ p["up"].T * (3 / h.shape[1]) ** 0.5)
+        h = h + 0.5 * (block @ p["down"])
+        return norm(h, p["gain"]) @ p["head"]
+
+    return apply
+
+
+def our_residual(norm):
+    block = {
+        "norm": (norm, "x"), "up": (lg.Dense(width_ratio=2), "norm"), "relu": (RELU, "up"),
+        "down": (lg.Dense(), "relu"), "end": ("sum", "x", (0.5, "down")),
+    }  # fmt: skip
+    dense = lg.Dense(bias_std=0.1), lg.layers.Graph(block)
+    return lg.serial(*dense, norm, lg.Dense(weight_std=HEAD_STD))
+
+
+@pytest.mark.parametrize(
+    "norm", [by_mean_of_squares, by_variance, by_moments, of_jax, root_mean_square]
+)
+def test_norms_are_read_however_they_are_written(norm):
+    ours = lg.RMSNorm(eps=1e-5) if norm is root_mean_square else lg.LayerNorm(eps=1e-5)
+    net = lg.read(init, VECTORS, SMALL, apply=residual(norm))
+    if norm in (by_variance, root_mean_square):
+        assert off(net, our_residual(ours), VECTORS) < 1e-8
+    assert net.layer == lg.read(init, VECTORS, SMALL, apply=residual(norm)).layer
+    assert sum(part == ours for part in net.layer.parts) == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: jnp.maximum(x, 0.0), "relu"),
+        (jax.nn.softplus, "softplus"),
+        (jax.nn.silu, "silu"),
+        (jax.nn.leaky_relu, "leaky_relu"),
+        (lambda x: x * jax.nn.sigmoid(x), "silu"),
+        (lambda x: jnp.minimum(jax.nn.relu(x), 20.0), "max.min"),
+        (lambda x: x**2, "integer_pow"),
+    ],
+)
+def test_functions_have_the_name_of_their_values(function, name):
+    net = lg.read(
+        init, VECTORS, SMALL, apply=lambda p, x: function(affine(p["first"], x)) @ p["head"]
+    )
+    (found,) = (part for part in net.layer.parts if isinstance(part, lg.Activation))
+    assert found.activation.name == name
+
+
+def image_init(key, width):
+    keys = jax.random.split(key, 3)
+    return {
+        "a": normal(keys[0], 3, 3, 3, width) / 27**0.5,
+        "b": normal(keys[1], 3, 3, width, width) * (2 / 9 / width) ** 0.5,
+        "head": normal(keys[2], 4 * width, 1) / (4 * width) ** 0.5,
+    }
+
+
+def convolutional(p, x):
+    def conv(h, w, stride, padding):
+        names = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(h, w, (stride,) * 2, padding, dimension_numbers=names)
+
+    h = jax.nn.relu(conv(x, p["a"], 1, "SAME"))
+    h = jax.lax.reduce_window(h, 0.0, jax.lax.add, (1, 2, 2, 1), (1, 1, 1, 1), "VALID") / 4
+    h = jax.nn.relu(conv(h, p["b"], 2, ((1, 1), (1, 1))))
+    return h.reshape(len(h), -1) @ p["head"]
+
+
+def test_convolutions_have_the_kernels_of_our_layers():
+    second = lg.Conv((3, 3), strides=(2, 2), padding=((1, 1), (1, 1)), weight_std=2**0.5)
+    first = lg.serial(lg.Conv((3, 3)), RELU, lg.layers.AvgPool((2, 2), strides=1))
+    ours = lg.serial(first, second, RELU, lg.layers.Flatten(), lg.Dense())
+    net = lg.read(image_init, IMAGES, SMALL, apply=convolutional)
+    assert off(net, ours, IMAGES) < 1e-8
+
+
+def test_means_over_positions_have_the_kernels_of_our_layers():
+    def apply(p, x):
+        h = jnp.einsum("btd,dn->btn", x, p["w"])
+        return jnp.einsum("btn,nc->btc", jnp.sin(h), p["v"]).mean(1)
+
+    def make(key, width):
+        keys = jax.random.split(key)
+        return {"w": normal(keys[0], 3, width), "v": normal(keys[1], width, 1) / width**0.5}
+
+    ours = lg.serial(
+        lg.Dense(weight_std=3**0.5), lg.Activation("sin"), lg.Dense(), lg.GlobalAvgPool()
+    )
+    assert off(lg.read(make, TOKENS, SMALL, apply=apply), ours, TOKENS) < 1e-8
+
+
+def equinox_model(key, width):
+    eqx = pytest.importorskip("equinox")
+    return eqx.nn.MLP(5, 1, width, 2, activation=jnp.tanh, key=key)
+
+
+def test_an_equinox_model_has_a_uniform_read_in_and_vanishing_biases():
+    net = lg.read(equinox_model, VECTORS, SMALL, apply=lambda model, x: jax.vmap(model)(x))
+    assert [w.map.weight for w in net.weights] == [f"layers.{i}.weight" for i in range(3)]
+    assert [w.bias_variance.power for w in net.weights] == [0, -1, -1]
+    assert {w.law.kind for w in net.weights} == {"uniform"}
+    biases = [np.square(getattr(net.at(n).parts[-1], "bias_std")) for n in (8, 32)]  # noqa: B009
+    np.testing.assert_allclose(biases, [1 / 24, 1 / 96], rtol=1e-12)
+    with pytest.raises(NoTheory, match="not Gaussian"):
+        lg.kernel(net, VECTORS)
+
+
+def test_a_forward_pass_may_take_the_width():
+    def apply(p, x, width):  # as modules of flax, which hold their sizes
+        return jnp.tanh(affine(p["first"], x)).reshape(-1, width) @ p["head"]
+
+    ours = lg.serial(lg.Dense(bias_std=0.1), lg.Activation("tanh"), lg.Dense(weight_std=HEAD_STD))
+    assert off(lg.read(init, VECTORS, SMALL, apply=apply), ours, VECTORS) < 1e-8
+
+
+@jax.custom_jvp
+def straight_through(x):
+    return jnp.sign(x)
+
+
+straight_through.defjvp(lambda x, dx: (jnp.sign(x[0]), dx[0]))
+
+
+def looped(p, x):
+    step = lambda h, _: (jnp.tanh(h @ p["down"][: h.shape[1]]), None)  # noqa: E731
+    return jax.lax.scan(step, affine(p["first"], x), None, 2)[0] @ p["head"]
+
+
+def attention(p, x):
+    h = affine(p["first"], x)
+    return jax.nn.softmax(h @ h.T) @ h @ p["head"]
+
+
+REFUSED = {
+    "a maximum": (
+        lambda p, h: h.max(1, keepdims=True) * p["head"][0],
+        r"line \d+ of test_jax.py \(reduce_max\).*mean over positions",
+    ),
+    "a given derivative": (lambda p, h: straight_through(h) @ p["head"], "derivatives given"),
+    "a stopped gradient": (
+        lambda p, h: jax.lax.stop_gradient(h) @ p["head"], "stop_gradient.*no gradient",
+    ),
+    "a matrix and its transpose": (
+        lambda p, h: jnp.tanh(jnp.tanh(h @ p["up"].T) @ p["up"]) @ p["head"], "up: .*transpose",
+    ),
+    "another norm": (
+        lambda p, h: h / jnp.mean(h**2, axis=1, keepdims=True) @ p["head"], r"x/√\(mean square",
+    ),
+    "no read-out": (lambda p, h: jnp.tanh(h), "not linear in the last weights"),
+    "no dependence": (lambda p, h: jnp.ones(3), "does not depend on x"),
+    "a part": (lambda p, h: h[:, :3] @ p["head"][:3], "slice"),
+    "a computed weight": (lambda p, h: h @ jnp.sin(p["head"]), "head|sin|weight"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_rule_is_refused_by_name(name):
+    forward, said = REFUSED[name]
+    with pytest.raises(NoRule, match=rf"(?s)lg\.read: .*{said}"):
+        lg.read(init, VECTORS, SMALL, apply=lambda p, x: forward(p, affine(p["first"], x)))
+
+
+@pytest.mark.parametrize(("apply", "said"), [(looped, "scan"), (attention, "reduce_max|hidden")])
+def test_loops_and_attention_are_refused_by_name(apply, said):
+    with pytest.raises(NoRule, match=said):
+        lg.read(init, VECTORS, SMALL, apply=apply)
+
+
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [
+        (lambda key, *s: jax.random.gumbel(key, s), "made by log"),
+        (lambda key, *s: np.random.default_rng(0).normal(size=s), "not drawn from the key"),
+        (lambda key, *s: jnp.ones(s), "are all 1"),
+        (lambda key, *s: 1.0 + normal(key, *s), "mean 1"),
+    ],
+)
+def test_laws_that_are_not_known_are_not_guessed(draw, said):
+    def make(key, width):
+        return {"w": draw(key, 5, width), "v": normal(key, width, 1)}
+
+    with pytest.raises(NoRule, match=rf"lg\.read: w: .*{said}"):
+        lg.read(make, VECTORS, SMALL, apply=lambda p, x: jnp.tanh(x @ p["w"]) @ p["v"])
+
+
+@pytest.mark.parametrize(
+    ("make", "apply", "said"),
+    [
+        (init, 3, "apply: wanted a function"),
+        (lambda key: {}, perceptron, "make: .*raised TypeError"),
+        (lambda key, width: {}, perceptron, "make: wanted parameters"),
+        (lambda key, width: init(key, 8), perceptron, "make: .*has to use"),
+        (init, lambda p, x: x @ p["none"], "x: apply.*KeyError"),
+        (init, lambda p, x: (x, x), "apply: wanted an array"),
+    ],
+)
+def test_wrong_functions_are_named(make, apply, said):
+    with pytest.raises(InvalidInput, match=said):
+        lg.read(make, VECTORS, SMALL, apply=apply)
+
+
+def test_populations_are_refused_by_name():
+    net = lg.read(init, VECTORS, SMALL, apply=perceptron)
+    with pytest.raises(NoRule, match="populations of neurons run PyTorch modules"):
+        net.kernel(VECTORS, method="population")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["perceptron", "norms", "equinox"])
+def test_draws_agree_with_the_reading(name):
+    make, apply = {
+        "perceptron": (init, perceptron),
+        "norms": (init, residual(by_variance)),
+        "equinox": (equinox_model, lambda model, x: jax.vmap(model)(x)),
+    }[name]
+    found = lg.read(make, VECTORS, SMALL, apply=apply).check(widths=(32, 64, 128), seeds=32)
+    assert found.agrees, found
+
+
+@pytest.mark.slow
+def test_a_wrong_rule_is_found_by_draws(monkeypatch):
+    def doubled(reader, call, one, two, **rest):
+        value = right(reader, call, one, two, **rest)
+        return reader.scaled(call, value, 1.2) if isinstance(value, Value) else value
+
+    right = RULES["mul"]
+    monkeypatch.setitem(RULES, "mul", doubled)
+    net = lg.read(init, VECTORS, SMALL, apply=residual(by_variance))
+    assert not net.check(widths=(32, 64, 128), seeds=32).agrees
