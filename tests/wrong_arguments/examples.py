@@ -548,6 +548,7 @@ def examples() -> dict[str, Example]:
         "posterior_from_kernel": Example(
             lg.regression.posterior_from_kernel, {"kernel": GRAM, "y": y, "noise": 0.1}
         ),
+        "keep_programs": Example(lg.keep_programs, {"folder": FOLDER / "programs"}),
         "load": Example(lg.load, {"path": limit().save(FOLDER / "again.nc")}),
         "save": Example(
             lambda path, limit: lg.save(path, limit=limit),
