@@ -2,8 +2,9 @@ import os
 import subprocess
 import sys
 
-import largen as lg
 import pytest
+
+import largen as lg
 from largen import kept_programs
 from largen.errors import InvalidInput
 

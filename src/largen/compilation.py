@@ -37,6 +37,6 @@ def mentioned(say: Callable[[str], None]) -> Iterator[None]:
     if seconds > LONG and not _mentioned and kept is None:
         _mentioned = True
         say(
-            f"{duration(seconds)} of it was compilation; after lg.keep_programs() at its start, the "
-            "next process finds the programs in ~/.cache/largen"
+            f"{duration(seconds)} of it was compilation; after lg.keep_programs() the next process "
+            "finds the programs in ~/.cache/largen"
         )
