@@ -27,7 +27,7 @@ def between_times(dataset: xarray.Dataset, record: str) -> xarray.DataArray:
 
     there = [str(name) for name in dataset if "pair" in dataset[name].dims]
     known = sorted(name.replace("_pair", "") for name in there)
-    if record not in known:
+    if not isinstance(record, str) or record not in known:
         those = f"recorded are {', '.join(known)}" if known else "none are recorded"
         raise InvalidInput(
             f"record: {shown(record)} has no kernels between times ({those}). Pass "

@@ -45,8 +45,8 @@ class KernelProblem(NamedTuple):
     def zero_start(self) -> tuple[Any, Any]:
         """Initial outputs of one network that starts from 0, on training and test samples."""
         return (
-            np.zeros((1, len(self.ntk), self.channels)),
-            np.zeros((1, len(self.ntk_test), self.channels)),
+            jnp.asarray(np.zeros((1, len(self.ntk), self.channels))),
+            jnp.asarray(np.zeros((1, len(self.ntk_test), self.channels))),
         )
 
     @property
@@ -54,8 +54,8 @@ class KernelProblem(NamedTuple):
         """Targets, for the squared error with an output axis."""
         y = self.run.data.y_train
         if not self.run.loss.linear_residual:
-            return np.asarray(y, np.float64 if y.dtype.kind == "f" else y.dtype)
-        return np.asarray(y, np.float64).reshape(len(y), -1)
+            return jnp.asarray(np.asarray(y, np.float64 if y.dtype.kind == "f" else y.dtype))
+        return jnp.asarray(np.asarray(y, np.float64).reshape(len(y), -1))
 
 
 class Answer(NamedTuple):
@@ -74,13 +74,14 @@ def factors(problem: KernelProblem, values: Any) -> Factors:
     """Return the factors of each eigenmode at every time index of the trajectory."""
     run, samples = problem.run, len(problem.ntk)
     if run.steps is None:
-        return flow_factors(values, np.asarray(run.times) * (run.optimizer.lr / samples))
+        times = np.asarray(run.times) * (run.optimizer.lr / samples)
+        return flow_factors(values, jnp.asarray(times))
     return descent_factors(values, _rates(run) / samples, momentum(run))
 
 
 def _rates(run: Run) -> Any:
     """Return η₀ of the step after each time index; 0 at the last one, which has no step."""
-    return np.append(run.rates, 0.0)
+    return jnp.asarray(np.append(run.rates, 0.0))
 
 
 def momentum(run: Run) -> float:
@@ -109,10 +110,10 @@ def follow(
     if run.steps is None:
         from largen.theories.kernel_limit.flow import flow
 
-        times, lr = np.asarray(run.times), run.optimizer.lr
+        times, lr = jnp.asarray(run.times), run.optimizer.lr
         seen, solved = flow(trained, arrays, times, lr, decay)
         return seen, bool(solved)
-    batches = None if run.batches is None else np.asarray(run.batches)
+    batches = None if run.batches is None else jnp.asarray(np.asarray(run.batches))
     return descend(trained, arrays, _rates(run), momentum(run), batches, decay), True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from largen.kernels import modes
@@ -47,7 +48,7 @@ def solve_squared_error(problem: KernelProblem, std: bool, covariance: bool) -> 
 
 def _root(problem: KernelProblem) -> Root:
     if problem.starts_at_zero:
-        return square_root(np.zeros_like(problem.nngp), len(problem.ntk))
+        return square_root(jnp.asarray(np.zeros_like(problem.nngp)), len(problem.ntk))
     return square_root(problem.nngp, len(problem.ntk))
 
 
@@ -58,7 +59,7 @@ def _second_moments(problem, solved, by_mode, root: Root, covariance: bool) -> t
         train, test = spread(solved, by_mode, root.train, root.test)
     else:
         observe = observables.covariances if covariance else observables.variances
-        still = np.zeros_like(root.train)
+        still = jnp.asarray(np.zeros_like(root.train))
         noise = root.train[None], root.test[None]
         (train, test), _ = follow(problem, *noise, observe, targets=still)
     own = np.asarray(root.own)
