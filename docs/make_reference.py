@@ -18,6 +18,7 @@ GROUPS = {
     "criticality": "Criticality",
     "finite_width": "Finite width at initialisation",
     "experiments": "Comparison and measurement",
+    "kept_programs": "Compiled programs",
 }
 # Rooms, with the names that are not at the top as well.
 MODULES = {

@@ -131,7 +131,7 @@ def test_announcements_stand_above_bars(clock, capsys, monkeypatch):
 def test_long_compilation_leads_to_the_cache_once(kept, capsys, monkeypatch):
     monkeypatch.setattr(compilation, "_mentioned", False)
     monkeypatch.setattr(compilation.jax, "config", SimpleNamespace(jax_compilation_cache_dir=kept))
-    for seconds in (6.0, 12.0, 12.0):
+    for seconds in (4.0, 12.0, 12.0):
         with reporter(None, "networks") as report:
             jax.monitoring.record_event_duration_secs(compilation.EVENT, seconds / 2)
             jax.monitoring.record_event_duration_secs("/jax/core/compile/other", 100.0)

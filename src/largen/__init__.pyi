@@ -35,6 +35,7 @@ from largen.experiments import Comparison as Comparison
 from largen.experiments import cite as cite
 from largen.experiments import compare as compare
 from largen.experiments import learning_rate_curve as learning_rate_curve
+from largen.kept_programs import keep_programs as keep_programs
 from largen.kernels import kernel as kernel
 from largen.kernels import nngp_kernel as nngp_kernel
 from largen.kernels import ntk_kernel as ntk_kernel

@@ -11,7 +11,7 @@ from jax import monitoring
 from largen.text import duration
 
 EVENT = "/jax/core/compile/backend_compile_duration"
-LONG = 10.0  # seconds of compilation in a call, from which on it is mentioned
+LONG = 5.0  # seconds of compilation in a call, from which on it is mentioned
 _mentioned = False
 
 
@@ -37,6 +37,6 @@ def mentioned(say: Callable[[str], None]) -> Iterator[None]:
     if seconds > LONG and not _mentioned and kept is None:
         _mentioned = True
         say(
-            f"{duration(seconds)} of it was compilation; with JAX_COMPILATION_CACHE_DIR="
-            "~/.cache/largen in the environment, the next process finds the programs there"
+            f"{duration(seconds)} of it was compilation; after lg.keep_programs() the next process "
+            "finds the programs in ~/.cache/largen"
         )

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray
 from tests.wrong_arguments.examples import (
+    FOLDER,
     GRAM,
     XT,
     YT,
@@ -63,6 +64,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "gammas": ([0.5, 2.0],), "groups": (2,), "growth": (1.0,), "heads": (2,),
     "hidden_layers": (2,), "init_std": ({"0.weight": 0.5},), "inputs": (5,),
     "kernel": (2 * GRAM, "ntk"), "key": (1,), "key_size": (4,), "keys": (lg.Dense(weight_std=2.0),),
+    "folder": (FOLDER / "other programs",),
     "kind": ("nngp", "ntk", "ntk-gp", "bayesian", "linearized"), "landmarks": (1,),
     "layer": (lg.Dense(weight_std=2.0),), "layers": (3,), "layers_per_block": (2,),
     "length_scale": (3.0,), "level": (0.5,), "levels": ([0.5],), "limit": (lg.solve(run(steps=3)),),
@@ -238,6 +240,8 @@ def seen(value: Any, depth: int = 0) -> Iterator[Any]:
     elif isinstance(value, (list, tuple)):
         for entry in value:
             yield from seen(entry, depth + 1)
+    elif isinstance(value, xarray.DataArray):
+        yield from seen(value.values, depth + 1)
     elif isinstance(value, xarray.Dataset):
         for name, array in value.variables.items():
             yield str(name)

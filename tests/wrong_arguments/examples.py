@@ -340,6 +340,10 @@ def examples() -> dict[str, Example]:
             },
         ),
         "Trajectory.save": Example(limit().save, {"path": FOLDER / "limit.nc"}),
+        "Trajectory.between_times": Example(
+            lg.solve(smooth_run(), record_pairs="all").between_times,
+            {"record": "gradient_kernel"},
+        ),
         "Trajectory.load": Example(lg.Trajectory.load, {"path": limit().save(FOLDER / "saved.nc")}),
         "abc": Example(lg.abc, {"a": (0, "1/2", "1/2"), "b": 0, "c": 0}),
         "as_activation": Example(lg.expectations.as_activation, {"spec": "tanh"}),
@@ -622,6 +626,7 @@ def examples() -> dict[str, Example]:
         "posterior_from_kernel": Example(
             lg.regression.posterior_from_kernel, {"kernel": GRAM, "y": y, "noise": 0.1}
         ),
+        "keep_programs": Example(lg.keep_programs, {"folder": FOLDER / "programs"}),
         "load": Example(lg.load, {"path": limit().save(FOLDER / "again.nc")}),
         "save": Example(
             lambda path, limit: lg.save(path, limit=limit),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from largen.errors import InvalidInput, one_of
 from largen.scalars import integers, sequence
@@ -25,9 +25,11 @@ def record_names(record: Any) -> tuple[str, ...]:
     return tuple(name for name in RECORDS if name in names)
 
 
-def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...]:
-    """Return the pairs of time indices of an argument in the given order, without repetition."""
-    words = "a list of pairs of time indices, such as [(0, 10)]"
+def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...] | Literal["all"]:
+    """Return pairs of time indices in the given order, without repetition, or "all" as it is."""
+    words = "a list of pairs of time indices, such as [(0, 10)], or 'all'"
+    if isinstance(wanted, str):
+        return one_of(name, wanted, ("all",))
     pairs = [sequence(name, pair, words) for pair in sequence(name, wanted, words)]
     if any(len(pair) != 2 for pair in pairs):
         raise InvalidInput(f"{name}: wanted {words}, got {shown(wanted)}.")

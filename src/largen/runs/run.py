@@ -19,6 +19,7 @@ from largen.programs import Program, program_of
 from largen.runs.dataset import Dataset
 from largen.runs.losses import Loss, as_loss, check_loss, check_targets
 from largen.runs.records import pairs_of
+from largen.runs.time_pairs import all_pairs
 from largen.scalars import integer, integers
 from largen.text import shown
 
@@ -254,7 +255,8 @@ class Run:
         name
             The name of the argument, used in the error message.
         wanted
-            Pairs of time indices, in any order, which is kept.
+            Pairs of time indices, in any order, which is kept; "all" for those of all times, the
+            later first.
 
         Raises
         ------
@@ -262,6 +264,8 @@ class Run:
             If it is not a list of pairs, or an index exceeds the trajectory.
         """
         pairs = pairs_of(name, wanted)
+        if pairs == "all":
+            return all_pairs(np.arange(len(self.times)))
         self.time_indices(name, [index for pair in pairs for index in pair])
         return np.array(pairs, dtype=int).reshape(-1, 2)
 

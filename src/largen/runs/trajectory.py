@@ -23,6 +23,7 @@ from largen.runs.identity import identity_of
 from largen.runs.losses import Loss
 from largen.runs.run import Run
 from largen.runs.status import Status, not_finite, status_of
+from largen.runs.time_pairs import between_times
 
 if TYPE_CHECKING:
     import xarray
@@ -284,6 +285,36 @@ class Trajectory(Result):
     def to_xarray(self) -> xarray.Dataset:
         """Return a copy of all variables as an ``xarray.Dataset``."""
         return labelled(self._dataset)
+
+    def between_times(self, record: str = "feature_kernel") -> xarray.DataArray:
+        """Return a kernel between all pairs of times at which it was recorded, Φ(t, s).
+
+        Parameters
+        ----------
+        record
+            ``"feature_kernel"``, ``"gradient_kernel"``, or the standard error of one of them,
+            ``"feature_kernel_error"``, of a limit that was solved with ``record_pairs``.
+
+        Returns
+        -------
+        xarray.DataArray
+            Axes ``(step, step_2, layer, sample, sample_2)``, the first sample at ``step`` and the
+            second at ``step_2``; NaN for pairs that were not recorded.
+
+        Raises
+        ------
+        InvalidInput
+            If there are no kernels of this name between times.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+        >>> run = lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data, optimizer=lg.gd(1.0), steps=2)
+        >>> lg.solve(run, record_pairs="all").between_times().shape
+        (3, 3, 1, 2, 2)
+        """
+        return between_times(self._dataset, record)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to a netCDF-4 file, bit for bit, with a checksum.

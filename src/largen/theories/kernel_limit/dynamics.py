@@ -45,8 +45,8 @@ class KernelProblem(NamedTuple):
     def zero_start(self) -> tuple[Any, Any]:
         """Initial outputs of one network that starts from 0, on training and test samples."""
         return (
-            jnp.zeros((1, len(self.ntk), self.channels)),
-            jnp.zeros((1, len(self.ntk_test), self.channels)),
+            jnp.asarray(np.zeros((1, len(self.ntk), self.channels))),
+            jnp.asarray(np.zeros((1, len(self.ntk_test), self.channels))),
         )
 
     @property
@@ -54,8 +54,8 @@ class KernelProblem(NamedTuple):
         """Targets, for the squared error with an output axis."""
         y = self.run.data.y_train
         if not self.run.loss.linear_residual:
-            return jnp.asarray(y, jnp.float64 if y.dtype.kind == "f" else y.dtype)
-        return jnp.asarray(y, jnp.float64).reshape(len(y), -1)
+            return jnp.asarray(np.asarray(y, np.float64 if y.dtype.kind == "f" else y.dtype))
+        return jnp.asarray(np.asarray(y, np.float64).reshape(len(y), -1))
 
 
 class Answer(NamedTuple):
@@ -74,7 +74,8 @@ def factors(problem: KernelProblem, values: Any) -> Factors:
     """Return the factors of each eigenmode at every time index of the trajectory."""
     run, samples = problem.run, len(problem.ntk)
     if run.steps is None:
-        return flow_factors(values, jnp.asarray(run.times) * (run.optimizer.lr / samples))
+        times = np.asarray(run.times) * (run.optimizer.lr / samples)
+        return flow_factors(values, jnp.asarray(times))
     return descent_factors(values, _rates(run) / samples, momentum(run))
 
 

@@ -189,7 +189,7 @@ class KernelLimit(Theory):
         if self.covariance and not run.loss.linear_residual:
             raise InvalidInput(f"covariance: only for the mse loss, got the loss {run.loss.name}.")
         _check_results(run, self.covariance)
-        with jax.enable_x64(True), np.errstate(over="ignore"):  # overflow is reported in the status
+        with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):  # see the status
             problem = problem_of(posed, self.memory_budget)
             if run.loss.linear_residual:
                 answer = solve_squared_error(problem, self.std, self.covariance)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from largen.kernels import modes
 from largen.theories.kernel_limit import observables
@@ -22,13 +23,13 @@ def solve_squared_error(problem: KernelProblem, std: bool, covariance: bool) -> 
     solved = by_mode = largest = None
     if problem.closed_form:
         solved = modes.decompose(problem.ntk, problem.ntk_test)
-        largest = float(solved.values[-1])
+        largest = float(np.asarray(solved.values)[-1])
         by_mode = factors(problem, solved.values)
         both = modes.outputs(solved, by_mode, problem.targets, *problem.zero_start)
-        f_train, f_test = (f[0] for f in both)
+        f_train, f_test = (np.asarray(f)[0] for f in both)  # slices of JAX are compiled
     else:
         seen, _ = follow(problem, *problem.zero_start)
-        f_train, f_test = (f[:, 0] for f in seen)
+        f_train, f_test = (np.asarray(f)[:, 0] for f in seen)
     extra: dict[str, Any] = {}
     if std or covariance:
         root = _root(problem)
@@ -37,17 +38,17 @@ def solve_squared_error(problem: KernelProblem, std: bool, covariance: bool) -> 
             variance = moment
             if covariance:
                 extra[f"f_{name}_covariance"] = moment
-                variance = jnp.diagonal(moment, axis1=1, axis2=2)
+                variance = np.diagonal(moment, axis1=1, axis2=2)
             if std:
-                spread = jnp.sqrt(variance)[..., None]
+                spread = np.sqrt(variance)[..., None]
                 shape = (*variance.shape, problem.channels)
-                extra[f"f_{name}_std"] = jnp.broadcast_to(spread, shape)
+                extra[f"f_{name}_std"] = np.broadcast_to(spread, shape)
     return Answer(f_train, f_test, extra, largest=largest)
 
 
 def _root(problem: KernelProblem) -> Root:
     if problem.starts_at_zero:
-        return square_root(jnp.zeros_like(problem.nngp), len(problem.ntk))
+        return square_root(jnp.asarray(np.zeros_like(problem.nngp)), len(problem.ntk))
     return square_root(problem.nngp, len(problem.ntk))
 
 
@@ -58,8 +59,9 @@ def _second_moments(problem, solved, by_mode, root: Root, covariance: bool) -> t
         train, test = spread(solved, by_mode, root.train, root.test)
     else:
         observe = observables.covariances if covariance else observables.variances
-        still = jnp.zeros_like(root.train)
+        still = jnp.asarray(np.zeros_like(root.train))
         noise = root.train[None], root.test[None]
         (train, test), _ = follow(problem, *noise, observe, targets=still)
-    unseen = root.own @ root.own.T if covariance else jnp.sum(root.own**2, axis=1)
-    return train, test + unseen
+    own = np.asarray(root.own)
+    unseen = own @ own.T if covariance else np.sum(own**2, axis=1)
+    return np.asarray(train), np.asarray(test) + unseen

@@ -8,10 +8,12 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from largen.errors import InvalidInput, one_of
+from largen.memory import check_fits
 from largen.progress import check_progress
 from largen.runs import Run
 from largen.runs.records import RECORDS, pairs_of, record_names
 from largen.runs.theory import set_fields
+from largen.runs.time_pairs import all_pairs
 from largen.scalars import flag, integer, integers, random_key, real
 from largen.theories.mean_field.record_times import NOTHING, Recorded
 
@@ -67,12 +69,22 @@ def wanted_kernels(
     # record, record_at, record_pairs: options of the theory.
     record: str | Sequence[str] | None,
     record_at: Sequence[int] | None,
-    record_pairs: Sequence[tuple[int, int]],
+    record_pairs: Sequence[tuple[int, int]] | Literal["all"],
     others: bool = False,  # whether there are other records than kernels at these time indices
 ) -> WantedKernels:
     """Return the kernels to record for a run, and their time indices."""
     alone = np.array(run.time_indices("record_at", record_at), dtype=int)
-    pairs = run.pairs("record_pairs", record_pairs)
+    if record_pairs == "all":
+        times = np.arange(len(run.times)) if record_at is None else alone
+        x = run.data.x_train
+        check_fits(
+            len(times) ** 2 * (x.itemsize * len(x) ** 2 + 16),  # Φ and G of half of the pairs
+            f"record_pairs: kernels between all pairs of {len(times)} times",
+            "Pass fewer times in record_at, or some of the pairs.",
+        )
+        pairs = all_pairs(times)
+    else:
+        pairs = run.pairs("record_pairs", record_pairs)
     names = ("feature_kernel", "gradient_kernel", "ntk") if record is None else record_names(record)
     if not names:
         if (record_at and not others) or len(pairs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
@@ -132,6 +132,8 @@ class DeepMeanField(Theory):
     record_pairs
         Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are recorded. Features and
         gradients at a time are kept in memory until the last time that is paired with it.
+        ``"all"``: all pairs of the times of ``record_at``, or of all times without it;
+        :meth:`largen.Trajectory.between_times` returns them as an array.
     sample_neurons
         The number of neurons of each layer whose h, g and z are recorded, on training samples. They
         are samples of the single-neuron process, correlated in time and between layers of a
@@ -221,7 +223,7 @@ class DeepMeanField(Theory):
     memory_budget: float = MEMORY_BUDGET
     record: str | Sequence[str] | None = None
     record_at: Sequence[int] | None = None
-    record_pairs: Sequence[tuple[int, int]] = ()
+    record_pairs: Sequence[tuple[int, int]] | Literal["all"] = ()
     sample_neurons: int = 0
     fluctuations: bool = False
     checkpoint: str | PathLike[str] | None = None

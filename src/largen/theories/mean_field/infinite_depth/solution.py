@@ -120,7 +120,9 @@ class InfiniteDepth(Theory):
         Time indices of the trajectory at which kernels are kept; the first and the last by
         default.
     record_pairs
-        Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are kept.
+        Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are kept. ``"all"``: all
+        pairs of the times of ``record_at``, or of all times without it;
+        :meth:`largen.Trajectory.between_times` returns them as an array.
     checkpoint
         A file that stores finished replicates, as in :class:`DeepMeanField`.
     key
@@ -169,7 +171,7 @@ class InfiniteDepth(Theory):
     memory_budget: float = MEMORY_BUDGET
     record: str | Sequence[str] | None = None
     record_at: Sequence[int] | None = None
-    record_pairs: Sequence[tuple[int, int]] = ()
+    record_pairs: Sequence[tuple[int, int]] | Literal["all"] = ()
     checkpoint: str | PathLike[str] | None = None
     key: Any = 0
     progress: bool | Report | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
@@ -78,7 +78,8 @@ class MeanField(Theory):
         default.
     record_pairs
         Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are recorded. The neurons at
-        these times are kept in memory.
+        these times are kept in memory. ``"all"``: all pairs of the times of ``record_at``, or of
+        all times without it; :meth:`largen.Trajectory.between_times` returns them as an array.
     fluctuations
         Whether to compute the fluctuations of networks of finite width by linear response: see
         ``fluctuations.py``. This applies to gradient descent, and takes matrices over all time
@@ -142,7 +143,7 @@ class MeanField(Theory):
     sampling: Sampling = "variance_reduced"
     record: str | Sequence[str] | None = None
     record_at: Sequence[int] | None = None
-    record_pairs: Sequence[tuple[int, int]] = ()
+    record_pairs: Sequence[tuple[int, int]] | Literal["all"] = ()
     fluctuations: bool = False
     key: Any = 0
     progress: bool | Report | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
@@ -133,7 +133,9 @@ class AttentionMeanField(Theory):
         first and the last by default.
     record_pairs
         Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are recorded. Fields at a
-        time are kept in memory until the last time that is paired with it.
+        time are kept in memory until the last time that is paired with it. ``"all"``: all pairs of
+        the times of ``record_at``, or of all times without it;
+        :meth:`largen.Trajectory.between_times` returns them as an array.
     memory_budget
         The number of bytes that the directions of all matrices may take, of all replicates that are
         computed at the same time. Their number grows with
@@ -214,7 +216,7 @@ class AttentionMeanField(Theory):
     max_particles: int = 2**17
     record: str | Sequence[str] | None = None
     record_at: Sequence[int] | None = None
-    record_pairs: Sequence[tuple[int, int]] = ()
+    record_pairs: Sequence[tuple[int, int]] | Literal["all"] = ()
     memory_budget: float = MEMORY_BUDGET
     key: Any = 0
     checkpoint: str | PathLike[str] | None = None

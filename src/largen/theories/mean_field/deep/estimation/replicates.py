@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import precision as in_precision
@@ -301,8 +300,8 @@ def _first_step(problem: Problem, run: Run) -> float:
     """Return the step of gradient descent, η₀ × time, that resolves the fastest initial mode."""
     kernel = initial_tangent(problem)[: problem.samples]
     with jax.enable_x64(True):
-        f = jnp.zeros((problem.samples, *run.output_shape))
-        curvature = jax.hessian(run.loss.sample)(f[0], jnp.asarray(run.data.y_train[0]))
+        f, y = np.zeros(run.output_shape), run.data.y_train[0]
+        curvature = jax.jit(jax.hessian(run.loss.sample))(f, y)  # one program
         slope = float(np.abs(np.asarray(curvature)).max())
     fastest = slope * np.linalg.eigvalsh(kernel)[-1] / problem.samples
     return FIRST_STEP / (fastest + run.optimizer.weight_decay)
