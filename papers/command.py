@@ -14,7 +14,7 @@ from rich.text import Text
 from largen.cli.work import ending_in_order, make_output_folder, progress
 from largen.errors import LargenError
 from largen.experiments.claims import Claim, tally
-from largen.interrupts import go_on_with
+from largen.interrupts import resume_hint
 from papers import FIGURES, Produced, figure, find_images, produce
 
 console = Console(highlight=False)
@@ -71,7 +71,7 @@ def run_figure(name: str, data: str | None, folder: Path, fast: bool, console: C
         if found.name != each:
             console.print(f"Not {each}, but {found.name}: the paper's claims are about {each}.\n")
     goes_on = f"Finished parts are in {folder}: the same command resumes from them."
-    with go_on_with(goes_on), progress(console) as report:
+    with resume_hint(goes_on), progress(console) as report:
         done = produce(wanted, images, folder, fast=fast, report=report)
     others = [found.name for each, found in images.items() if found.name != each]
     _print(done, others, console)
