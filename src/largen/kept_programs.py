@@ -43,9 +43,10 @@ def keep_programs(folder: str | PathLike[str] | None = None) -> Path:
     Examples
     --------
     >>> import jax, largen as lg, tempfile
+    >>> before = jax.config.jax_compilation_cache_dir
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     kept = lg.keep_programs(folder)
-    ...     jax.config.update("jax_compilation_cache_dir", None)  # off again
+    ...     jax.config.update("jax_compilation_cache_dir", before)  # as it was
     >>> str(kept).startswith(folder)
     True
     """
