@@ -90,8 +90,9 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
     ...     return {"a": jax.random.normal(a, (3, width)), "b": jax.random.normal(b, (width, 1))}
     >>> def apply(p, x):
     ...     return jax.numpy.sin(x @ p["a"]) @ p["b"] / p["b"].size**0.5
-    >>> lg.read(init, np.ones((1, 3)), apply=apply).layer.parts[:2]
-    (Dense(weight_std=1.7320508075688772), Activation('sin'))
+    >>> net = lg.read(init, np.ones((1, 3)), apply=apply)
+    >>> net.layer.parts[1], round(net.layer.parts[0].weight_std ** 2, 9)
+    (Activation('sin'), 3.0)
     """
     family = _family(make, x, apply)
     if family.alone:
