@@ -150,7 +150,10 @@ def test_the_frontier_has_the_exponents_of_its_phase():
     assert -slope == pytest.approx(laws.exponents["compute"], abs=0.02)
     assert grown == pytest.approx(laws.exponents["compute_width"], abs=0.03)
     np.testing.assert_allclose(found.width * found.steps, found.compute)
-    assert np.isnan(curve.frontier([10.0]).mse_test).all()
+    with pytest.raises(InvalidInput, match="compute: 4 widths or more take 10 products"):
+        curve.frontier([10.0])
+    with pytest.raises(InvalidInput, match=r"compute: for 3e.06 products the best .* pass larger"):
+        curve.frontier([3e6])
     assert "features" in str(curve)
     with pytest.raises(InvalidInput, match="compute: wanted a curve of 4 widths"):
         lg.regression.one_pass_sgd(task, [1, 2, 4, 8]).frontier([100.0])

@@ -42,8 +42,7 @@ class Frontier(NamedTuple):
     compute
         C, (compute,).
     width, steps, mse_test
-        The best k and t, and the error with them, (compute,); NaN where they are not among the
-        widths and steps of the curve.
+        The best k and t, and the error with them, (compute,).
     """
 
     compute: np.ndarray
@@ -97,7 +96,8 @@ class OnePassCurve(Result):
         Raises
         ------
         InvalidInput
-            For a curve without widths, or fewer than four of them or of its steps.
+            For a curve without widths, fewer than four of them or of its steps, and where the best
+            width is not inside of those of the curve.
         """
         data, C = self.data, numbers("compute", floating("compute", compute, ndim=1))
         if not (C > 0).all():
@@ -111,20 +111,28 @@ class OnePassCurve(Result):
         errors = data["mse_test"].mean("output") if "output" in data.dims else data["mse_test"]
         times, widths = data["step"].values[used].astype(float), data["width"].values.astype(float)
         lines = CubicSpline(np.log(times), np.log(errors.values[:, used]), axis=1)
-        found = np.full((3, len(C)), np.nan)
+        found = np.empty((3, len(C)))
         for i, c in enumerate(C):
             steps = c / (widths * data.attrs["batch_size"])
             inside = (steps >= times[0] * (1 - _ROUNDED)) & (steps <= times[-1] * (1 + _ROUNDED))
             if inside.sum() < _FEWEST:
-                continue
+                raise InvalidInput(
+                    f"compute: {_FEWEST} widths or more take {c:.4g} products in the curve's "
+                    f"{times[0]:.0f} to {times[-1]:.0f} steps; got {inside.sum()} of them."
+                )
             logs = np.log(widths[inside])
             known = np.diagonal(lines(np.log(steps[inside]))[inside])
             fine = np.linspace(logs[0], logs[-1], _FINE)
             curve = CubicSpline(logs, known)(fine)
             best = int(np.argmin(curve))
-            if 0 < best < _FINE - 1:
-                k = np.exp(fine[best])
-                found[:, i] = k, c / (k * data.attrs["batch_size"]), np.exp(curve[best])
+            if not 0 < best < _FINE - 1:
+                end, other = ("least", "smaller") if best == 0 else ("largest", "larger")
+                raise InvalidInput(
+                    f"compute: for {c:.4g} products the best of the widths is the {end} that has "
+                    f"them in the curve; pass {other} widths to one_pass_sgd, or more steps."
+                )
+            k = np.exp(fine[best])
+            found[:, i] = k, c / (k * data.attrs["batch_size"]), np.exp(curve[best])
         return Frontier(C, *found)
 
     @with_labels
