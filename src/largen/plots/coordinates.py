@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.panels import for_all, headline, panels
+from largen.plots.panels import PANEL, for_all, headline, panels, resize
 from largen.plots.style import FAILED, legend_below, shades, size_axis, style
 
 if TYPE_CHECKING:
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 
 MARKERS = "os^Dv"
+MOST_IN_LEGEND = 10  # layers
+ROW = 0.13  # inches of a layer in a list
 WORDS = {"size": "activation", "change": "change in training"}
 
 
 def coordinate_figure(data: xarray.Dataset) -> Figure:
     """Draw sizes after training, changes by training, and the slopes of both.
 
-    Lines go from light to dark with the layer; a layer that fails is red. In the last panel the
-    shaded band is the tolerance.
+    Lines go from light to dark with the layer; a layer that fails is red. In the last panel, whose
+    names have the colours of the lines, the shaded band is the tolerance.
 
     Parameters
     ----------
@@ -46,7 +48,10 @@ def coordinate_figure(data: xarray.Dataset) -> Figure:
                 xlabel=f"{data.attrs['along']} relative to the base",
                 title=f"root mean square {WORDS[name]}",
             )
-        legend_below(for_all(figure, axes[0, :2], axes[0, 0]), 2, fontsize="x-small")
+        if len(colours) <= MOST_IN_LEGEND:
+            legend_below(for_all(figure, axes[0, :2], axes[0, 0]), 2, fontsize="x-small")
+        else:  # the names in the last panel have the colours of the lines
+            resize(figure, 3 * PANEL[0], max(PANEL[1], ROW * len(colours) + 1.5))
         _slopes(axes[0, 2], moving, colours)
         headline(figure, f"{data.attrs['title']}, {data.sizes['seed']} networks of each size")
     return figure
@@ -81,8 +86,9 @@ def _slopes(ax: Any, data: xarray.Dataset, colours: list[Any]) -> None:
             zorder=3,
             label=WORDS[name],
         )
-    ax.set_yticks(
-        rows, [str(layer) or "(model)" for layer in data["layer"].values], fontsize="x-small"
-    )
+    names = [str(layer) or "(model)" for layer in data["layer"].values]
+    ax.set_yticks(rows, names, fontsize="x-small")
+    for label, colour in zip(ax.get_yticklabels(), colours, strict=True):
+        label.set_color(colour)
     ax.set(xlabel="power of the size", title="powers: 0 transfers")
     legend_below(ax, 3, fontsize="x-small")
