@@ -227,6 +227,9 @@ def refusal(s: Setting, needs: str, error: LargenError, check: Callable[[Setting
             return "the kernel is singular"
     if of_form and "parallel" in text and _parallel(np.concatenate([s.double, s.plain_new])):
         return "second derivatives of kernels of kinks diverge at parallel rows"
+    rows = np.concatenate([s.double, s.plain_new]) if s.double.ndim == 2 else np.ones((1, 1))
+    if failed and "its signal vanishes" in text and not rows.any(1).all():
+        return "a row of zeros has no relative fluctuations"
     if failed and "nothing is left of the targets" in text and not s.plain_y.any():
         return "there are no targets"
     far = np.abs(s.plain_y).max(initial=0) > 100
