@@ -227,13 +227,18 @@ def refusal(s: Setting, needs: str, error: LargenError, check: Callable[[Setting
             return "the kernel is singular"
     if of_form and "parallel" in text and _parallel(np.concatenate([s.double, s.plain_new])):
         return "second derivatives of kernels of kinks diverge at parallel rows"
+    return _of_values(s, needs, text, most) if failed else ""
+
+
+def _of_values(s: Setting, needs: str, text: str, most: float) -> str:
+    """Return why numbers fail for the values of inputs and targets; an empty string otherwise."""
     rows = np.concatenate([s.double, s.plain_new]) if s.double.ndim == 2 else np.ones((1, 1))
-    if failed and "its signal vanishes" in text and not rows.any(1).all():
+    if "its signal vanishes" in text and not rows.any(1).all():
         return "a row of zeros has no relative fluctuations"
-    if failed and "nothing is left of the targets" in text and not s.plain_y.any():
+    if "nothing is left of the targets" in text and not s.plain_y.any():
         return "there are no targets"
     far = np.abs(s.plain_y).max(initial=0) > 100
-    if "moderate" in needs and failed and (most > 5 or most < 1e-2 or far):
+    if "moderate" in needs and (most > 5 or most < 1e-2 or far):
         return "training at a fixed rate diverges, or nothing moves"
     return ""
 
