@@ -163,7 +163,8 @@ def self_check(narrow: Pilots, wide: Pilots, on: str, draws: int, seed: np.ndarr
     missed_widely = (missed > LARGEST_NOISE * noise) & (missed > LARGEST_SHARE * of_limit)
     with np.errstate(divide="ignore", invalid="ignore"):
         failed = missed_widely | changes(ratio, wide.number)
-        return Check(ratio, missed / noise, missed / of_limit, failed)
+        over, share = (np.where(missed == 0, 0.0, missed / size) for size in (noise, of_limit))
+        return Check(ratio, over, share, failed)
 
 
 def growth(narrow: list[np.ndarray], wide: list[np.ndarray]) -> np.ndarray:

@@ -142,12 +142,12 @@ def predict_networks(
     _check_memory(run, pilots, draws, theory.random_outputs)
     keys = jax.random.split(key, 4)
     f0 = theory().initial_outputs(run, draws, keys[2]) if theory.random_outputs else None
-    if f0 is not None and not f0[0].any():
+    narrow, wide = _trained(run, (m // 2, m), pilots, keys, progress)
+    if f0 is not None and not f0[0].any() and wide.f_train[:, 0].any():
         raise NoTheory(
             f"{WHAT}: initial outputs of networks vanish, but not as N^(-1/2), so that there is no "
             "expansion in 1/N; train networks: lg.train(run, width=…, seeds=…)."
         )
-    narrow, wide = _trained(run, (m // 2, m), pilots, keys, progress)
     if limit is None:
         if throw and f0 is None:
             _check_growth(narrow, wide, width)
