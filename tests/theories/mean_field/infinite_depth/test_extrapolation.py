@@ -171,7 +171,7 @@ def test_networks_approach_it_in_width_and_depth():
     nets = []
     for blocks in (2, 4, 8):
         finite = run_of(lg.residual_mlp(blocks, "tanh"), steps=10)
-        nets.append(lg.solve(finite, particles=4096, replicates=4))
+        nets.append(lg.solve(finite, particles=4096, replicates=8))
         nets += [lg.train(finite, width=n, seeds=96, key=blocks) for n in (32, 64, 128)]
     report = lg.compare(limit, nets)
     assert report.exponents["single"].value == pytest.approx(-0.5, abs=0.1)
