@@ -82,13 +82,18 @@ def test_read_prints_the_report_of_a_model(tmp_path, monkeypatch):
         "def pooled(n):\n"
         "    pool = nn.MaxPool1d(7), nn.Flatten()\n"
         "    return nn.Sequential(nn.Conv1d(3, n, 2), *pool, nn.Linear(n, 1))\n"
+        "def over_neurons(n):\n"
+        "    return nn.Sequential(nn.Linear(3, n), nn.Softmax(-1), nn.Linear(n, 1))\n"
     )
     monkeypatch.chdir(tmp_path)
     told = invoke("read", "my_models:make", "--input", "3")
     assert told.exit_code == 0
     assert "2.weight  n       uniform  0.3333  uniform  0.0104 (n/32)^(-1)" in told.stdout
-    refused = invoke("read", "my_models:pooled", "--input", "3,8")
+    told = invoke("read", "my_models:pooled", "--input", "3,8")
+    assert told.exit_code == 0
+    assert "populations of neurons" in told.stdout
+    refused = invoke("read", "my_models:over_neurons", "--input", "3")
     assert refused.exit_code == 2
-    assert "1 (max_pool1d)" in refused.stdout
+    assert "softmax" in refused.stdout
     for wrong in ("my_models:other", "my_models", "none_such:make"):
         assert invoke("read", wrong, "--input", "3").exit_code == 2

@@ -102,6 +102,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "temperature": (0.3,),
     "theory": ("mean field, one hidden layer",), "theta": ({"input": "1/2"},), "time": (2.0,),
     "times": (3, np.array([0.5, 2.0])), "tokens": ([[1, 1], [0, 2]],),
+    "tap_variances": (((0.4, 0.3), (0.2, 0.1)),),
     "task": (lg.regression.Spectrum(np.arange(1, 91.0) ** -1.3, np.arange(1, 91.0) ** -1.5),),
     "values": (lg.Dense(weight_std=2.0),), "variance": (2.0,), "variances": ([2.0],),
     "vocabulary": (4,), "weight_decay": (0.3,), "weight_std": (1.2, [0.9]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -278,7 +279,7 @@ def init(
 def apply(
     net: Layer,
     params: Params,
-    x: ArrayLike,
+    x: ArrayLike | Sequence[ArrayLike],
     *,
     param: Parameterization | None = None,
     outputs: int | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -112,8 +113,7 @@ class Loss:
         """
         outputs = np.resize(np.array(PROBED, np.float32), (len(PROBED), *shape))
         targets = y[:MOST_PROBED].astype(np.float32) if y.dtype.kind == "f" else y[:MOST_PROBED]
-        of_output = jax.vmap(self.sample, in_axes=(None, 0))
-        values = np.asarray(jax.jit(jax.vmap(of_output, in_axes=(0, None)))(outputs, targets)).flat
+        values = np.asarray(_of_pairs(self.sample, outputs, targets)).flat
         return " ".join([self.name, *(f"{value:.4e}" for value in values)])
 
 
@@ -147,6 +147,13 @@ def _alike(sample: Callable[[Any, Any], Any], f: Any, y: Any) -> tuple[Any, Any]
     with precision(f, y):
         outputs_on_shapes("f, y", sample, *one_of_each)
     return f, y
+
+
+@partial(jax.jit, static_argnums=0)
+def _of_pairs(sample: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> Array:
+    """Return the losses of all outputs at all targets."""
+    of_output = jax.vmap(sample, in_axes=(None, 0))
+    return jax.vmap(of_output, in_axes=(0, None))(outputs, targets)
 
 
 def _square(f, y):

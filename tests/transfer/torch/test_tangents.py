@@ -191,7 +191,7 @@ def test_rates_and_frozen_parameters():
     model[0].weight.requires_grad_(True)
     found = ntk_of_module(model, x, rates={"0.weight": 0.0})
     torch.testing.assert_close(found, want)
-    with pytest.raises(InvalidInput, match="rates: 'weight' is no parameter"):
+    with pytest.raises(InvalidInput, match="rates: 'weight' is not a parameter"):
         ntk_of_module(model, x, rates={"weight": 1.0})
 
 
