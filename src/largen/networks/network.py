@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -279,7 +278,7 @@ def init(
 def apply(
     net: Layer,
     params: Params,
-    x: ArrayLike | Sequence[ArrayLike],
+    x: Any,
     *,
     param: Parameterization | None = None,
     outputs: int | None = None,
