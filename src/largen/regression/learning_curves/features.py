@@ -118,8 +118,8 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
     has, for a population with eigenvalues λ_i of K and mean squares v_i² of the targets in its
     modes (Simon et al. 2024; Atanasov et al. 2024),
 
-        E = [Σ (κ²/(λ_i + κ)² + κλ_i/(λ_i + κ)² (z − q)/(k − q)) v_i² + σ²]
-            / (1 − (q(k − 2z) + z²)/(n(k − q))),
+        E = [Σ (κ²/(λ_i + κ)² + κλ_i/(λ_i + κ)² (z − q)/(k − q)) v_i² + σ²]/D,
+        D = 1 − (q(k − 2z) + z²)/(n(k − q)),
         δ = κ(n − z)(k − z)/k,   z = Σ L_i < min(n, k),   q = Σ L_i²,   L_i = λ_i/(λ_i + κ),
 
     which is that of :func:`learning_curve` for k → ∞. It has a peak at k = n, which a ridge
