@@ -53,27 +53,31 @@ def _step(equation: Any, given: list[Law | str]) -> list[Law | str]:
 
 
 def _law(name: str, given: list[Law | str], params: Any) -> Law | str | None:
-    if name in ("random_bits", "threefry2x32"):
-        return BITS
-    if not given:
-        return None
-    first = given[0]
-    if name in VIEWS:
-        return first
-    if name in ("shift_right_logical", "or") and BITS in given:
-        return BITS
-    if name == "bitcast_convert_type" and first == BITS:
-        return uniform(1.0, 2.0)
-    if name == "concatenate":
-        return first if all(each == first for each in given) else None
-    if isinstance(first, str) or any(isinstance(each, str) for each in given):
-        return next(each for each in given if isinstance(each, str) and each != BITS)
+    bits = _of_bits(name, given)
+    if bits is not None or not given:
+        return bits
+    if name in VIEWS or (name == "concatenate" and all(each == given[0] for each in given)):
+        return given[0]
+    unknown = [each for each in given if isinstance(each, str)]
+    if name == "concatenate" or unknown:
+        return next((each for each in unknown if each != BITS), None)
     laws: list[Any] = list(given)
     random = [law for law in laws if law.kind != "constant"]
     if not random:
         power = [params["y"]] if name == "integer_pow" else []
         return _evaluated(FUNCTIONS.get(name), [law.mean for law in laws] + power)
     return _changed(name, laws, random[0]) if len(random) == 1 else None
+
+
+def _of_bits(name: str, given: list[Law | str]) -> Law | str | None:
+    """Return random bits, or the uniform numbers that are made of them; None for other values."""
+    if name in ("random_bits", "threefry2x32"):
+        return BITS
+    if BITS not in given:
+        return None
+    if name in ("shift_right_logical", "or"):
+        return BITS
+    return uniform(1.0, 2.0) if name == "bitcast_convert_type" and given[0] == BITS else None
 
 
 def _evaluated(function: Callable[..., Any] | None, numbers: list[float]) -> Law | None:

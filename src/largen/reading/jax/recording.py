@@ -135,31 +135,38 @@ def _seen(
     if len(weights) != 1 or any(isinstance(each, Ref) for each in given):
         return None
     (weight,) = weights
-    axes = weight.axes or ()
     numbers = [
         float(np.ravel(each)[0])
         for each in given
         if not isinstance(each, Param) and is_number(each)
     ]
     match name:
-        case "transpose":
-            return weight._replace(axes=tuple(axes[i] for i in options["permutation"]))
-        case "broadcast_in_dim":
-            found: list[int | None] = [None] * len(shape)
-            for axis, place in zip(axes, options["broadcast_dimensions"], strict=True):
-                found[place] = axis
-            return weight._replace(axes=tuple(found))
-        case "squeeze":
-            left = tuple(a for i, a in enumerate(axes) if i not in options["dimensions"])
-            return weight._replace(axes=left)
-        case "reshape":
-            return _with_ones(weight, before[0], shape)
         case "neg":
             return weight._replace(factor=-weight.factor)
         case "mul" if numbers:
             return weight._replace(factor=weight.factor * numbers[0])
         case "div" if numbers and given[0] is weight:
             return weight._replace(factor=weight.factor / numbers[0])
+        case "reshape":
+            return _with_ones(weight, before[0], shape)
+    axes = _axes_behind(name, options, weight.axes or (), len(shape))
+    return None if axes is None else weight._replace(axes=axes)
+
+
+def _axes_behind(
+    name: str, options: Any, axes: tuple[int | None, ...], count: int
+) -> tuple[int | None, ...] | None:
+    """Return a parameter's axes in the order of a primitive's output; None for other primitives."""
+    match name:
+        case "transpose":
+            return tuple(axes[i] for i in options["permutation"])
+        case "broadcast_in_dim":
+            found: list[int | None] = [None] * count
+            for axis, place in zip(axes, options["broadcast_dimensions"], strict=True):
+                found[place] = axis
+            return tuple(found)
+        case "squeeze":
+            return tuple(a for i, a in enumerate(axes) if i not in options["dimensions"])
     return None
 
 
