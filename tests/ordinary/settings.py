@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -235,6 +236,9 @@ def _of_values(s: Setting, needs: str, text: str, most: float) -> str:
     rows = np.concatenate([s.double, s.plain_new]) if s.double.ndim == 2 else np.ones((1, 1))
     if "its signal vanishes" in text and not rows.any(1).all():
         return "a row of zeros has no relative fluctuations"
+    ends = re.search(r"tangent kernel has eigenvalues from (\S+) to (\S+): it is singular", text)
+    if ends and float(ends[1]) < 1e-9 * float(ends[2]):
+        return "the tangent kernel of a few neurons is singular"
     if "nothing is left of the targets" in text and not s.plain_y.any():
         return "there are no targets"
     far = np.abs(s.plain_y).max(initial=0) > 100
@@ -255,6 +259,7 @@ def _singular(text: str) -> bool:
         "vanish",
         "zero",
         "same",
+        "is 0",
     )
     return any(word in text for word in words)
 

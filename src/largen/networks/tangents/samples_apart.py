@@ -166,7 +166,7 @@ def _mapped(state: State, where: dict[int, int], new: Sequence[int] = ()) -> Sta
 
 
 def _broadcast(equation, states):
-    axes, shape = equation.params["broadcast_dimensions"], equation.params["shape"]
+    axes, shape = map(int, equation.params["broadcast_dimensions"]), equation.params["shape"]
     before = _shape(equation.invars[0])
     kept = {i: axis for i, axis in enumerate(axes) if before[i] == shape[axis]}
     new = {*range(len(shape))} - {*kept.values()}
@@ -189,7 +189,7 @@ def _reshape(equation, states):
 
 def _transpose(equation, states):
     order = equation.params["permutation"]
-    where = {old: new for new, old in enumerate(order)}
+    where = {int(old): new for new, old in enumerate(order)}
     return _mapped(states[0], where)
 
 

@@ -95,7 +95,10 @@ class Functions(Family):
             raise
         except Exception as error:
             said = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-            raise InvalidInput(f"make: make(key, width={width}) raised {said}") from error
+            raise InvalidInput(
+                f"make: wanted a function init(key, width) with apply=…; make(key, width={width}) "
+                f"raised {said}"
+            ) from error
         if not self._weights(made):
             raise InvalidInput(
                 f"make: wanted parameters from make(key, width={width}), a tree with arrays of "

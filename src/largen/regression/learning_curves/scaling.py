@@ -42,7 +42,7 @@ class ScalingLaws(Result):
         against ``samples``, ``width``, ``steps`` and ``compute``; ``compute_width`` is x in
         k ~ C^x.
     errors
-        Their standard errors, from halves of the samples; NaN for a population.
+        Their standard errors, from halves of the samples; empty for a population.
     phase
         That of Paquette et al. (2024): "Ia", "Ib", "II", "III", "IVa" or "IVb"; "none" for a ≤ 1/2.
     """
@@ -60,7 +60,7 @@ class ScalingLaws(Result):
         return xarray.Dataset(
             {
                 "exponent": ("law", [self.exponents[name] for name in names]),
-                "exponent_error": ("law", [self.errors[name] for name in names]),
+                "exponent_error": ("law", [self.errors.get(name, np.nan) for name in names]),
             },
             {"law": names},
             {"phase": self.phase},
@@ -69,8 +69,7 @@ class ScalingLaws(Result):
     def __repr__(self) -> str:
         cells = [["", "exponent", "standard error"]]
         for name, words in NAMES.items():
-            error = self.errors[name]
-            shown = "" if np.isnan(error) else f"{error:.2g}"
+            shown = f"{self.errors[name]:.2g}" if self.errors else ""
             cells.append([words, f"{self.exponents[name]:.3f}", shown])
         head = f"ScalingLaws: phase {self.phase}"
         return "\n".join([head, *(f"  {line}" for line in aligned(cells))])
@@ -125,7 +124,7 @@ def scaling_laws(task: Spectrum) -> ScalingLaws:
     if not task.power.sum() > 0:
         raise InvalidInput("task: the targets have no power.")
     found, phase = _exponents(task.population, task.samples)
-    square = dict.fromkeys(NAMES, 0.0 if task.of_halves else np.nan)
+    square = dict.fromkeys(NAMES if task.of_halves else (), 0.0)
     pairs = list(zip(task.of_halves[::2], task.of_halves[1::2], strict=True))
     for pair in pairs:
         first, second = (_exponents(_half(*half), len(half[0]))[0] for half in pair)
