@@ -342,3 +342,9 @@ def test_another_function_of_the_same_name_is_another_kernel(tmp_path):
 def test_wrong_input(call, words):
     with pytest.raises(InvalidInput, match=words):
         call()
+
+
+def test_landmarks_of_networks_with_dropout_are_refused():
+    net = lg.serial(lg.Dense(), lg.Activation("relu"), lg.layers.Dropout(0.2), lg.Dense())
+    with pytest.raises(InvalidInput, match=r"^net: Dropout\(rate=0.2\) draws a mask"):
+        lg.regression.large.low_rank_posterior(net, np.eye(3), np.ones(3), noise=0.1)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 
-from largen.architectures import Layer
+from largen.architectures import Layer, layers_of
 from largen.arrays import as_array, known
 from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
@@ -151,7 +151,7 @@ def low_rank_posterior(
     ------
     InvalidInput
         For wrong shapes, also of a mask, NaN, landmarks that do not exist, or a noise that is
-        not positive.
+        not positive; for networks with dropout.
     OutOfMemory
         If kernels of the landmarks do not fit into memory.
     NumericalFailure
@@ -171,6 +171,7 @@ def low_rank_posterior(
     one_of("kind", kind, KINDS)
     check_network(net, param)
     check_lazy(param)
+    _check_repeatable(net)
     variance = real("noise", noise, above=0)
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
@@ -197,6 +198,17 @@ def low_rank_posterior(
         net, param, kind, variance, *chosen, root.shape[1], missed / len(rows), root, system,
         cho_solve(system, pushed), targets.ndim == 1,
     )  # fmt: skip
+
+
+def _check_repeatable(net: Layer) -> None:
+    """Refuse networks of which the kernel of a sample with itself is not that of equal samples."""
+    for layer in layers_of(net):
+        if layer.random:
+            raise InvalidInput(
+                f"net: {layer!r} draws a mask for each sample, whose variance the kernel of a "
+                "sample with itself has and its kernels with landmarks have not; leave it out, or "
+                "take lg.posterior."
+            )
 
 
 def _features(net, param, kind, landmarks, root, new) -> tuple[np.ndarray, np.ndarray]:
