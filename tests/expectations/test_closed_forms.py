@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from tests.expectations.references import COVARIANCES, derivative_of, gap_of
 
-from largen.expectations import derivative_second_moment, mean, pair_moments, second_moment
+from largen.errors import NumericalFailure
+from largen.expectations import (
+    derivative_second_moment,
+    gaussian_moments,
+    mean,
+    pair_moments,
+    second_moment,
+)
 from largen.expectations.homogeneous import angle_and_folding
 
 VARIANCES = [(1.0, 1.0), (2.0, 0.5), (1e-6, 2e-6), (1.0, 1.001), (25.0, 30.0), (3e-8, 4.0)]
@@ -142,3 +149,8 @@ def test_angle_and_folding_of_vectors_of_any_lengths():
         found = angle_and_folding(*map(jnp.asarray, moments))
     np.testing.assert_allclose(found[0], theta, rtol=1e-12)
     np.testing.assert_allclose(found[1], folding, rtol=1e-12)
+
+
+def test_moments_that_overflow_are_said_to():
+    with pytest.raises(NumericalFailure, match="overflow at variances up to 1e\\+04"):
+        gaussian_moments("exp", 1e4, 1e4, 1e4)

@@ -224,8 +224,9 @@ def gaussian_moments(
         an unknown activation.
     NumericalFailure
         If the error may exceed ``rtol``, for activations with more kinks than the search allows
-        or at very large variances. The exception carries the moments as ``result``. Traced arrays
-        are not checked, and features of φ below its sampling are missed: see :func:`pair_error`.
+        or at very large variances, or if the moments overflow. The exception carries the moments
+        as ``result``. Traced arrays are not checked, and features of φ below its sampling are
+        missed: see :func:`pair_error`.
 
     Examples
     --------
@@ -252,6 +253,10 @@ def gaussian_moments(
         gap, derivative = pair_moments(phi, a, b, jnp.maximum((a + b) / 2 - ab, 0))
         value = (second_moment(phi, a) + second_moment(phi, b)) / 2 - gap
         result = like((value, derivative), q1, q12, q2)
+    # The derivative's moment of equal numbers is infinite if φ jumps.
+    if not is_traced(*result) and not (np.isfinite(result[0]) & ~np.isnan(result[1])).all():
+        most = max(float(np.max(q, initial=0)) for q in (q1, q2))
+        words = f"gaussian_moments: the moments overflow at variances up to {most:.3g}."
     if words is not None and throw:
         raise NumericalFailure(words, result)
     return result
