@@ -296,11 +296,22 @@ class Reader:
         mean = 0.0 if offset is None else law_of(offset, self._parameters).mean
         return self.shifted(call, Value(node, value.axes, call.shape), mean)
 
-    def takes_bias(self, value: Value, offset: Param, argument: Ref) -> bool:
-        """Add a parameter as the bias of the map whose value it is added to, if it can be one.
+    def total(self, call: Call, one: Any, two: Any, a: float, b: float) -> Value:
+        """Return a·x + b·y, where x or y may be a number or a bias."""
+        if not self.is_value(one):
+            one, two, a, b = two, one, b, a
+        value = self.value(one, call)
+        if self.is_value(two):
+            other = self.value(two, call)
+            self.check_alike(call, value, other)
+            return value.at(self.node(call, "sum", value, other, factors=(a, b)), call.shape)
+        offset = two._replace(factor=two.factor * b) if isinstance(two, Param) and a == 1 else None
+        if offset is not None and self.takes_bias(value, offset, one):
+            return value
+        return self.shifted(call, self.scaled(call, value, a), b * self.number(two, call))
 
-        Constant factors may be between the two; nothing else may read the map.
-        """
+    def takes_bias(self, value: Value, offset: Param, argument: Ref) -> bool:
+        """Add a parameter as the bias of the map that it is added to, up to constant factors."""
         bias, node, factor, place = offset.name, value.node, 1.0, argument.place
         while self._made.get(node) == place and self._readers[place] == 1:
             does = self.nodes.does[node]

@@ -22,7 +22,7 @@ from largen.experiments.predicted_networks.pilots import (
     moments,
     quantiles,
 )
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.runs import Status
 from largen.scalars import integer, real
 
@@ -35,7 +35,7 @@ Levels = ArrayLike | Sequence[float]
 
 @cites("bordelon2023dynamics")
 @dataclass(frozen=True, repr=False)
-class PredictedNetworks(Result):
+class PredictedNetworks(DataResult):
     """The law of networks of a width along training; made by :func:`predict_networks`.
 
     Attributes
@@ -186,11 +186,6 @@ class PredictedNetworks(Result):
 
     def _on(self, on: str | None) -> str:
         return chosen_samples(on, "test" in self._pilots.samples)
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
 
     def _figure(self) -> Figure:
         """Plot the loss with the middle nine tenths of networks, and outputs."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from largen.architectures import GlobalSumPool, SumPool
-from largen.reading.calls import Call, Param
+from largen.reading.calls import Call
 from largen.reading.jax import norms
 from largen.reading.jax.elementwise import Steps, as_activation, linear
 from largen.reading.jax.norms import Mean
@@ -128,7 +128,7 @@ def _mean(reader: Reader, argument: Any) -> Mean | None:
 
 @rule("add", "add_any")
 def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value:
-    return _sum(reader, call, one, two, 1.0, 1.0)
+    return reader.total(call, one, two, 1.0, 1.0)
 
 
 @rule("sub")
@@ -136,22 +136,7 @@ def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value | Me
     if _mean(reader, one) is not None or _mean(reader, two) is not None:
         given = (reader.seen(each) if reader.is_value(each) else each for each in (one, two))
         return norms.difference(reader, call, *given)
-    return _sum(reader, call, one, two, 1.0, -1.0)
-
-
-def _sum(reader: Reader, call: Call, one: Any, two: Any, a: float, b: float) -> Value:
-    """Return a·x + b·y, where x or y may be a number or a bias."""
-    if not reader.is_value(one):
-        one, two, a, b = two, one, b, a
-    value = reader.value(one, call)
-    if reader.is_value(two):
-        other = reader.value(two, call)
-        reader.check_alike(call, value, other)
-        return value.at(reader.node(call, "sum", value, other, factors=(a, b)), call.shape)
-    offset = two._replace(factor=two.factor * b) if isinstance(two, Param) and a == 1 else None
-    if offset is not None and reader.takes_bias(value, offset, one):
-        return value
-    return reader.shifted(call, reader.scaled(call, value, a), b * reader.number(two, call))
+    return reader.total(call, one, two, 1.0, -1.0)
 
 
 @rule("mul")

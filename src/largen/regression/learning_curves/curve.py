@@ -17,7 +17,7 @@ from largen.regression.learning_curves.measured import generator
 from largen.regression.learning_curves.measured import measure as measured_by_draws
 from largen.regression.learning_curves.pool import pool_of
 from largen.regression.learning_curves.predicted import predict
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.scalars import integer, real
 from largen.text import aligned
 
@@ -31,7 +31,7 @@ _FEWEST_MULTIPLIED = 16  # samples of a pool whose multiples are among them
 
 @cites("simon2023eigenlearning", "bordelon2020spectrum")
 @dataclass(frozen=True, repr=False)
-class LearningCurve(Result):
+class LearningCurve(DataResult):
     """Errors against the number of training samples; made by :func:`learning_curve`.
 
     Attributes
@@ -69,11 +69,6 @@ class LearningCurve(Result):
     def extrapolated_from(self) -> int:
         """The number of samples that were given: from it on, the curve is extrapolated."""
         return int(self.data.attrs["samples"])
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
 
     def _figure(self) -> Figure:
         """Draw errors against samples, and the alignment of the targets with the modes."""

@@ -19,7 +19,7 @@ from largen.regression.learning_curves.pool import Pool, pool_with_modes
 from largen.regression.learning_curves.population import Population
 from largen.regression.learning_curves.predicted import FEWEST, halves, halvings_of
 from largen.regression.learning_curves.spectrum import Spectrum
-from largen.results import Result, with_labels
+from largen.results import DataResult
 from largen.scalars import integer, real
 from largen.text import aligned
 
@@ -32,7 +32,7 @@ _SIZES, _WIDTHS = 3, 13  # by default
 
 @cites("simon2024more", "atanasov2024scaling", "bordelon2020spectrum")
 @dataclass(frozen=True, repr=False)
-class RandomFeatureCurve(Result):
+class RandomFeatureCurve(DataResult):
     """Errors against samples and random features; made by :func:`random_feature_curve`.
 
     Attributes
@@ -63,11 +63,6 @@ class RandomFeatureCurve(Result):
         """The number of features with the largest error, (size,); n without a ridge."""
         known = self.data.get("peak_width")
         return np.full(self.data.sizes["size"], np.nan) if known is None else known.values
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
 
     def _figure(self) -> Figure:
         """Draw errors against features, and the best ridges."""

@@ -15,15 +15,7 @@ from largen.interrupts import interruptible
 from largen.regression.learning_curves.descent import errors_in_steps, largest_rate
 from largen.regression.learning_curves.inputs import different
 from largen.regression.learning_curves.spectrum import Spectrum
-from largen.results import (
-    Result,
-    brief,
-    fields_over,
-    in_notebooks,
-    plot_result,
-    save_result,
-    with_labels,
-)
+from largen.results import DataResult, brief, fields_over, in_notebooks, plot_result, save_result
 from largen.scalars import integer, integers, real
 from largen.text import aligned
 
@@ -59,7 +51,7 @@ class Frontier(NamedTuple):
 
 @cites("paquette2024phases", "bordelon2024dynamical")
 @dataclass(frozen=True, repr=False)
-class OnePassCurve(Result):
+class OnePassCurve(DataResult):
     """Errors in one pass of SGD; made by :func:`one_pass_sgd`.
 
     Attributes
@@ -134,11 +126,6 @@ class OnePassCurve(Result):
             k = np.exp(fine[best])
             found[:, i] = k, c / (k * data.attrs["batch_size"]), np.exp(curve[best])
         return Frontier(C, *found)
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return :attr:`data`."""
-        return self.data.copy()
 
     def __repr__(self) -> str:
         data, facts = self.data, self.data.attrs

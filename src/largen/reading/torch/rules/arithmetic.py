@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from largen.reading.calls import Call, Param
+from largen.reading.calls import Call
 from largen.reading.reader import Reader
 from largen.reading.torch.rules.registry import rule
 from largen.reading.values import Value
@@ -12,31 +12,17 @@ from largen.reading.values import Value
 
 @rule("add")
 def _(reader: Reader, call: Call, input: Any, other: Any, alpha: Any = 1) -> Value:
-    return _sum(reader, call, input, other, 1.0, float(alpha))
+    return reader.total(call, input, other, 1.0, float(alpha))
 
 
 @rule("sub")
 def _(reader: Reader, call: Call, input: Any, other: Any, alpha: Any = 1) -> Value:
-    return _sum(reader, call, input, other, 1.0, -float(alpha))
+    return reader.total(call, input, other, 1.0, -float(alpha))
 
 
 @rule("rsub")
 def _(reader: Reader, call: Call, input: Any, other: Any, alpha: Any = 1) -> Value:
-    return _sum(reader, call, input, other, -float(alpha), 1.0)
-
-
-def _sum(reader: Reader, call: Call, one: Any, two: Any, a: float, b: float) -> Value:
-    """Return a·x + b·y, where x or y may be a number."""
-    if not reader.is_value(one):
-        one, two, a, b = two, one, b, a
-    value = reader.value(one, call)
-    if reader.is_value(two):
-        other = reader.value(two, call)
-        reader.check_alike(call, value, other)
-        return value.at(reader.node(call, "sum", value, other, factors=(a, b)), call.shape)
-    if isinstance(two, Param) and a == b == 1 and reader.takes_bias(value, two, one):
-        return value
-    return reader.shifted(call, reader.scaled(call, value, a), b * reader.number(two, call))
+    return reader.total(call, input, other, -float(alpha), 1.0)
 
 
 @rule("mul")
