@@ -159,7 +159,8 @@ def samples_of_kernels(s: Setting) -> object:
         error = found.std(0, ddof=1) / np.sqrt(len(found))
         size = sizes(s.kernels[0])
         size = size + 1e-9 * size.max() + 1e-300  # rows of zeros
-        z = np.abs(found.mean(0) - s.kernels[0]) / (error + 1e-5 * size)
+        unseen = 3 / (300 * 8)  # the probability below which an event is missed at 95 %
+        z = np.abs(found.mean(0) - s.kernels[0]) / (error + unseen * size)
         assert z.max() < 6, f"mean: {z.max():.1f} standard errors from the kernel"
     return lg.finite_width.sample_tangent_kernels(s.net, s.x, **options)
 

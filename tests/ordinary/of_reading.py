@@ -66,7 +66,7 @@ def models(s: Setting) -> object:
         symmetric(name, K)
         near(name, K, want, max(DOUBLE, s.tolerance), sizes(want))
     drawn = net.kernel(s.x, method=FEW)
-    for name, want in zip(("nngp", "ntk"), s.kernels, strict=True):
+    for name, want in zip(("nngp", "ntk")[: 2 - s.rare_slopes], s.kernels, strict=False):
         K, error = getattr(drawn, name), getattr(drawn, f"{name}_error")
         assert np.all(error >= 0), f"{name}: an error below 0"
         near(f"{name} by populations", K, want, 1.0, sizes(want))

@@ -86,6 +86,12 @@ class Setting:
         return DOUBLE if self.plain.dtype == np.float64 else SINGLE
 
     @property
+    def rare_slopes(self) -> bool:
+        """Whether few neurons have a slope: means over neurons of a slope have heavy tails."""
+        bounded = self.network.name.split(",")[0] in ("erf", "tanh")
+        return bounded and float(np.abs(self.double).max(initial=0)) > 30
+
+    @property
     def inputs(self) -> Any:
         """The shape of a sample, as ``lg.networks.init`` takes it."""
         return self.plain.shape[1] if self.plain.ndim == 2 else self.plain.shape[1:]
@@ -266,7 +272,8 @@ def _singular(text: str) -> bool:
 
 def _of_gaussian(s: Setting, check: Callable[[Setting], object]) -> bool:
     """Whether the network is refused with Gaussian data as well: a theory does not see data."""
-    plain = Setting(s.network, data.KINDS["gaussian"], "gaussian", np.random.default_rng(0))
+    target = "gaussian" if s.plain_y.ndim == 1 else "two outputs"
+    plain = Setting(s.network, data.KINDS["gaussian"], target, np.random.default_rng(0))
     try:
         check(plain)
     except (NoTheory, NoRule):
