@@ -2,6 +2,7 @@ from largen.experiments import catapult as catapult
 from largen.experiments import catapult_diagram as catapult_diagram
 from largen.experiments import convergence_bound as convergence_bound
 from largen.experiments import critical_rates as critical_rates
+from largen.experiments import equilibrium as equilibrium
 from largen.experiments import feature_movement as feature_movement
 from largen.experiments import lazy_or_rich as lazy_or_rich
 from largen.experiments import linear_catapult_diagram as linear_catapult_diagram

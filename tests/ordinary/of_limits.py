@@ -57,6 +57,17 @@ def mean_field(s: Setting) -> object:
     return found
 
 
+@call("equilibrium", takes=("linear", "relu"), needs="moderate theory singular")
+def equilibrium(s: Setting) -> object:
+    """At rest f = Φ(Φ + κ)⁻¹y, with Φ from the neurons themselves."""
+    size = float(np.diag(s.kernels[0]).mean() * np.abs(s.plain_y).max()) or 1.0
+    given = run(s, lg.mean_field(), rate=0.1)
+    decay = lg.gd(lr=given.optimizer.lr, weight_decay=0.1 * size / SAMPLES)
+    found = lg.training.equilibrium(given.with_changes(optimizer=decay))
+    assert found.stationarity < 2e-3  # the root of rtol
+    return found
+
+
 @call("compare", "cite", "save", "load", takes=("relu", "erf"), needs="moderate theory")
 def compare(s: Setting) -> object:
     given = run(s)

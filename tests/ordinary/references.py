@@ -106,8 +106,9 @@ def _gelu_slope(u):
     return ndtr(u) + u * np.exp(-(u**2) / 2) / np.sqrt(2 * np.pi)
 
 
-# φ, φ', and the step of the grid over standard Gaussians that resolves it at a variance q: the
-# error of a step h is e^(−2π s/h√q) for poles at a distance s, and e^(−2π²/h²(1 + q)) for Φ.
+# φ, φ', and the step of the grid over standard Gaussians that resolves a product of two at a
+# variance q: the error of a step h is e^(−2π s/h√q) for poles at a distance s, and
+# e^(−2π²/h²(1 + 2q)) for Φ.
 def _poles(distance):
     return lambda q: 2 * np.pi * distance / (34 * np.sqrt(q))
 
@@ -117,7 +118,7 @@ SMOOTH: dict[str, tuple[Callable, Callable, Callable]] = {
     "sigmoid": (expit, lambda u: expit(u) * expit(-u), _poles(np.pi)),
     "silu": (lambda u: u * expit(u), _silu_slope, _poles(np.pi)),
     "softplus": (_softplus, expit, _poles(np.pi)),
-    "gelu": (lambda u: u * ndtr(u), _gelu_slope, lambda q: np.sqrt(2 / 34 / (1 + q)) * np.pi),
+    "gelu": (lambda u: u * ndtr(u), _gelu_slope, lambda q: np.sqrt(2 / 34 / (1 + 2 * q)) * np.pi),
     "wave": (  # u tanh u, of the user's
         lambda u: u * np.tanh(u),
         lambda u: np.tanh(u) + u * np.cosh(np.clip(u, -300, 300)) ** -2,

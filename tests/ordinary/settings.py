@@ -266,6 +266,7 @@ def _singular(text: str) -> bool:
         "zero",
         "same",
         "is 0",
+        "are 0",
     )
     return any(word in text for word in words)
 
@@ -282,7 +283,9 @@ def _of_gaussian(s: Setting, check: Callable[[Setting], object]) -> bool:
 
 
 def _parallel(x: np.ndarray) -> bool:
-    """Whether two rows have one direction, or opposite ones."""
+    """Whether two rows are equal, have one direction, or opposite ones."""
     x = x.reshape(len(x), -1)
+    if len(np.unique(x, axis=0)) < len(x):  # rows of zeros with biases
+        return True
     unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
     return bool(np.abs(np.triu(unit @ unit.T, 1)).max() > 1 - 1e-9)

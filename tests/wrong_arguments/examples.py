@@ -524,6 +524,10 @@ def examples() -> dict[str, Example]:
                 "networks": lg.learning_rate_curve(run(), RATES, width=4, seeds=3),
             },
         ),
+        "equilibrium": Example(
+            lg.training.equilibrium,
+            {"run": run(lg.mean_field(), optimizer=lg.gd(0.1, weight_decay=0.1))},
+        ),
         "critical_rates": Example(
             lg.training.critical_rates, {"run": run(lg.standard()), "widths": [4]}
         ),

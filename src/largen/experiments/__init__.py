@@ -1,5 +1,6 @@
 """Experiments that compare theory with networks, their tables and figures."""
 
+from largen.experiments.at_rest import NetworksAtRest, equilibrium
 from largen.experiments.citations import cite
 from largen.experiments.comparison import Comparison, compare
 from largen.experiments.convergence import ConvergenceBound, convergence_bound
@@ -39,6 +40,7 @@ __all__ = [
     "LinearTraining",
     "MeasuredExponent",
     "MeasuredExponents",
+    "NetworksAtRest",
     "PowerLaw",
     "PredictedNetworks",
     "PredictedTraining",
@@ -53,6 +55,7 @@ __all__ = [
     "compare",
     "convergence_bound",
     "critical_rates",
+    "equilibrium",
     "feature_movement",
     "fit_exponent",
     "lazy_or_rich",

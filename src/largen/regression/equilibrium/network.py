@@ -10,11 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import Layer
+from largen.architectures import Activation, Dense, Layer, serial
 from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.expectations import ActivationFunction, as_activation
 from largen.kernels import nngp_kernel
-from largen.parameterizations import Parameterization, canonical_form, gd
+from largen.parameterizations import (
+    CanonicalForm,
+    CanonicalWeight,
+    Optimizer,
+    Parameterization,
+    canonical_form,
+    gd,
+    mean_field,
+)
+from largen.parameterizations.optimizers import temperature_of
 from largen.programs import Affine, Function, dense_chain, program_of
 from largen.scalars import MOST_COUNTED, integer
 
@@ -102,6 +111,37 @@ def equilibrium_of(net: Any, param: Any, x: np.ndarray) -> Equilibrium:
     return found
 
 
+def equilibrium_of_training(
+    net: Layer, param: Parameterization, optimizer: Optimizer, x: np.ndarray
+) -> Equilibrium:
+    """Read a network that an optimizer brings to rest, as one whose weights are N(0, 1) a priori.
+
+    A weight of the standard deviation σ and the rate ρ decays as one of σ√ρ with the rate 1. At the
+    temperature T₀ and the decay λ₀ weights are drawn in units of √τ, τ = T₀/λ₀: then
+    σ_w²→ τσ_w² in the first layer, and γ₀ → γ₀/√τ.
+    """
+    given = equilibrium_of(net, param, x)
+    form = _form(net, param, optimizer, x.shape[1])
+    rates = {(w.site.role, w.kind): w.rate for w in form.weights.values() if w.std}
+    tau = (temperature_of(optimizer) or optimizer.weight_decay) / optimizer.weight_decay
+    if tau == 1 and all(rate == 1 for rate in rates.values()):
+        return given
+    if not all(rates.values()):
+        raise NoTheory(f"{READING} is that of networks all of whose weights are trained.")
+    if given.hidden > 1:
+        raise NoTheory(
+            f"{READING} of several hidden layers is that of equal rates of all weights, at a "
+            "temperature equal to the weight decay."
+        )
+    bias = given.in_bias_std * np.sqrt(tau * rates.get(("input", "bias"), 1.0))
+    first = Dense(
+        weight_std=given.in_std * np.sqrt(tau * rates["input", "weight"]), bias_std=float(bias)
+    )
+    last = Dense(weight_std=given.out_std * np.sqrt(rates["output", "weight"]))
+    same = serial(first, Activation(given.phi), last)
+    return equilibrium_of(same, mean_field(given.gamma / np.sqrt(tau)), x)
+
+
 def _layers(net: Layer, inputs: int) -> tuple[ActivationFunction, int]:
     """Return the activation, linear for linear networks, and the number of hidden layers."""
     steps = dense_chain(program_of(net, inputs), READING)
@@ -123,9 +163,8 @@ def _constants(
     net: Layer, param: Parameterization, inputs: int
 ) -> tuple[dict[tuple[str, str], float], float]:
     """Return standard deviations by role and kind of the weight, and γ₀."""
-    roles = ("input", "hidden", "output", "bias")
     # Only constants of the prior are read, which do not depend on the optimizer.
-    form = canonical_form(param, net, gd(1.0), inputs, gaussian=roles, leading_rates=True)
+    form = _form(net, param, gd(1.0), inputs)
     for weight in form.weights.values():
         if weight.kind == "bias" and weight.std and weight.site.role != "input":
             raise NoTheory(
@@ -134,6 +173,22 @@ def _constants(
         if weight.site.width_ratio != 1 and weight.site.role != "output":
             raise NoTheory(f"{READING} has hidden layers of one width: Dense(width_ratio=1).")
     return {(w.site.role, w.kind): w.std for w in form.weights.values()}, form.gamma
+
+
+def read_out_weights(
+    net: Layer, param: Parameterization, optimizer: Optimizer, inputs: int | tuple[int, ...]
+) -> list[CanonicalWeight]:
+    """Return the weight and the bias of the read-out of any network."""
+    weights = _form(net, param, optimizer, inputs).weights.values()
+    return [weight for weight in weights if weight.site.last]
+
+
+def _form(
+    net: Layer, param: Parameterization, optimizer: Optimizer, inputs: int | tuple[int, ...]
+) -> CanonicalForm:
+    roles = ("input", "hidden", "output", "bias")
+    options: dict[str, Any] = {"gaussian": roles, "leading_rates": True, "noise": True}
+    return canonical_form(param, net, optimizer, inputs, **options)
 
 
 def _check_growth(found: Equilibrium) -> None:
