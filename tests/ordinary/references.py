@@ -83,8 +83,8 @@ CLOSED: dict[str, tuple[Any, ...]] = {
     ),
     # ∫∫ e^(−(u² + v²)/2): det(1 + Σ)^(−½); of −u e^(−u²/2): the covariance of that Gaussian.
     "gaussian": (
-        lambda q: ((1 + q.aa) * (1 + q.bb) - q.ab**2) ** -0.5,
-        lambda q: q.ab * ((1 + q.aa) * (1 + q.bb) - q.ab**2) ** -1.5,
+        lambda q: (1 + q.aa + q.bb + (q.aa * q.bb - q.ab**2)) ** -0.5,
+        lambda q: q.ab * (1 + q.aa + q.bb + (q.aa * q.bb - q.ab**2)) ** -1.5,
     ),
     "square": (lambda q: q.aa * q.bb + 2 * q.ab**2, lambda q: 4 * q.ab),
     "cubic": (  # x + 0.1 x³: E[u³v³] = 9 ab aa bb + 6 ab³, E[u v³] = 3 ab bb

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from tests.ordinary import data, references
-from tests.ordinary.networks import ROWS, Network
+from tests.ordinary.networks import JUMPS, ROWS, Network
 
 import largen as lg
 from largen.errors import InvalidInput, LargenError, NoRule, NoTheory, NumericalFailure
@@ -89,7 +89,7 @@ class Setting:
     def rare_slopes(self) -> bool:
         """Whether few neurons have a slope: means over neurons of a slope have heavy tails."""
         bounded = self.network.name.split(",")[0] in ("erf", "tanh")
-        return bounded and float(np.abs(self.double).max(initial=0)) > 30
+        return bounded and float(np.abs(self.double).max(initial=0)) > 5
 
     @property
     def inputs(self) -> Any:
@@ -121,6 +121,9 @@ class Setting:
     def reference_at(self, x1: np.ndarray, x2: np.ndarray) -> Any:
         if self.network.steps is None:
             return None
+        jumps = any(step[1] in JUMPS for step in self.network.steps)
+        if jumps and self.kind.name == "nearly equal rows":
+            return None  # an angle of 1e-9 is not in the products of rows
         try:
             with np.errstate(all="ignore"):
                 found = references.kernels(self.network.steps, x1, x2)
@@ -232,7 +235,8 @@ def refusal(s: Setting, needs: str, error: LargenError, check: Callable[[Setting
             return "has no kernel: see there" if type(other) is type(error) else ""
         if singular:
             return "the kernel is singular"
-    if of_form and "parallel" in text and _parallel(np.concatenate([s.double, s.plain_new])):
+    rows = np.concatenate([s.double, s.plain_new])
+    if of_form and "parallel" in text and (_parallel(rows) or _alike(s.kernels_at(rows)[0])):
         return "second derivatives of kernels of kinks diverge at parallel rows"
     return _of_values(s, needs, text, most) if failed else ""
 
@@ -283,9 +287,13 @@ def _of_gaussian(s: Setting, check: Callable[[Setting], object]) -> bool:
 
 
 def _parallel(x: np.ndarray) -> bool:
-    """Whether two rows are equal, have one direction, or opposite ones."""
+    """Whether two rows have one direction, or opposite ones."""
     x = x.reshape(len(x), -1)
-    if len(np.unique(x, axis=0)) < len(x):  # rows of zeros with biases
-        return True
     unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
     return bool(np.abs(np.triu(unit @ unit.T, 1)).max() > 1 - 1e-9)
+
+
+def _alike(K: np.ndarray) -> bool:
+    """Whether two samples are one to a kernel, as rows are that are small beside a bias."""
+    size = np.sqrt(np.maximum(np.diag(K), 1e-300))
+    return bool(np.abs(np.triu(K / np.outer(size, size), 1)).max() > 1 - 1e-9)

@@ -108,8 +108,9 @@ def run(param: Any = None, **changed: Any) -> lg.Run:
     return lg.Run(net(), lg.ntk() if param is None else param, data(), **given)
 
 
-def smooth_run() -> lg.Run:
-    return lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data(), optimizer=lg.gd(lr=0.1), steps=2)
+def smooth_run(optimizer: Any = None) -> lg.Run:
+    given = optimizer or lg.gd(lr=0.1)
+    return lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data(), optimizer=given, steps=2)
 
 
 def one_sample_run() -> lg.Run:
@@ -526,7 +527,7 @@ def examples() -> dict[str, Example]:
         ),
         "equilibrium": Example(
             lg.training.equilibrium,
-            {"run": run(lg.mean_field(), optimizer=lg.gd(0.1, weight_decay=0.1))},
+            {"run": smooth_run(lg.gd(0.5, weight_decay=0.05)), "doublings": 2, "key": 0},
         ),
         "critical_rates": Example(
             lg.training.critical_rates, {"run": run(lg.standard()), "widths": [4]}

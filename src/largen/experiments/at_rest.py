@@ -23,7 +23,7 @@ from largen.regression.equilibrium.network import (
 )
 from largen.regression.equilibrium.posterior import adaptive_posterior
 from largen.results import DataResult
-from largen.runs import Run, Status
+from largen.runs import Run, Status, Trajectory
 from largen.scalars import flag, integer, random_key, real
 from largen.theories import solve
 
@@ -256,20 +256,9 @@ def _trained(
     run: Run, still: float, doublings: int, key: jax.Array, throw: bool, options: dict[str, Any]
 ) -> NetworksAtRest:
     """Train the mean field for twice as long until outputs do not change in the second half."""
-    size = np.abs(run.data.y_train).max() or 1.0
-    optimizer = run.optimizer
-    for doubling in range(doublings + 1):
-        time = LIFETIMES * 2**doubling / optimizer.weight_decay
-        if isinstance(optimizer, GradientFlow):
-            longer = run.with_changes(times=[time / 2 / optimizer.lr, time / optimizer.lr])
-        else:
-            longer = run.with_changes(steps=2 * int(np.ceil(time / 2 / optimizer.lr)))
-        end = len(longer.times) - 1
-        limit = solve(longer, key=key, record_at=[end], throw=throw, **options)
-        moved = np.abs(limit.f_train[-1] - limit.f_train[(len(limit.f_train) - 1) // 2]).max()
-        settled = limit.status == Status.OK and bool(moved <= still * size)
-        if settled or limit.status != Status.OK:
-            break
+    limit, time = _until_still(run, still, doublings, {"key": key, "throw": throw, **options})
+    moved = _moved(run, limit)
+    settled = limit.status == Status.OK and moved <= still
     found = limit.to_xarray()
     parts = [limit.f_train[-1], limit.f_test[-1]]
     errors = [found[f"{name}_error"].values[-1] for name in ("f_train", "f_test")]
@@ -277,11 +266,35 @@ def _trained(
     result = _result(run, _data_set(run, *parts, *errors, kernel), "trained", settled)
     if throw and not settled:
         raise NumericalFailure(
-            f"equilibrium: outputs still move by {moved / size:.1e} of the largest target in the "
+            f"equilibrium: outputs still move by {moved:.1e} of the largest target in the "
             f"second half of the time {time:g}; allow more doublings, or a larger still.",
             result,
         )
     return result
+
+
+def _until_still(
+    run: Run, still: float, doublings: int, options: dict[str, Any]
+) -> tuple[Trajectory, float]:
+    """Return the last training, and the sum of its rates."""
+    optimizer = run.optimizer
+    time = LIFETIMES / optimizer.weight_decay
+    while True:
+        if isinstance(optimizer, GradientFlow):
+            longer = run.with_changes(times=np.array([0.5, 1.0]) * time / optimizer.lr)
+        else:
+            longer = run.with_changes(steps=2 * int(np.ceil(time / 2 / optimizer.lr)))
+        limit = solve(longer, record_at=[len(longer.times) - 1], **options)
+        if limit.status != Status.OK or doublings == 0 or _moved(run, limit) <= still:
+            return limit, time
+        time, doublings = 2 * time, doublings - 1
+
+
+def _moved(run: Run, limit: Trajectory) -> float:
+    """Return by how much outputs move in the second half, relative to the largest target."""
+    f = limit.f_train
+    size = np.abs(run.data.y_train).max() or 1.0
+    return float(np.abs(f[-1] - f[(len(f) - 1) // 2]).max() / size)
 
 
 def _read_out_kernel(run: Run, features: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ def linear_at_rest(of: Equilibrium, x: np.ndarray, y: np.ndarray, kappa: float) 
     low, high = -60.0 - np.log(values[-1]), 60.0 - np.log(values[-1])
     while excess(high) > 0:  # directions of small eigenvalues
         high += 60.0
-    mu = np.exp(brentq(excess, low, high, xtol=1e-14))
+    mu = np.exp(float(brentq(excess, low, high, xtol=1e-14)))  # pyright: ignore[reportArgumentType]
     residual = (vectors @ (targets / (1 + mu * values)))[:, None]
     along = (fields.T @ residual)[:, 0]
     size = np.linalg.norm(along)
@@ -93,14 +93,15 @@ def homogeneous_at_rest(
     unit = np.sqrt(np.mean(y**2)) or 1.0
     y, bound = y / unit, bound / unit
     u, v = np.zeros((0, fields.shape[1])), np.zeros((0, y.shape[1]))
-    residual, weights = y, np.zeros(0)
-    for rounds in range(ROUNDS + 1):
+    residual, weights, excess, rounds = y, np.zeros(0), np.inf, 0
+    while True:
         best, signs, sizes = search.strongest(residual, u, FEW)
         if sizes[0] <= (1 + rtol) * bound:
             best, signs, sizes = search.strongest(residual, u, MANY)
         excess = float(sizes[0] / bound - 1)
         if excess <= rtol or rounds == ROUNDS:
             break
+        rounds += 1
         joining = sizes > bound
         u, v = np.concatenate([u, best[joining]]), np.concatenate([v, signs[joining]])
         phi = search.phi(u @ fields.T)
