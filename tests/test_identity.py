@@ -168,6 +168,7 @@ def test_each_is_told_from_all_others_and_alike_when_it_is_made_again():
     assert [names for names in alike.values() if len(names) > 1] == []
 
 
+@pytest.mark.slow
 def test_another_process_tells_the_same():
     code = (
         "import sys; sys.path.insert(0, 'tests'); import test_identity as t; "

@@ -38,6 +38,7 @@ def test_equations_are_read_from_docstrings():
     assert citations("By (9).", text) == set()
 
 
+@pytest.mark.slow
 def test_index_of_equations():
     from make_equations import Place, all_citations, cited_by_tests, tests_of
 

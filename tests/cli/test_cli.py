@@ -73,6 +73,7 @@ def test_quickstart_measures_both_limits(tmp_path, monkeypatch):
     assert "quickstart.png" in result.stdout.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_read_prints_the_report_of_a_model(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     (tmp_path / "my_models.py").write_text(

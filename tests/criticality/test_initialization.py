@@ -94,6 +94,7 @@ def test_streams_fluctuate_as_residual_networks(name, phi):
     assert abs(left[1]) < 3.5
 
 
+@pytest.mark.slow
 def test_propagation_is_the_kernels():
     net = lg.mlp(3, "gelu", weight_std=1.3, bias_std=0.4)
     x = RNG.normal(size=(3, 5))
@@ -176,6 +177,7 @@ def test_phase_diagram_agrees_with_fixed_points():
         lg.criticality.phase_diagram("tanh", width=10)
 
 
+@pytest.mark.slow
 def test_networks_over_the_phase_diagram():
     weight, bias, width, depth = [0.8, 2.0], [0.3], 300, 6
     found = lg.criticality.phase_diagram(

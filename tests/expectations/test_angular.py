@@ -127,6 +127,7 @@ def elu_pair():
     return jax.jit(lambda q1, q2, gap: pair_moments("elu", q1, q2, gap))
 
 
+@pytest.mark.slow
 def test_rows_against_columns(elu_pair):
     """A matrix of pairs is what its entries are, and gradients are those of differences."""
     with jax.enable_x64(True):
@@ -182,6 +183,7 @@ def test_single_moments():
         np.testing.assert_allclose(derivative_second_moment("elu", q), 0.5 + twice, rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phi", [lambda x: jnp.sin(jnp.abs((x - 1) % 4 - 2)), lambda x: jnp.sign(x) + jnp.tanh(x)]
 )

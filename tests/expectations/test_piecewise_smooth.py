@@ -91,6 +91,7 @@ def test_gradients():
         assert np.isfinite(same).all()
 
 
+@pytest.mark.slow
 def test_where_kinks_are_missing():
     """Only those count that the Gaussian reaches; more than that are seen, and refused."""
     assert as_activation(wave).closed_form is None

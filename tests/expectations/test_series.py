@@ -108,6 +108,7 @@ def test_sharp_function_is_right_or_says_so(q):
                 assert max(map(float, bound)) < 1e-9
 
 
+@pytest.mark.slow
 def test_kinked_functions_are_within_their_bound():
     """A hard tanh as a series: slow, and a bound that admits it."""
     slow = ActivationFunction("hard", hard)
@@ -144,6 +145,7 @@ def test_functions_of_degree_one_are_recognised(function, odd, even):
             np.testing.assert_allclose(value, odd**2 * a + even**2 * b, rtol=0, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_quadratic_and_cubic_are_exact():
     """Polynomials have finite series: E[u²v²] = q1 q2 + 2 q12², E[u³v³] = 6 q12³ + 9 q1 q2 q12."""
     with jax.enable_x64(True):

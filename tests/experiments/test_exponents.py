@@ -68,6 +68,7 @@ def test_deep():
     assert "on train samples" in str(report)
 
 
+@pytest.mark.slow
 def test_what_is_returned(tmp_path):
     """Sizes by hand, the picture, and that an unstable scaling has no deviations."""
     default = run(lg.scaling.plane_scheme("-1/2", 1, 0), optimizer=lg.gd(0.1), steps=1)

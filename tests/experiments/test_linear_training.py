@@ -70,6 +70,7 @@ def test_infinite_width_is_the_limit_of_the_theories():
             np.testing.assert_allclose(wide.f_test, found.f_test, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_drawn_start_has_the_moments_of_networks():
     # n below and above the dimension of the Gram matrix.
     run = run_of(lg.ntk(), lg.gd(1e-13)).with_changes(steps=1)

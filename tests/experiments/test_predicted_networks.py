@@ -159,6 +159,7 @@ def test_pilots_agree_with_the_theory_of_fluctuations():
     assert np.abs((got - want) / size).max() < 4.5 * np.sqrt(2 / 600 + 2 / 2000) + 0.05
 
 
+@pytest.mark.slow
 def test_unstable_runs_are_refused():
     run = digits_run(lg.mean_field(gamma=4.0), lr=4.5, steps=12, data=digits(32, 64))
     with pytest.raises(NumericalFailure, match=r"from time index .* edge of stability") as early:
@@ -173,6 +174,7 @@ def test_unstable_runs_are_refused():
         lg.training.predict_networks(digits_run(lg.mean_field(), lr=30.0), 64, pilots=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["logistic", "cross_entropy", "mse"])
 def test_losses_and_several_outputs(loss):
     y = {"logistic": SMALL.y_train, "cross_entropy": (SMALL.y_train > 0).astype(int)}
@@ -202,6 +204,7 @@ def test_another_width_costs_nothing_and_is_the_same():
         found.at_width(4)
 
 
+@pytest.mark.slow
 def test_wrong_input():
     predict, run = lg.training.predict_networks, small_run()
     with pytest.raises(InvalidInput, match="wanted an even number from 2 to"):

@@ -40,6 +40,7 @@ def found_of(run, width, seed=0, **options):
     return lg.training.predict_training(run, start_of(run, width, seed), **options)
 
 
+@pytest.mark.slow
 def test_two_routes_agree_to_first_order():
     # Trajectories of parameters, and tensors of the network with sums of exponentials.
     run = flow_run(lg.mlp(1, "tanh", bias_std=0.3))
@@ -210,6 +211,7 @@ def test_printed_104_stays_at_order_1_over_n():
     assert wrong[1] > 10 * right[1]
 
 
+@pytest.mark.slow
 def test_printed_105_lacks_a_prefactor():
     # Late times: e^{−(Θ₀+Θ¹(∞))t} misses 1 + ∫(Θ¹(∞) − Θ¹), of order 1/n, in the slow mode.
     data, late = lg.Dataset(X[:2], Y[:2]), np.array([16.0])
@@ -305,6 +307,7 @@ def test_refusals(run, options, error, words):
         found_of(run, 8, **options)
 
 
+@pytest.mark.slow
 def test_divergence_is_returned_if_it_is_not_thrown():
     run = descent_run(optimizer=lg.gd(1e9), steps=40)
     assert found_of(run, 8, throw=False).status == "diverged"

@@ -46,6 +46,7 @@ def test_numbers_by_hand():
     assert str(found).count("\n") == 2
 
 
+@pytest.mark.slow
 def test_under_an_adaptive_optimizer_the_limit_is_that_of_its_updates():
     lazy, rich = (
         lg.training.lazy_or_rich(run(param, optimizer=lg.adam(0.1), steps=5), 128, seeds=4)

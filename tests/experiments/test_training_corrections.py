@@ -146,6 +146,7 @@ def test_error_of_the_shift_does_not_grow_with_the_width():
     assert deviations[1] < 0.35 * np.sqrt(128 * variance)  # that of N (f − f_∞)
 
 
+@pytest.mark.slow
 def test_names_axes_and_picture(tmp_path):
     run = run_of(2, 3, test=(X[:2], Y[:2]))
     found = lg.training.width_corrections_in_training(

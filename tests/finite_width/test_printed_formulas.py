@@ -30,6 +30,7 @@ def test_two_point_functions_are_those_of_the_layer_before():
     assert abs(E - printed) > 20 * error
 
 
+@pytest.mark.slow
 def test_logarithms_of_chi_squares():
     # LH §4.6: ½ log(χ²_n/n) has mean −1/4n and variance 1/4n, as printed; it is 1/2n. H §1.3.3
     # prints the same as |z|² ≈ exp N(−L/2n, L/n).

@@ -37,6 +37,7 @@ def test_one_linear_input_is_log_normal():
     assert not found.blown_up.any()
 
 
+@pytest.mark.slow
 def test_three_inputs_stay_positive_and_have_the_drift():
     V = 0.5 + 0.5 * np.eye(3)
     found = lg.finite_width.covariance_sde(

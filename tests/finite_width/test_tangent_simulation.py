@@ -9,6 +9,7 @@ from largen.errors import InvalidInput, NumericalFailure
 X = np.random.default_rng(3).normal(size=(2, 4))
 
 
+@pytest.mark.slow
 def test_moments_are_the_exact_ones_of_relu():
     net, widths, draws = lg.mlp(3, "relu", weight_std=2**0.5), (6, 9, 7), 40_000
     exact = lg.finite_width.homogeneous_moments(net, X[:1], width=widths)
@@ -97,6 +98,7 @@ def test_dead_and_repeated_inputs():
         dead.estimate(np.ones(3))
 
 
+@pytest.mark.slow
 def test_heavy_tails_are_not_averaged():
     net = lg.mlp(8, "relu", weight_std=2**0.5)
     drawn = lg.finite_width.sample_tangent_kernels(net, X[:1], width=5, draws=20_000, key=0)

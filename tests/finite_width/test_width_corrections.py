@@ -164,6 +164,7 @@ def test_kernels_against_their_exact_distribution(name, std, bias):
     assert distances[1] < max(distances[0] / 2, 0.03)
 
 
+@pytest.mark.slow
 def test_next_order_improves_the_variance():
     n, draws = 60, 60_000
     net = lg.mlp(4, "gelu", weight_std=1.9)

@@ -20,6 +20,7 @@ print(resident() - before, sum(k.nbytes for k in kernels) / 2**20)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and glibc alone can give back")
 def test_what_compilation_leaves_behind_is_given_back():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)

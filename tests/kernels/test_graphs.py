@@ -122,6 +122,7 @@ def test_the_order_of_samples():
     assert all((k == k.T).all() for k in alone)
 
 
+@pytest.mark.slow
 def test_convolutions_at_one_position_are_dense():
     one = lg.Conv((1,), weight_std=1.3, bias_std=0.2)
 
@@ -144,6 +145,7 @@ def test_convolutions_at_one_position_are_dense():
     equal(lg.kernel(graph(one, (POOL,)), *repeated), dense, 1e-9)
 
 
+@pytest.mark.slow
 def test_pooling_before_or_behind_a_sum():
     """Pools and flattened positions of terms that depend on one another."""
     middle = {
@@ -261,6 +263,7 @@ def test_masked_positions_are_not_there():
     equal(lg.kernel(net, ROWS, mask1=masks), lg.kernel(net, ROWS[:, :3]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [0, 1])
 def test_derivatives_in_the_constants(kind):
     kernels = lg.kernels.kernel_of_stds(GRAPHS["functions of dependent values"][0], X)
@@ -290,6 +293,7 @@ def test_functions_that_the_series_does_not_resolve():
         lg.kernel(net, 30 * X, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_variances_along_a_graph():
     net = GRAPHS["overlapping skips"][0]
     variance = lg.criticality.propagate(net, X).variance[-1]
@@ -345,6 +349,7 @@ def test_nodes_of_other_shapes_are_refused():
         lg.kernel(lg.layers.Graph({"h": (DENSE, "x"), "g": ("h", "h"), "f": (DENSE, "g")}), X)
 
 
+@pytest.mark.slow
 def test_graphs_are_records():
     one, two = looped(2), looped(2)
     assert one == two

@@ -219,6 +219,7 @@ def test_rates_of_branches_that_fall_behind_do_not_count():
     np.testing.assert_allclose(one, two, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_tables_of_the_angle_and_steps_agree():
     """`kernel_of_stds` takes steps, since its constants may change."""
     x = np.concatenate([samples(6, 3), np.zeros((1, 3)), 1e-4 + samples(1, 3)])
@@ -273,6 +274,7 @@ def test_derivatives_in_samples_with_biases():
         np.testing.assert_allclose(slope, (total(step) - total(-step)) / (2 * step), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_derivatives_by_standard_deviations():
     net = lg.residual_mlp(math.inf, "erf", weight_std=1.2, bias_std=0.3)
     kernels = lg.kernels.kernel_of_stds(net, samples(3), param=lg.depth_mup())

@@ -50,6 +50,7 @@ def test_two_normalisations():
         assert abs(got[i, j] - _pair(np.tanh, 1.0, c, 1.0)) < 1e-8 * got[i, i]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ["sigmoid", "silu", "softplus"])
 def test_every_entrance(phi):
     net, x = lg.mlp(2, phi, bias_std=0.3), ROWS["circle"][:-1]

@@ -66,6 +66,7 @@ def test_batched_over_seeds_is_the_same(run):
     np.testing.assert_allclose(one, many[0], rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_records_at_chosen_steps(run):
     """Kernels at a step are those of the network that was trained until then."""
     nets = lg.train(run, 16, 2, 0, record=("ntk", "feature_kernel"), record_at=(6, 0, 3))

@@ -327,6 +327,7 @@ def test_rates_of_entries():
     )
 
 
+@pytest.mark.slow
 def test_networks_follow_the_same_rule_of_precision():
     net = lg.mlp(2, "tanh", bias_std=0.3)
     params = lg.networks.init(net, lg.ntk(), width=8, inputs=4, outputs=2, key=0)

@@ -60,6 +60,7 @@ def off(net, ours, x):
     )
 
 
+@pytest.mark.slow
 def test_two_hidden_layers_have_the_kernels_of_our_layers():
     net = lg.read(init, VECTORS, SMALL, apply=perceptron)
     assert off(net, PERCEPTRON, VECTORS) < 1e-8
@@ -165,6 +166,7 @@ def convolutional(p, x):
     return h.reshape(len(h), -1) @ p["head"]
 
 
+@pytest.mark.slow
 def test_convolutions_have_the_kernels_of_our_layers():
     second = lg.Conv((3, 3), strides=(2, 2), padding=((1, 1), (1, 1)), weight_std=2**0.5)
     first = lg.serial(lg.Conv((3, 3)), RELU, lg.layers.AvgPool((2, 2), strides=1))
@@ -173,6 +175,7 @@ def test_convolutions_have_the_kernels_of_our_layers():
     assert off(net, ours, IMAGES) < 1e-8
 
 
+@pytest.mark.slow
 def test_means_over_positions_have_the_kernels_of_our_layers():
     def apply(p, x):
         h = jnp.einsum("btd,dn->btn", x, p["w"])

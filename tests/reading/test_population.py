@@ -110,6 +110,7 @@ def steps(n):
     return net
 
 
+@pytest.mark.slow
 def test_uses_of_a_matrix_are_drawn_together():
     net = lg.read(steps, VECTORS, SMALL)
     assert largest_z(net.kernel(VECTORS, method="population"), net.kernel(VECTORS)) < 4
@@ -169,6 +170,7 @@ def test_a_reading_without_exact_rules_is_the_same_as_with_them():
     assert largest_z(found, exact) < 4
 
 
+@pytest.mark.slow
 def test_rates_of_a_module_as_it_is():
     case = CASES["recurrent"]
     net = lg.read(case.make, case.x, SMALL)

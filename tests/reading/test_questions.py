@@ -26,6 +26,7 @@ def in_own_layers(layers=3):
     return lg.mlp(layers + 1, "tanh", weight_std=1.2, bias_std=0.1)
 
 
+@pytest.mark.slow
 def test_depth_is_that_of_the_same_network_in_our_layers():
     net = lg.read(chain, X, SMALL)
     expected = lg.criticality.propagate(in_own_layers(), X)
@@ -94,6 +95,7 @@ def test_rates_keep_the_law_of_a_read_in():
         np.testing.assert_allclose(one, two, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_critical_rate_falls_as_one_over_the_width():
     net = lg.read(chain, X, SMALL)
     one, two = (net.critical_rate(width=n) for n in (4096, 8192))
@@ -118,6 +120,7 @@ def test_predictions_are_those_of_the_posterior(kind):
     np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_report_answers_each_question_or_says_why_not():
     text = str(lg.read(chain, X, SMALL))
     assert "depth: 3 blocks of equal operations, 2 to 6" in text

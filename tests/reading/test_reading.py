@@ -57,6 +57,7 @@ def test_a_wrong_rule_is_found_by_draws(monkeypatch, op, broken):
     assert not check.agrees, check
 
 
+@pytest.mark.slow
 def test_a_uniform_read_in_has_its_own_law():
     net = lg.read(perceptron, PLANE, SMALL)
     gaussian = lg.kernel(net.layer, PLANE)
@@ -68,6 +69,7 @@ def test_a_uniform_read_in_has_its_own_law():
     assert "excess kurtosis about" in str(net)
 
 
+@pytest.mark.slow
 def test_functions_take_a_model_as_a_network():
     net = lg.read(CASES["recurrent"].make, VECTORS, SMALL)
     np.testing.assert_allclose(lg.nngp_kernel(net, VECTORS), net.kernel(VECTORS).nngp, rtol=1e-12)
@@ -303,6 +305,7 @@ def test_wrong_functions_are_named(make, said):
         lg.read(make, VECTORS, SMALL)
 
 
+@pytest.mark.slow
 def test_the_report_has_laws_and_powers():
     text = str(lg.read(lambda n: Residual(n), VECTORS))
     assert "blocks.0.1.weight  n       uniform  0.3333  uniform  0.0104 (n/32)^(-1)" in text

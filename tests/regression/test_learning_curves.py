@@ -200,6 +200,7 @@ def test_digits_within_five_percent_up_to_a_third_of_the_pool():
         assert np.abs(ratio - 1).max() < 0.05
 
 
+@pytest.mark.slow
 def test_extrapolation_reaches_three_times_the_samples():
     kernel, y = digits()
     given = np.random.default_rng(0).permutation(len(y))[:400]

@@ -30,6 +30,7 @@ def run_of(which, net=NET, param=None, optimizer=None, **options):
     return lg.Run(net, param or lg.mean_field(), data, loss=loss, optimizer=optimizer, **options)
 
 
+@pytest.mark.slow
 def test_networks_follow_a_gradient_that_is_written_out():
     # f_s = w·(h_s + W_o o_s/√N)/(γ√N) with h = Ex/√D, and the mean of −log softmax over positions.
     width, y = 8, TARGETS["cross_entropy"]
@@ -170,6 +171,7 @@ def test_kernels_want_one_output():
         lg.networks.empirical_ntk(PLAIN, params, np.float32(X), param=lg.ntk())
 
 
+@pytest.mark.slow
 def test_the_curve_over_rates_is_of_the_mean_over_positions():
     run = run_of("mse")
     curve = lg.learning_rate_curve(run, [0.1, 0.3], width=6, seeds=2, on="train")

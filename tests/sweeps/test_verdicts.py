@@ -89,6 +89,7 @@ def test_verdicts():
     assert "training diverges at the base's rate" in str(surface_of(better))
 
 
+@pytest.mark.slow
 def test_verdicts_are_as_rarely_wrong_as_is_said():
     """Two equal sets of two or three networks of unequal scatter: Welch's test at 5 %."""
     draw = np.random.default_rng(0)

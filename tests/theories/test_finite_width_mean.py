@@ -30,6 +30,7 @@ def lazy(f0, kernel, samples=4):
     )
 
 
+@pytest.mark.slow
 def test_the_mean_is_the_limit_plus_the_shift_over_the_width():
     found = lg.solve(run_of(), theory=Theory(width=50, particles=200, replicates=2))
     limit = lg.solve(run_of())

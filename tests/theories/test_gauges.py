@@ -47,6 +47,7 @@ def test_limits(params, layers, optimizer, theory):
     assert np.abs(same(solved, params)).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer", [lg.gd(0.3), lg.adam(0.05), lg.optimizers.langevin(0.3, temperature=0.1)], ids=str
 )

@@ -185,6 +185,7 @@ def test_records_of_kernels_mean_the_same_in_limits_and_networks(theory, net):
     assert "ntk_test" not in lg.solve(posed, theory=theory)
 
 
+@pytest.mark.slow
 def test_the_kernel_between_test_and_training_samples():
     """Where test samples are training samples, its rows are those of the kernel among these."""
     posed = run(lg.mean_field(), optimizer=lg.gd(0.5))

@@ -103,6 +103,7 @@ def test_an_option_of_another_theory_that_covers_the_run_names_it():
         lg.solve(run(lg.mean_field()), theory="mean field, one hidden layer", sample_neurons=4)
 
 
+@pytest.mark.slow
 def test_a_limit_read_from_a_file_still_compares(tmp_path):
     posed = run(lg.ntk())
     limit = lg.solve(posed)

@@ -99,7 +99,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "shared": (False, True), "shortcut": (lg.Dense(),), "signal": (2.0,),
     "sites": (16,), "sizes": ([2],), "skip_factor": (0.5,), "slopes": ((1, -2),),
     "spec": ("erf", "logistic"), "start": ((0.3, 1.0),), "std": (2.0, False),
-    "std_in": ("init_std",), "step": (2,), "steps": (3,), "strides": (3, (2, 1)),
+    "still": (1e-9,), "std_in": ("init_std",), "step": (2,), "steps": (3,), "strides": (3, (2, 1)),
     "temperature": (0.3,),
     "theory": ("mean field, one hidden layer",), "theta": ({"input": "1/2"},), "time": (2.0,),
     "times": (3, np.array([0.5, 2.0])), "tokens": ([[1, 1], [0, 2]],),

@@ -114,6 +114,7 @@ def test_small_gamma_is_the_posterior_of_a_fixed_kernel(phi):
     assert found.log_likelihood(10**8) == pytest.approx(lazy.log_likelihood, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_corrections_of_a_width_are_those_of_exact_networks():
     gamma, noise, y = 1.5, 0.2, 1.2
     x = np.ones((1, 1))
@@ -135,6 +136,7 @@ def test_corrections_of_a_width_are_those_of_exact_networks():
     assert left[0] / left[1] == pytest.approx(4, rel=0.05)
 
 
+@pytest.mark.slow
 def test_errors_are_reported_and_refused():
     net, param = lg.mlp(1, "tanh"), lg.mean_field(2.0)
     with pytest.raises(NoTheory, match=r"kind='adaptive'"):
@@ -158,6 +160,7 @@ def test_errors_are_reported_and_refused():
     assert getattr(caught.value.result, "status", "ok") != "ok"
 
 
+@pytest.mark.slow
 def test_weights_repeat_samples():
     net, param = lg.mlp(1, "erf"), lg.mean_field(1.0)
     weighted = lg.posterior(

@@ -19,6 +19,7 @@ def drawn(phi, x, y, x_test, width, noise, gamma, **options):
     )
 
 
+@pytest.mark.slow
 def test_networks_of_few_neurons_are_those_of_a_fourier_transform():
     gamma, noise, y, width = 1.5, 0.2, 1.2, 12
     one = np.ones((1, 1))
@@ -37,6 +38,7 @@ def lazy_mean(gamma, noise, y):
     return float(lazy.predict(one).mean[0])
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_the_number_of_outputs_of_zero_weight():
     """Several outputs are independent given the neurons."""
     two = np.stack([Y, -Y], 1)

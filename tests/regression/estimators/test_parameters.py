@@ -42,6 +42,7 @@ TABLES = {
 ROOM = {"diabetes": 0.42, "friedman": 0.7, "alcohol": 0.45}  # R² of Ridge: 0.49, 0.63, 0.51
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_tables_need_no_parameters(table):
     """As they come, in a pipeline that standardises inputs; where targets are left, it fails."""

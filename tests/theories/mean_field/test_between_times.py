@@ -24,6 +24,7 @@ def limit():
     return lg.solve(run(), rtol=1e-2, record_at=range(STEPS + 1), record_pairs="all")
 
 
+@pytest.mark.slow
 def test_all_pairs_of_a_limit():
     found = limit().between_times("gradient_kernel")
     assert found.dims == ("step", "step_2", "layer", "sample", "sample_2")

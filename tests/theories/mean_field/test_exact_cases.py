@@ -69,6 +69,7 @@ def test_closed_linear_equations_are_exact(optimizer):
     np.testing.assert_array_equal(solve(two_maps).f_train, limit.f_train)
 
 
+@pytest.mark.slow
 def test_three_methods_agree_on_a_linear_network():
     run = lg.Run(lg.mlp(1, "linear"), lg.mean_field(), curve(), optimizer=lg.gd(0.5), steps=30)
     exact, grid = solve(run), solve(run, method="quadrature")
@@ -219,6 +220,7 @@ def test_small_gamma_with_particles_keeps_its_digits():
     assert relative(limit.f_test, kernel.f_test) < 2e-2
 
 
+@pytest.mark.slow
 def test_tangent_kernel_at_the_start_is_the_recursion_with_its_rates():
     net = lg.mlp(1, "tanh", bias_std=0.3)
     x = np.random.default_rng(7).normal(size=(4, 3))

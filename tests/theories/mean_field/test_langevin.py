@@ -93,6 +93,7 @@ def test_ensembles_of_networks():
         assert_chance(getattr(limit, what), getattr(limit, f"{what}_error"), getattr(nets, what))
 
 
+@pytest.mark.slow
 def test_at_zero_temperature_nothing_is_new():
     run = run_of(lg.mlp(1, "tanh"), temperature=0.0, steps=3)
     how = lg.gd(LR, weight_decay=DECAY)

@@ -28,6 +28,7 @@ def run_of(net=None, param=None, data=DATA, steps=5, optimizer=None, **options):
     )
 
 
+@pytest.mark.slow
 def test_activations_after_one_another_are_one_function():
     twice = lg.serial(lg.Dense(), *2 * [lg.Activation("tanh")], lg.Dense())
     one = lg.mlp(1, lambda h: jnp.tanh(jnp.tanh(h)))

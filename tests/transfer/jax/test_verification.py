@@ -137,6 +137,7 @@ def test_faults_are_seen_and_named(name):
     assert plan_from_json(plan.to_json()).verified == plan.verified
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_repaired(name):
     init, apply, example, options, _, _ = FAULTS[name]
@@ -177,6 +178,7 @@ def change_by_training(name, width, repaired):
     return np.mean([change(seed) for seed in range(4)])
 
 
+@pytest.mark.slow
 def test_repaired_plans_train_alike_beyond_the_sizes_measured():
     for repaired, slope in ((False, 1.0), (True, 0.0)):
         some, more = (change_by_training("towers", width, repaired) for width in (64, 512))
@@ -235,6 +237,7 @@ def test_own_tensors_and_logits_against_formulas():
     assert {name for kind, _, name in found if kind == "logits"} == {"i", "q", "k"}
 
 
+@pytest.mark.slow
 def test_depth():
     def init(key, width, depth):
         keys = jax.random.split(key, depth + 1)
@@ -263,6 +266,7 @@ def test_depth():
         planned(init, two_sums, X, sizes=sizes, scheme="complete_p", hints=hints)
 
 
+@pytest.mark.slow
 def test_equinox_modules_and_loops():
     """A loop is not looked into: its weights act on the output alone."""
 

@@ -99,6 +99,7 @@ def test_changes_do_not_depend_on_numbers_and_sizes(case, optimizer):
     assert error < 0.06
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_experts_that_grow_by_themselves_end_in_read_outs(optimizer):
     sizes = (Mixture, optimizer, NARROW, ("size",), (1, 4, 16))
@@ -179,6 +180,7 @@ def check_in_number(scheme, lr, tolerance=None):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_coordinate_check_in_the_number():
     # At a large rate the mixture's change is what its experts learn, at a small one another choice.
     right = check_in_number("mup", 0.4, 0.35)

@@ -103,6 +103,7 @@ class OwnScale(nn.Module):
         return self.out(torch.einsum("bhij,bjdh->bidh", logits.softmax(-1), v).flatten(2))
 
 
+@pytest.mark.slow
 def test_a_models_own_scale_of_logits_is_respected():
     sizes = {"width": 16}, {"width": 64}
     assert scale(OwnScale, *sizes, scheme="mup")["q.weight"].folded == ()
@@ -241,6 +242,7 @@ class StochasticDepth(nn.Module):
         return x + self.drop(self.fc(self.norm(x)))
 
 
+@pytest.mark.slow
 def test_builders_that_look_at_values():
     def net(width, depth):
         rates = [rate.item() for rate in torch.linspace(0, 0.1, depth)]

@@ -16,6 +16,7 @@ from largen.transfer.torch import scale
 BASE, TARGET = {"width": 8, "depth": 4}, {"width": 16, "depth": 8}
 
 
+@pytest.mark.slow
 def test_the_residual_network_is_scaled_as_in_table_1():
     plan = scale(ConvResNet, BASE, TARGET, scheme="depth_mup", optimizer="sgd")
     branch = plan["stages.2.1.conv.weight"]

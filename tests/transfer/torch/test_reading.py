@@ -169,6 +169,7 @@ def test_the_factor_is_behind_normalised_queries():
     assert found["blocks.0.attention.q_proj.weight"].folded == ()
 
 
+@pytest.mark.slow
 def test_factors_of_the_users_own_and_gains_that_cannot_be_folded():
     found = plan("gemma")
     assert multipliers(found, "built") == {("wte", "output", "n⁻¹ᐟ²")}

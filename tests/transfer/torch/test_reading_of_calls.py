@@ -102,6 +102,7 @@ def test_forward_passes_that_never_settle_are_refused():
         scale(Restless, BASE, TARGET, scheme="complete_p")
 
 
+@pytest.mark.slow
 def test_blocks_that_the_call_leaves_out_are_noted():
     def make(width, depth):
         return Model(width, depth, tower=True)

@@ -67,6 +67,7 @@ class TwoStages(nn.Module):
         return self.out(both)
 
 
+@pytest.mark.slow
 def test_blocks_that_the_depth_does_not_repeat():
     found = scale(TwoStages, BASE, TARGET, scheme="complete_p")
     assert found.depth_ratio == 2

@@ -182,6 +182,7 @@ def test_models_and_lazy_layers_are_refused_by_name():
     assert plan.verified[0].passed
 
 
+@pytest.mark.slow
 def test_spectral_norm_is_refused_by_name():
     plan = plan_of(spectral, (ROWS,))
     assert plan.verified[0].cause.startswith("spectral_norm divides 0.weight by")

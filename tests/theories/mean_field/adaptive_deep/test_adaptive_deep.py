@@ -24,6 +24,7 @@ def first_step(phi):
     return found.f_train[:, 0], found.f_train_error[1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", FIRST_STEP)
 def test_the_first_step_is_that_of_the_closed_equations(phi):
     f, error = first_step(phi)
@@ -32,6 +33,7 @@ def test_the_first_step_is_that_of_the_closed_equations(phi):
     assert abs(f[1] - FIRST_STEP[phi]) < 4 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", FIRST_STEP)
 def test_a_matrix_that_does_not_remember_its_products_is_noticed(phi, monkeypatch):
     # Without the response of the features to the matrix, χ = 0 in the closed equations.
@@ -44,6 +46,7 @@ def test_a_matrix_that_does_not_remember_its_products_is_noticed(phi, monkeypatc
     assert abs(f[1] - FIRST_STEP[phi]) > 6 * error
 
 
+@pytest.mark.slow
 def test_a_large_eps_is_gradient_descent():
     eps = 1e5
     net, steps = lg.mlp(2, "tanh"), 6
@@ -88,6 +91,7 @@ def distances(net, param, optimizer, width, seeds, rtol=1e-2, data=DATA):
     return np.sqrt(np.mean(np.concatenate(z, 1) ** 2)), np.sqrt(np.mean(np.concatenate(off) ** 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", TRAINED)
 def test_networks_have_the_outputs_of_the_limit(which):
     z, _ = distances(*TRAINED[which], width=96, seeds=64)
@@ -128,6 +132,7 @@ def test_attention_has_the_outputs_of_the_limit():
     assert z < 2.5
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_recorded_and_resumed(tmp_path):
     run = lg.Run(lg.mlp(2, "tanh"), lg.mup(), DATA, optimizer=lg.adam(0.1), steps=3)
     options = {"record_at": [0, 3], "record_pairs": [(0, 3)], "particles": 256}

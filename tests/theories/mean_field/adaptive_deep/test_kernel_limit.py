@@ -53,6 +53,7 @@ def test_the_first_step_is_sign_descent_in_closed_form(name, phi, slope, param):
     assert abs(f[1] - 0.1 * first_step(phi, slope, x)) < 4 * error + 3e-4 * f[1]
 
 
+@pytest.mark.slow
 def test_a_large_eps_is_the_kernel_limit_of_gradient_descent():
     eps, net = 1e5, lg.mlp(2, "tanh", bias_std=0.3)
     slow = lg.adam(0.5 * eps, beta1=0, beta2=0, eps=eps)
@@ -65,6 +66,7 @@ def test_a_large_eps_is_the_kernel_limit_of_gradient_descent():
     assert np.abs(off).max() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "optimizer"),
     [

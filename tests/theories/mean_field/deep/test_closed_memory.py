@@ -50,6 +50,7 @@ def test_the_default_method_fits(steps, method):
     assert choose_method("auto", problem(run), steps, None, False, fits) == method
 
 
+@pytest.mark.slow
 def test_less_room_gives_the_same():
     run, tight = run_of(3, 12), 4e6
     rows = first_rows(problem(run), 12)
@@ -62,6 +63,7 @@ def test_less_room_gives_the_same():
     np.testing.assert_allclose(narrow.feature_kernel, wide.feature_kernel, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_directions_that_outgrow_it_on_the_way():
     run = run_of(3, 60, rate=0.5)
     budget = Size.of(problem(run), 32).held

@@ -168,6 +168,7 @@ def test_little_memory_means_one_after_the_other():
     assert memory.replicates_at_once(posed, settings) == memory.cores()
 
 
+@pytest.mark.slow
 def test_progress_counts_what_was_loaded(tmp_path):
     options = {"particles": 256, "rtol": 0.05, "checkpoint": tmp_path / "limit.npz"}
     lg.solve(run_of(), replicates=2, progress=False, **options)

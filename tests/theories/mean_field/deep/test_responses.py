@@ -52,6 +52,7 @@ def test_outputs_follow_from_the_responses():
     np.testing.assert_array_equal(np.triu(np.abs(found.B).sum((0, 2, 4)), 1), 0)
 
 
+@pytest.mark.slow
 def test_one_hidden_layer_and_targets_with_an_axis():
     """One output may come as a column; of one hidden layer there is no B."""
     found = []

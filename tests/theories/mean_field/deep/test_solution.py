@@ -67,6 +67,7 @@ def test_with_the_read_out_alone_features_stand_still(layers):
         np.testing.assert_allclose(limit.f_train[step + 1], f, atol=3e-3)
 
 
+@pytest.mark.slow
 def test_small_gamma_is_the_kernel_limit():
     """Whatever the number of neurons: what their tangent kernel is short of stands beside them."""
     optimizer = lg.sgd(0.3, batch_size=2, momentum=0.3)
@@ -100,6 +101,7 @@ def test_error_is_honest(lr):
     assert 0.2 < np.sqrt(np.mean(np.square(ratios))) < 2
 
 
+@pytest.mark.slow
 def test_rtol_is_reached_or_reported():
     run = run_of(2)
     found = solve(run, rtol=4e-3, particles=512)
@@ -135,6 +137,7 @@ def test_depth_two_chooses_the_deep_theory_and_says_so():
     assert np.abs(limit.f_train[0]).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_kernels_and_neurons_on_request():
     run = run_of(2, "tanh", steps=5)
     found = solve(

@@ -79,6 +79,7 @@ def test_what_is_not_known_changes_nothing_and_is_no_error_of_zero(run):
     np.testing.assert_array_equal(np.isnan(error), np.isnan(change))
 
 
+@pytest.mark.slow
 def test_solutions_have_it(monkeypatch):
     """The mean is moved by what the trial has found, outputs and kernels alike."""
     found = []

@@ -151,6 +151,7 @@ def test_nan_after_it_has_escaped():
     assert np.isnan(found.kernels.ntk[1]).all()
 
 
+@pytest.mark.slow
 def test_error_estimate_and_one_program():
     """Independent sets agree within their errors; further rates compile nothing."""
     network = network_of("tanh", outputs=1, field_rate=(1, 1, 1))._replace(gamma=1.0)

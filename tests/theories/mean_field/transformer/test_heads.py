@@ -57,6 +57,7 @@ def test_a_finite_network_of_its_heads_repeats_the_solution(which):
     np.testing.assert_allclose(solution, network, rtol=0, atol=1e-12 * np.abs(network).max())
 
 
+@pytest.mark.slow
 def test_the_first_step_is_that_of_the_tangent_kernel():
     # At small rates: the terms of second order in the rate are below 1e-4 here.
     attention = lg.serial(heads(lg.RMSNorm(), key_size=2, causal=True, logit_scale=1.5))
