@@ -70,3 +70,14 @@ def test_spread():
     assert regimes.spread(scaled=True) == pytest.approx(1)
     assert made_up([1, 2], [4, 16], lambda g, n: g + 0 * n).spread(scaled=True) == pytest.approx(2)
     assert np.isnan(made_up([1, 1.5], [4, 64], law).spread(scaled=True))  # ranges do not overlap
+
+
+def test_networks_in_which_nothing_moves():
+    """Without inputs and biases no kernel has a size: the movement is 0, without a warning."""
+    data = lg.Dataset(np.zeros((4, 3)), np.ones(4))
+    run = lg.Run(lg.mlp(1, "relu"), lg.ntk(), data, optimizer=lg.gd(0.1), steps=2)
+    with np.errstate(all="raise"):
+        found = lg.training.feature_movement(run, [0.5, 1.0], [4, 8], seeds=2, progress=False)
+        assert "nothing moves" in str(found)
+    assert not found.to_xarray()["features_error"].any()
+    assert np.isnan(found.spread(scaled=True))

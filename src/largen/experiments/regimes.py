@@ -52,9 +52,12 @@ class Regimes(Result):
         """Return the factor by which widths differ, at equal γ or, if ``scaled``, at equal γ/√N.
 
         The geometric root mean square of the ratios between neighbouring widths, interpolated
-        where their ranges overlap; 1 for curves that collapse, NaN without overlap.
+        where their ranges overlap; 1 for curves that collapse, NaN without overlap, or if nothing
+        moves.
         """
         d = self._dataset
+        if not d[quantity].all():
+            return float("nan")
         places = d["gamma0"] if scaled else d["gamma"].broadcast_like(d["gamma0"])
         x, y = np.log(places.values), np.log(d[quantity].values)
         apart: list[float] = []
@@ -81,6 +84,8 @@ class Regimes(Result):
             equal, scaled = (self.spread(name, scaled=s) for s in (False, True))
             lines.append(
                 f"widths differ by a factor of {equal:.3g} at equal γ, {scaled:.3g} at equal γ/√N"
+                if d[name].all()
+                else "nothing moves in some of the networks"
             )
         return "\n".join(lines)
 
@@ -224,7 +229,8 @@ def _dataset(
         root = np.sqrt(values.mean(2))
         noise = values.std(2, ddof=1) / np.sqrt(values.shape[2])
         variables[name] = (("width", "gamma"), root)
-        variables[f"{name}_error"] = (("width", "gamma"), noise / (2 * root))
+        error = noise / (2 * np.where(root > 0, root, 1))  # 0 where nothing moves
+        variables[f"{name}_error"] = (("width", "gamma"), error)
     gamma0 = gamma[None] / np.sqrt(width)[:, None]
     seeds = next(iter(squares.values())).shape[2]
     return xarray.Dataset(
