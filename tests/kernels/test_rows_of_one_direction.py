@@ -118,3 +118,15 @@ def test_a_row_of_zeros_behind_normalisation(norm):
     for K, L in zip(found, rest, strict=True):
         np.testing.assert_allclose(K[0], 0, atol=1e-15)
         np.testing.assert_allclose(K[1:, 1:], L, rtol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+def test_parallel_rows_behind_many_layers(columns):
+    """Θ of rows r₁, r₂ of one direction is (L + 1) σ² r₁r₂, however their products are rounded."""
+    rng = np.random.default_rng(0)
+    net = lg.mlp(10, "relu", weight_std=np.sqrt(2))
+    for _ in range(20):
+        scale = 10 ** rng.uniform(-3, 3)
+        x = scale * np.outer(np.abs(rng.standard_normal(6)), rng.standard_normal(columns))
+        size = np.linalg.norm(x, axis=1) / np.sqrt(columns)
+        np.testing.assert_allclose(lg.ntk_kernel(net, x), 22 * np.outer(size, size), rtol=1e-12)

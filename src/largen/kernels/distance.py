@@ -72,8 +72,8 @@ def half_squared_distance_of(
 
     By matrix products, (|x1|² + |x2|²)/2 − x1·x2. This cancels for pairs that are close compared
     with their distance from the centre; rows with such a partner are recomputed from the
-    differences, and if products have fewer digits rows with a nearly parallel one as well, since
-    behind a relu without a bias only the angle matters.
+    differences, and rows with a nearly parallel one as well, since behind a relu without a bias
+    only the angle matters, which is the root of a difference.
     """
     a, b = first.direction, second.direction
     one, two = first.length[:, None], second.length[None, :]
@@ -82,9 +82,8 @@ def half_squared_distance_of(
     gap = jnp.where(same, 0, jnp.maximum(scale - one * two * cosine, 0))
     least = _CLOSE.get(product.dtype, 1e-2) * scale
     far = gap >= least  # False for NaN
-    if product.dtype != gap.dtype:
-        q1, q2 = first.size[:, None], second.size[None, :]
-        far &= determinant_of(q1, q2, gap) >= least * jnp.sqrt(q1) * jnp.sqrt(q2)
+    q1, q2 = first.size[:, None], second.size[None, :]
+    far &= determinant_of(q1, q2, gap) >= least * jnp.sqrt(q1) * jnp.sqrt(q2)
     close = ~far & ~same
 
     def exact_where_close():
