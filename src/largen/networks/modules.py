@@ -62,10 +62,20 @@ class Module:
         table = self.sized.size.table
         return jax.tree.map(lambda name, normal: table[name].init_std * normal, self.names, normals)
 
-    def forward(self, params: Params, x: Any, taps: Any) -> tuple[Any, Any]:
-        """Return the outputs and the captures; there are no captures if taps is None."""
+    def forward(
+        self, params: Params, x: Any, taps: Any, feedback: Params | None = None
+    ) -> tuple[Any, Any]:
+        """Return the outputs and the captures; there are no captures if taps is None.
+
+        ``feedback``: parameters in place of whose weights derivatives pass backward.
+        """
+        back = None if feedback is None else self._ordered(feedback)
+        return _forward(self.sized, self._ordered(params), x, taps, back)
+
+    def _ordered(self, params: Params) -> tuple[Any, ...]:
+        """Return the parameters of each weight of the program."""
         nodes = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, dict))
-        return _forward(self.sized, tuple(nodes[place] for place in self.order), x, taps)
+        return tuple(nodes[place] for place in self.order)
 
     def inputs(self, params: Params, x: Any) -> list[tuple[str, Any]]:
         """Return the name of the weight and the input of every affine map, in order."""
@@ -107,7 +117,13 @@ def module_of(net: Layer, size: Size, inputs: Features) -> Module:
     return Module(at_size, names, shapes, places)
 
 
-def _forward(at_size: Sized, weights: tuple[Any, ...], x: Any, taps: Any) -> tuple[Any, Any]:
+def _forward(
+    at_size: Sized,
+    weights: tuple[Any, ...],
+    x: Any,
+    taps: Any,
+    feedback: tuple[Any, ...] | None = None,
+) -> tuple[Any, Any]:
     """Return the output of a program and its captures."""
     program, values, captures = at_size.program, [x], []
     for place, operation in enumerate(program.operations[1:], start=1):
@@ -116,12 +132,17 @@ def _forward(at_size: Sized, weights: tuple[Any, ...], x: Any, taps: Any) -> tup
         constants, capture = at_size.size.table.branch, ()
         if isinstance(operation, Repeat):
             inner = tuple(weights[index] for index in operation.weights[0])
-            value, capture = _copies(operation, at_size.bodies[place], inner, reads[0], tap)
+            back = None if feedback is None else tuple(feedback[i] for i in operation.weights[0])
+            copied = (inner, tap, back)
+            value, capture = _copies(operation, at_size.bodies[place], copied, reads[0])
         else:
             if isinstance(operation, Affine):
                 rules = at_size.size.rules(program.weights[operation.weight])
                 constants = Weights(weights[operation.weight], rules)
             value = rule(operation, constants, reads)
+            if isinstance(operation, Affine) and feedback is not None:
+                back = constants._replace(params=feedback[operation.weight])
+                value = _with_feedback(operation, constants, back, reads)
             if isinstance(operation, Affine) and tap is not None:
                 value, capture = value + tap, reads[0]
         if value.shape[1:] != at_size.features[place]:
@@ -134,13 +155,21 @@ def _forward(at_size: Sized, weights: tuple[Any, ...], x: Any, taps: Any) -> tup
     return values[-1], tuple(captures)
 
 
-def _copies(operation: Repeat, body: Sized, weights: Any, x: Any, taps: Any) -> tuple[Any, Any]:
+def _with_feedback(operation: Affine, weights: Weights, back: Weights, reads: Any) -> Any:
+    """Return the value of an affine map, whose input has the derivative of the map of ``back``."""
+    along = rule(operation, back, reads)
+    value = rule(operation, weights, lax.stop_gradient(reads))
+    return value + (along - lax.stop_gradient(along))
+
+
+def _copies(operation: Repeat, body: Sized, copied: Any, x: Any) -> tuple[Any, Any]:
     """Return the output of all copies, whose parameters have a leading axis, and their captures."""
 
     def copy(x, of_copy):
-        return _forward(body, of_copy[0], x, of_copy[1])
+        weights, taps, feedback = of_copy
+        return _forward(body, weights, x, taps, feedback)
 
-    return lax.scan(copy, x, (weights, taps), length=int(operation.times))
+    return lax.scan(copy, x, copied, length=int(operation.times))
 
 
 def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:

@@ -141,9 +141,12 @@ class FiniteNetwork:
         ]
         return self.module.init(tree.unflatten(normals))
 
-    def outputs_of(self, params: Params, x: Any) -> Any:
-        """Return f(x) without any checks, for use in compiled functions."""
-        f, _ = self.module.forward(params, x, None)
+    def outputs_of(self, params: Params, x: Any, feedback: Params | None = None) -> Any:
+        """Return f(x) without any checks, for use in compiled functions.
+
+        ``feedback``: parameters in place of whose weights derivatives pass backward.
+        """
+        f, _ = self.module.forward(params, x, None, feedback)
         return f[..., 0] if self.outputs is None else f
 
     def per_leaf(self, table: RuleTable[float], field: str) -> Any:
