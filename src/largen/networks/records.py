@@ -29,7 +29,9 @@ def check_records(
     if record_at is None:
         return chosen, time_indices if chosen else ()
     if not chosen:
-        raise InvalidInput(f"record_at: nothing to record; pass record={OF_NETWORKS!r} or some of it.")
+        raise InvalidInput(
+            f"record_at: nothing to record; pass record={OF_NETWORKS!r} or some of it."
+        )
     if not time_indices:
         raise InvalidInput("record_at: wanted at least one time index, got none.")
     return chosen, time_indices

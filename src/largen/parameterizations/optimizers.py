@@ -251,10 +251,10 @@ def feedback_alignment(
         Bˡ = ρWˡ(0) + √(1 − ρ²) W̃ˡ,     b = ρw(0) + √(1 − ρ²) w̃,
 
     with independent W̃ˡ, w̃ of the distribution of the initial weights, so that Wˡ moves along
-    Σ_μ Δ_μ g̃ˡ⁺¹_μ φ(hˡ_μ)ᵀ. ρ = 0 is feedback alignment (Lillicrap et al., *Random synaptic feedback
-    weights support error backpropagation*, 2016), and 0 < ρ ≤ 1 the ρ-FA of Bordelon and Pehlevan
-    (*The influence of learning rule on representation dynamics in wide neural networks*, arXiv
-    2210.02157). B does not change in training: with ρ = 1 the first step is that of gradient
+    Σ_μ Δ_μ g̃ˡ⁺¹_μ φ(hˡ_μ)ᵀ. ρ = 0 is feedback alignment (Lillicrap et al., *Random synaptic
+    feedback weights support error backpropagation for deep learning*, 2016), and 0 < ρ ≤ 1 is the
+    ρ-FA of Bordelon and Pehlevan (*The influence of learning rule on representation dynamics in
+    wide neural networks*, arXiv 2210.02157). B does not change in training: with ρ = 1 the first step is that of gradient
     descent, and so is all training in the kernel limit; elsewhere it is backpropagation through the
     initial weights. In other networks every affine map behind the first has such a matrix B of the
     shape of its weight. Biases, and the read-out's weights, move as under :func:`gd`.

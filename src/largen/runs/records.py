@@ -36,7 +36,8 @@ def check_rule(optimizer: Optimizer, names: Iterable[str]) -> None:
     of_feedback = [name for name in names if name in OF_FEEDBACK]
     if of_feedback and not isinstance(optimizer, FeedbackAlignment):
         raise InvalidInput(
-            f"record: {of_feedback[0]!r} is of lg.optimizers.feedback_alignment, not of {optimizer}."
+            f"record: {of_feedback[0]!r} is a kernel of lg.optimizers.feedback_alignment, and the "
+            f"run has {optimizer}."
         )
 
 

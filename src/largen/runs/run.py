@@ -44,8 +44,8 @@ class Run:
         it is the loss of a position, and that of a sample is the mean over its positions.
     optimizer
         :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.optimizers.langevin`,
-        :func:`largen.adam`,
-        :func:`largen.optimizers.rmsprop`, :func:`largen.optimizers.feedback_alignment`, or :func:`largen.gradient_flow`.
+        :func:`largen.optimizers.feedback_alignment`, :func:`largen.adam`,
+        :func:`largen.optimizers.rmsprop`, or :func:`largen.gradient_flow`.
     steps
         Number of steps, for optimizers other than gradient flow. Step 0 is the initialisation, so
         that a trajectory has ``steps + 1`` time indices.

@@ -90,7 +90,9 @@ def wanted_kernels(
     if not names:
         if (record_at and not others) or len(pairs):
             name = "record_pairs" if len(pairs) else "record_at"
-            raise InvalidInput(f"{name}: nothing to record; pass record={OF_NETWORKS!r} or some of it.")
+            raise InvalidInput(
+                f"{name}: nothing to record; pass record={OF_NETWORKS!r} or some of it."
+            )
         alone = alone[:0]
     test = record is not None and "ntk" in names and len(run.data.x_test) > 0
     return WantedKernels(Recorded(alone, pairs), names, test)

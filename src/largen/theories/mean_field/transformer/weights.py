@@ -33,7 +33,12 @@ class Trained:
 
 
 class Vectors:
-    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors."""
+    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors.
+
+    ``exact``: whether backward fields are those of gradients, whatever the rule of learning.
+    """
+
+    exact = False
 
     def __init__(
         self,
@@ -50,6 +55,11 @@ class Vectors:
     def rows(self) -> np.ndarray:
         """The vectors, (number, coordinate)."""
         return self._trained.values
+
+    @property
+    def backward_rows(self) -> np.ndarray:
+        """The vectors by which errors pass backward."""
+        return self.rows
 
     def read(self, x: np.ndarray) -> np.ndarray:
         """Return ⟨x w⟩ of fields (sample, position, coordinate) and each of the vectors."""
@@ -69,7 +79,12 @@ class Vectors:
 
 
 class Matrix:
-    """The matrix V of an affine map y = σVx between populations."""
+    """The matrix V of an affine map y = σVx between populations.
+
+    ``exact``: as of :class:`Vectors`.
+    """
+
+    exact = False
 
     def __init__(
         self, constants: MapConstants, source: Population, target: Population, ratio: float
@@ -81,9 +96,14 @@ class Matrix:
         self._features, self._descent = np.zeros((0, 0)), np.zeros((0, 0))
 
     @property
+    def operators(self) -> list[GaussianMatrix]:
+        """The Gaussian matrices."""
+        return [self.operator]
+
+    @property
     def bytes(self) -> int:
         """The number of bytes that are held."""
-        return self.operator.bytes
+        return sum(each.bytes for each in self.operators)
 
     def restart(self, tolerance: float) -> None:
         """Return to the matrix before training, for directions with another tolerance."""
