@@ -6,15 +6,18 @@ from largen.parameterizations.classification.plane import ScalingClass
 from largen.parameterizations.classification.report import Classification, LayerScaling
 from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.given_at_width import from_reference
+from largen.parameterizations.learning_rules import (
+    FeedbackAlignment,
+    correlation_of,
+    feedback_alignment,
+)
 from largen.parameterizations.optimizers import (
     Adam,
-    FeedbackAlignment,
     GradientDescent,
     GradientFlow,
     Langevin,
     RMSProp,
     adam,
-    feedback_alignment,
     gd,
     gradient_flow,
     langevin,
@@ -62,6 +65,7 @@ __all__ = [
     "canonical_form",
     "classify",
     "complete_p",
+    "correlation_of",
     "depth_mup",
     "feedback_alignment",
     "from_reference",

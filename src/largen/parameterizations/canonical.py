@@ -20,7 +20,8 @@ from fractions import Fraction
 from largen.architectures import Layer, depth, endless_stack
 from largen.errors import NoTheory
 from largen.parameterizations.distributions import GAUSSIAN
-from largen.parameterizations.optimizers import FeedbackAlignment, temperature_of
+from largen.parameterizations.learning_rules import FeedbackAlignment
+from largen.parameterizations.optimizers import temperature_of
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, Rule, RuleTable

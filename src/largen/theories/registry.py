@@ -69,7 +69,7 @@ _THEORIES: dict[str, _Entry | type[Theory]] = {
         lambda run: run.param.canonical_d < HALF and run.optimizer.adaptive,
     ),
     "kernel, feedback alignment": _Entry(
-        "mean_field.feedback",
+        "kernel_limit.feedback",
         "FeedbackKernelLimit",
         lambda run: run.param.canonical_d < HALF and _by_feedback(run),
     ),

@@ -1,6 +1,5 @@
-"""Limits under feedback alignment."""
+"""The mean-field limit under feedback alignment."""
 
-from largen.theories.mean_field.feedback.kernel_limit import FeedbackKernelLimit
 from largen.theories.mean_field.feedback.solution import FeedbackMeanField
 
-__all__ = ["FeedbackKernelLimit", "FeedbackMeanField"]
+__all__ = ["FeedbackMeanField"]

@@ -16,18 +16,27 @@ from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix
-from largen.theories.mean_field.transformer.weights import Matrix, Updates, Vectors
+from largen.theories.mean_field.transformer.weights import (
+    LateVectors,
+    Matrix,
+    Updates,
+    Vectors,
+)
 
 
-class FeedbackVectors(Vectors):
+class FeedbackVectors(LateVectors):
     """Weights of outputs, with fixed vectors by which errors pass backward."""
 
     def __init__(self, number: int, population: Population, rate: float, rho: float):
         super().__init__(number, population, rate)
-        rest = (1 - rho**2) ** 0.5
-        self._fixed = rho * self.rows
+        self._rho = rho
+
+    def draw(self, number: int) -> None:
+        """Draw the vectors, and those of the backward pass."""
+        super().draw(number)
+        self._fixed, rest = self._rho * self.rows, (1 - self._rho**2) ** 0.5
         if rest:
-            self._fixed = plus(self._fixed, rest * population.fresh(number))
+            self._fixed = plus(self._fixed, rest * self.population.fresh(number))
 
     @property
     def backward_rows(self) -> np.ndarray:

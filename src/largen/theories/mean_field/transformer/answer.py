@@ -50,7 +50,7 @@ def trajectory(
     if found.kernels:
         pair = ("output", "output_2") if run.output_shape else ()
         tokens = ("layer", "sample", "position", "sample_2", "position_2")
-        more = {"feature_kernel_tokens": tokens}
+        more: dict[str, tuple[str, ...]] = {"feature_kernel_tokens": tokens}
         for name in ("gradient_kernel_tokens", "pseudo_gradient_kernel_tokens"):
             more[name] = (*tokens, *pair)
         layers = [x.shape[1] for name, x in found.kernels.items() if "ntk" not in name]

@@ -78,6 +78,35 @@ class Vectors:
         self._trained.move(self._rate * self._descent, step)
 
 
+class LateVectors(Vectors):
+    """Weights of outputs, which are drawn orthogonal to the fields that they read first.
+
+    Outputs are then exactly 0 at initialisation, as they are in the limit.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        population: Population,
+        rate: float,
+        make: Callable[[np.ndarray, bool], Trained] = Trained,
+    ):
+        super().__init__(0, population, rate, make)
+        self._wanted = number
+
+    def read(self, x: np.ndarray) -> np.ndarray:
+        """Return ⟨x w⟩ of fields (sample, position, coordinate) and each of the vectors."""
+        if self._wanted:
+            self.population.meet(x.reshape(-1, x.shape[-1]))
+            self.draw(self._wanted)
+            self._wanted = 0
+        return super().read(x)
+
+    def draw(self, number: int) -> None:
+        """Draw the vectors."""
+        self._trained = self._make(self.population.fresh(number), self._rate > 0)
+
+
 class Matrix:
     """The matrix V of an affine map y = σVx between populations.
 

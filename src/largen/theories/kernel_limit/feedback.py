@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from largen.errors import NoTheory
-from largen.parameterizations import CanonicalForm, gd
+from largen.parameterizations import CanonicalForm, correlation_of, gd
 from largen.programs import Affine, Program, written_out
 from largen.programs.refusals import at
 from largen.runs import Posed, Run
 from largen.theories.kernel_limit.limit import KernelLimit, Reduced, lowered_for
-from largen.theories.mean_field.feedback.problem import correlation_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,7 @@ class FeedbackKernelLimit(KernelLimit):
         NoRule
             For a layer that has no kernel.
         """
-        rho = correlation_of(run)
+        rho = correlation_of(run.optimizer)
         if run.optimizer.weight_decay:
             raise NoTheory(
                 "weight decay shrinks the weights and not those of the backward pass, so that the "
@@ -79,7 +78,7 @@ class FeedbackKernelLimit(KernelLimit):
             )
         plain = KernelLimit.pose(run.with_changes(optimizer=gd(1.0)))
         form = _with_smaller_rates(plain.problem.form, run.program, rho)
-        reason = f"{plain.reason}, and rates fall by {rho:g} from layer to layer"
+        reason = f"{plain.reason}; rates fall by a factor {rho:g} from each layer to the one below"
         return Posed(run, reason, Reduced(form, lowered_for(run, form), plain.problem.degree))
 
 
