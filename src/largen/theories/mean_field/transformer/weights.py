@@ -202,7 +202,7 @@ class Updates:
 
     def readout(self, name: str, number: int, population: Population, rate: float) -> Vectors:
         """Return the weight of a name, of outputs."""
-        return self.vectors(name, number, population, rate)
+        return LateVectors(number, population, rate)
 
     def offsets(self, name: str, number: int, rate: float) -> Trained:
         """Return the bias of a name, of outputs."""
