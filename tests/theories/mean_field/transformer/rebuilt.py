@@ -51,7 +51,8 @@ def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
     limit = InfiniteNetwork(problem, None if ratio is None else Drawn(SAMPLED, 30, 0))
     solved = train(limit, problem, run, wanted=wanted)
     rows = run.param.table(run.net, run.optimizer, inputs=run.data.inputs).rows
-    unit = 2 * (1 + max(p.size for p in limit.context.populations if not p.sampled))
+    sizes = [p.size for p in limit.context.populations if not p.sampled]
+    unit = 2 * (1 + max(sizes, default=0))
     if ratio is not None:
         assert unit < SAMPLED / ratio
         unit = int(SAMPLED / ratio)
