@@ -139,10 +139,10 @@ def _forward(
             if isinstance(operation, Affine):
                 rules = at_size.size.rules(program.weights[operation.weight])
                 constants = Weights(weights[operation.weight], rules)
-            value = rule(operation, constants, reads)
-            if isinstance(operation, Affine) and feedback is not None:
-                back = constants._replace(params=feedback[operation.weight])
-                value = _with_feedback(operation, constants, back, reads)
+                back = None if feedback is None else feedback[operation.weight]
+                value = _mapped(operation, constants, back, reads)
+            else:
+                value = rule(operation, constants, reads)
             if isinstance(operation, Affine) and tap is not None:
                 value, capture = value + tap, reads[0]
         if value.shape[1:] != at_size.features[place]:
@@ -155,9 +155,11 @@ def _forward(
     return values[-1], tuple(captures)
 
 
-def _with_feedback(operation: Affine, weights: Weights, back: Weights, reads: Any) -> Any:
-    """Return the value of an affine map, whose input has the derivative of the map of ``back``."""
-    along = rule(operation, back, reads)
+def _mapped(operation: Affine, weights: Weights, back: Any, reads: Any) -> Any:
+    """Return the value of an affine map, whose input has the derivative of a map of ``back``."""
+    if back is None:
+        return rule(operation, weights, reads)
+    along = rule(operation, weights._replace(params=back), reads)
     value = rule(operation, weights, lax.stop_gradient(reads))
     return value + (along - lax.stop_gradient(along))
 
