@@ -64,17 +64,22 @@ NETS = {
 
 
 @pytest.mark.parametrize(
-    ("which", "rho"),
-    [("biases and two outputs", 1.0), ("repeated blocks", 0.7), ("normalisation", 0.0)],
+    ("which", "how"),
+    [
+        ("biases and two outputs", {"correlation": 1.0}),
+        ("biases and two outputs", {"direct": True}),
+        ("repeated blocks", {"correlation": 0.7}),
+        ("normalisation", {}),
+    ],
 )
-def test_small_steps_follow_the_effective_kernel(which, rho):
+def test_small_steps_follow_the_effective_kernel(which, how):
     y = np.stack([Y, -Y[::-1]], 1)
-    run = run_of(rule(1e-6, rho), NETS[which], y=y, steps=1)
+    run = run_of(rule(1e-6, **how), NETS[which], y=y, steps=1)
     nets = lg.train(run, 8, seeds=2, record=[*RECORDS, "gradient_kernel", "ntk"], record_at=[0])
     f = nets.f_train
     moved = np.einsum("smncd,snd->smc", nets.effective_ntk[:, 0], y - f[:, 0]) / 4
     np.testing.assert_allclose((f[:, 1] - f[:, 0]) / 1e-6, moved, rtol=1e-3, atol=1e-4)
-    if rho == 1:
+    if how == {"correlation": 1.0}:
         np.testing.assert_allclose(nets.effective_ntk, nets.ntk, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(nets.alignment, 1, rtol=1e-10)
         pseudo = nets.pseudo_gradient_kernel
@@ -123,6 +128,12 @@ def test_wrong_constants_and_records_are_named():
     for correlation in (-0.1, 1.5, np.nan):
         with pytest.raises(InvalidInput, match="correlation"):
             rule(0.1, correlation)
+    with pytest.raises(InvalidInput, match="correlation: direct feedback"):
+        rule(0.1, 0.5, direct=True)
+    repeated = lg.repeat(lg.serial(lg.Dense(), lg.Activation("tanh")), 2)
+    for net in (lg.residual_mlp(1), lg.serial(lg.Dense(), repeated, lg.Dense())):
+        with pytest.raises(InvalidInput, match="one by one, without branches"):
+            run_of(rule(0.1, direct=True), net)
     with pytest.raises(InvalidInput, match="momentum"):
         rule(0.1, momentum=1.0)
     with pytest.raises(InvalidInput, match="'alignment' is a kernel of"):

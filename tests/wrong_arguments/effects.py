@@ -52,7 +52,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "contractions": ([(0, 1), (2, 3)],), "covariance": (2 * GRAM, True), "d": ("1/2",),
     "data": (lg.Dataset(2 * X, Y, XT, YT),),
     "dataset": (networks().to_xarray(),), "degree": (1,), "depth": (2, 4),
-    "depth_over_width": (0.3,), "depths": ((2, 4),), "difference": ("1/2",), "dilation": (2,),
+    "depth_over_width": (0.3,), "depths": ((2, 4),), "difference": ("1/2",), "dilation": (2,), "direct": (True,),
     "distribution": ("sign",), "draws": (6,), "dtype": (np.float64,),
     "eigenvalues": (np.array([1.0, 0.3]),), "eps": (0.1,),
     "f": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"], np.array([0.3, 0.4])), "f_test": (1.0,),

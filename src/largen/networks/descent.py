@@ -55,6 +55,8 @@ class Descent:
         optimizer = self._plan.optimizer
         if not isinstance(optimizer, FeedbackAlignment):
             return None
+        if optimizer.direct:
+            return self._plan.network.direct_feedback(self._key, self._numbers.x.dtype)
         other = self._plan.network.draw(self._key, self._numbers.x.dtype)
         rho = optimizer.correlation
         rest = (1 - rho**2) ** 0.5

@@ -40,6 +40,15 @@ from largen.programs import (
 Params = Any
 
 
+class Direct(NamedTuple):
+    """Direct feedback: ∂f/∂a of the inputs a of all affine maps but the first.
+
+    ``weights``: a tree shaped as the parameters, whose weights are (fan_in, output).
+    """
+
+    weights: Any
+
+
 class LayerKernels(NamedTuple):
     """Kernels between two sets of samples, with a site for each affine map."""
 
@@ -67,8 +76,12 @@ class Module:
     ) -> tuple[Any, Any]:
         """Return the outputs and the captures; there are no captures if taps is None.
 
-        ``feedback``: parameters in place of whose weights derivatives pass backward.
+        ``feedback``: parameters in place of whose weights derivatives pass backward, or direct
+        feedback.
         """
+        if isinstance(feedback, Direct):
+            directly = self._ordered(feedback.weights)
+            return _forward(self.sized, self._ordered(params), x, taps, None, directly)
         back = None if feedback is None else self._ordered(feedback)
         return _forward(self.sized, self._ordered(params), x, taps, back)
 
@@ -123,9 +136,10 @@ def _forward(
     x: Any,
     taps: Any,
     feedback: tuple[Any, ...] | None = None,
+    direct: tuple[Any, ...] | None = None,
 ) -> tuple[Any, Any]:
     """Return the output of a program and its captures."""
-    program, values, captures = at_size.program, [x], []
+    program, values, captures, along = at_size.program, [x], [], []
     for place, operation in enumerate(program.operations[1:], start=1):
         reads = tuple(values[read] for read in operation.reads)
         tap = None if taps is None else taps[place - 1]
@@ -140,6 +154,9 @@ def _forward(
                 rules = at_size.size.rules(program.weights[operation.weight])
                 constants = Weights(weights[operation.weight], rules)
                 back = None if feedback is None else feedback[operation.weight]
+                if direct is not None:
+                    along.append(reads[0] @ direct[operation.weight]["weight"])
+                    reads = lax.stop_gradient(reads)
                 value = _mapped(operation, constants, back, reads)
             else:
                 value = rule(operation, constants, reads)
@@ -152,7 +169,8 @@ def _forward(
             )
         values.append(value)
         captures.append(capture)
-    return values[-1], tuple(captures)
+    # Sums that vanish, with the derivatives of direct feedback.
+    return sum((one - lax.stop_gradient(one) for one in along), values[-1]), tuple(captures)
 
 
 def _mapped(operation: Affine, weights: Weights, back: Any, reads: Any) -> Any:

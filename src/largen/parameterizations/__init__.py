@@ -8,8 +8,8 @@ from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.given_at_width import from_reference
 from largen.parameterizations.learning_rules import (
     FeedbackAlignment,
-    correlation_of,
     feedback_alignment,
+    feedback_of,
 )
 from largen.parameterizations.optimizers import (
     Adam,
@@ -65,9 +65,9 @@ __all__ = [
     "canonical_form",
     "classify",
     "complete_p",
-    "correlation_of",
     "depth_mup",
     "feedback_alignment",
+    "feedback_of",
     "from_reference",
     "gd",
     "gradient_flow",

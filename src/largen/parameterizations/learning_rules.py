@@ -13,7 +13,7 @@ from largen.parameterizations.stepping import (
     Stepped,
     check_below_one,
 )
-from largen.scalars import real
+from largen.scalars import flag, real
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class FeedbackAlignment(Stepped):
 
     momentum: float = 0.0
     correlation: float = 0.0
+    direct: bool = False
 
     def __post_init__(self):
         super().__post_init__()
@@ -29,10 +30,15 @@ class FeedbackAlignment(Stepped):
         if not 0 <= real("correlation", self.correlation) <= 1:
             raise InvalidInput(f"correlation: wanted 0 ≤ ρ ≤ 1, got {self.correlation!r}.")
         object.__setattr__(self, "correlation", float(self.correlation))
+        if flag("direct", self.direct) and self.correlation:
+            raise InvalidInput(
+                "correlation: direct feedback does not pass by matrices that initial weights could "
+                f"be correlated with, got {self.correlation!r}."
+            )
 
 
-def correlation_of(optimizer: Optimizer) -> float:
-    """Return ρ of feedback alignment; the limits of this rule refuse others.
+def feedback_of(optimizer: Optimizer) -> FeedbackAlignment:
+    """Return feedback alignment, whose limits refuse other optimizers.
 
     Raises
     ------
@@ -41,14 +47,15 @@ def correlation_of(optimizer: Optimizer) -> float:
     """
     if not isinstance(optimizer, FeedbackAlignment):
         raise NoTheory(f"this is the limit of lg.optimizers.feedback_alignment, got {optimizer}.")
-    return optimizer.correlation
+    return optimizer
 
 
-@cites("lillicrap2016random", "bordelon2022influence")
+@cites("lillicrap2016random", "nokland2016direct", "bordelon2022influence")
 def feedback_alignment(
     lr: float,
     correlation: float = 0.0,
     *,
+    direct: bool = False,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     batch_size: int | None = None,
@@ -73,20 +80,30 @@ def feedback_alignment(
     backpropagation through the initial weights. In other networks every affine map behind the first
     has such a matrix B of the shape of its weight. The read-out moves as under :func:`gd`.
 
+    Direct feedback alignment (Nøkland, *Direct feedback alignment provides learning in deep neural
+    networks*, 2016) sends the errors of the outputs to every hidden layer at once, in fully
+    connected networks,
+
+        g̃ˡ = φ'(hˡ) z̃ˡ,
+
+    with independent Gaussian vectors z̃ˡ (a vector for each output) of the variance of w(0).
+
     Parameters
     ----------
     lr, momentum, weight_decay, schedule
         As in :func:`gd`; B does not decay.
     correlation
         ρ, 0 ≤ ρ ≤ 1, the correlation of B with the initial weights.
+    direct
+        Whether feedback is direct.
     batch_size, seed, order
-        As in :func:`sgd`; full batch by default. W̃ is drawn from the key of the training or of the
-        solver.
+        As in :func:`sgd`; full batch by default. W̃ and z̃ are drawn from the key of the training or
+        of the solver.
 
     Raises
     ------
     InvalidInput
-        If a number is out of its range.
+        If a number is out of its range, or direct feedback has a correlation.
 
     Examples
     --------
@@ -103,6 +120,7 @@ def feedback_alignment(
         seed,
         momentum,
         correlation,
+        direct,
         order=order,
         schedule=schedule,
     )

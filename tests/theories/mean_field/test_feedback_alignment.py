@@ -31,6 +31,11 @@ REBUILT = {
         run_of(rule(0.3, 0.0), RESIDUAL, y=np.stack([Y, Y**2], 1)),
         None,
     ),
+    "direct, two outputs": (
+        run_of(rule(0.3, direct=True, **HOW), lg.mlp(2, "linear"), y=np.stack([Y, Y**2], 1)),
+        None,
+    ),
+    "direct, tanh": (run_of(rule(0.3, direct=True), lg.mlp(3, "tanh"), steps=4), 1),
     "tanh": (run_of(rule(0.3, 0.6, **HOW), lg.mlp(2, "tanh"), steps=4), 1),
     "tanh, uncorrelated": (run_of(rule(0.3, 0.0), lg.mlp(2, "tanh"), steps=4), 1),
     "tanh, initial weights": (run_of(rule(0.3, 1.0), lg.mlp(2, "tanh"), steps=4), 1),

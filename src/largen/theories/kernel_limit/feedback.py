@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from largen.errors import NoTheory
-from largen.parameterizations import CanonicalForm, correlation_of, gd
+from largen.parameterizations import CanonicalForm, feedback_of, gd
 from largen.programs import Affine, Program, written_out
 from largen.programs.refusals import at
 from largen.runs import Posed, Run
@@ -26,7 +26,7 @@ class FeedbackKernelLimit(KernelLimit):
     since g passes by W(0) and g̃ by matrices whose correlation with W(0) is ρ, one for each affine
     map between layer l and the output (Bordelon and Pehlevan, arXiv 2210.02157). It is the limit of
     gradient descent whose rates fall by a factor ρ from each layer to the one below: at ρ = 0 only
-    the read-out learns, and ρ = 1 is gradient descent.
+    the read-out learns, as under direct feedback alignment, and ρ = 1 is gradient descent.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class FeedbackKernelLimit(KernelLimit):
         NoRule
             For a layer that has no kernel.
         """
-        rho = correlation_of(run.optimizer)
+        rho = feedback_of(run.optimizer).correlation
         if run.optimizer.weight_decay:
             raise NoTheory(
                 "weight decay shrinks the weights and not those of the backward pass, so that the "

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import largen as lg
+from largen.networks.modules import Direct
 from largen.networks.tangent import kernels, probe
 from largen.parameterizations import FeedbackAlignment
 from largen.programs import Affine
-from largen.theories.mean_field.feedback.weights import FeedbackMatrix
+from largen.theories.mean_field.feedback.weights import DirectMatrix, FeedbackMatrix
 from largen.theories.mean_field.options import NO_KERNELS
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
 from largen.theories.mean_field.transformer.weights import Matrix
@@ -78,6 +79,9 @@ def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
                 (into @ matrix @ out_of.T).T * len(into) ** 0.5
                 for matrix in (initial_matrix(weights.operator), backward_matrix(weights))
             ]
+            if isinstance(weights, DirectMatrix):
+                rows = weights._rows
+                blocks[1] = (rows @ out_of[:, : rows.shape[1]].T).T * len(out_of) ** 0.5
         else:
             into = embed[weights.population]
             blocks = [
@@ -144,7 +148,16 @@ def trained(run, width, initial, probed, feedback=None):
             )
 
         params = placed(initial)
-        back = None if feedback is None else placed(feedback)
+        if feedback is None or not run.optimizer.direct:
+            back = None if feedback is None else placed(feedback)
+        else:
+            scale = table.rows[-1].rule.multiplier * table.rows[-1].rule.init_std
+            shapes = [(leaf.shape[0], run.outputs or 1) for leaf in leaves]
+            rows = [
+                scale * feedback[name] if name in feedback and name != table.rows[0].name else np.zeros(shape)
+                for name, shape in zip(names, shapes, strict=True)
+            ]
+            back = Direct(tree.unflatten(rows))
         velocity = jax.tree.map(np.zeros_like, params)
 
         @jax.jit

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from largen.architectures import depth
 from largen.errors import NoTheory
-from largen.parameterizations import correlation_of, gd
+from largen.parameterizations import feedback_of, gd
 from largen.runs import Posed, Run
 from largen.theories.mean_field.feedback.weights import FeedbackUpdates
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
@@ -16,12 +16,20 @@ from largen.theories.mean_field.transformer.problem import moving_form, problem_
 
 def posed_by(run: Run) -> Posed[AttentionProblem]:
     """Return the problem of a run whose features move, and the reason why this limit applies."""
-    rho = correlation_of(run.optimizer)
+    optimizer = feedback_of(run.optimizer)
     if depth(run.net) == math.inf:
         raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
     problem = problem_of(run, moving_form(run, gd(1.0)))
-    reason = (
-        "γ = γ₀√N, so features move at order one; pseudo-gradients pass backward by fixed weights "
-        f"whose correlation with the initial ones is {rho:g}"
-    )
-    return Posed(run, reason, replace(problem, updates=FeedbackUpdates(rho)))
+    rho = optimizer.correlation
+    if optimizer.direct:
+        readout = problem.network.nodes[-1]
+        share = problem.network.nodes[readout.reads[0]].ratio
+        size = problem.network.constants(readout.operation).std / share**0.5
+        updates = FeedbackUpdates(rho, size)
+        how = "errors reach every layer by fixed vectors"
+    else:
+        updates = FeedbackUpdates(rho)
+        how = "errors pass backward by fixed weights whose correlation with the initial ones is "
+        how += f"{rho:g}"
+    reason = f"γ = γ₀√N, so features move at order one; {how}"
+    return Posed(run, reason, replace(problem, updates=updates))

@@ -27,8 +27,9 @@ class FeedbackMeanField(AttentionMeanField):
 
     with κ = η₀γ₀/P, Gaussian processes u of covariance Φ and r, r̃ of covariance ⟨g̃ˡ⁺¹g̃ˡ⁺¹⟩, all
     independent, and fixed read-out vectors ρw(0) + √(1 − ρ²) w̃ in place of z̃ᴸ. In contrast to
-    gradient descent, updates of W are not in z̃; at ρ = 0 there are no responses. Outputs follow
-    the effective tangent kernel
+    gradient descent, updates of W are not in z̃; at ρ = 0 there are no responses. Under direct
+    feedback alignment z̃ˡ are fixed vectors, Gaussian and independent, and there are none either.
+    Outputs follow the effective tangent kernel
 
         K̃ = Φᴸ + Σ_l G̃ˡ Φˡ⁻¹,     G̃ˡ = ⟨gˡ g̃ˡ⟩,     g = Nγ₀ ∂f/∂h,
 

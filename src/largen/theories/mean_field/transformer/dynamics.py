@@ -161,7 +161,10 @@ class InfiniteNetwork:
 
     def backward(self, weights: np.ndarray) -> None:
         """Pass backward from weights γ₀Δ/P of outputs of the first samples, as f of these."""
-        self._inner.backward(self._output.backward(weights.astype(self.dtype)))
+        weights = weights.astype(self.dtype)
+        for each in self._matrices:
+            each.errors = weights.reshape(-1, weights.shape[-1])
+        self._inner.backward(self._output.backward(weights))
 
     def exact_backward(self, weights: np.ndarray) -> None:
         """Pass backward as :meth:`backward`, by the present weights whatever the rule."""

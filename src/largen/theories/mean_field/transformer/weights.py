@@ -110,10 +110,11 @@ class LateVectors(Vectors):
 class Matrix:
     """The matrix V of an affine map y = σVx between populations.
 
-    ``exact``: as of :class:`Vectors`.
+    ``exact``: as of :class:`Vectors`; ``errors``: the weights of outputs from which the last
+    backward pass began, (column, output).
     """
 
-    exact = False
+    exact, errors = False, np.zeros((0, 0))
 
     def __init__(
         self, constants: MapConstants, source: Population, target: Population, ratio: float
