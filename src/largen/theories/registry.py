@@ -79,10 +79,10 @@ _THEORIES: dict[str, _Entry | type[Theory]] = {
     "mean field, branches and attention": _Entry(
         "mean_field.transformer", "AttentionMeanField", _moves
     ),
-    "mean field, adaptive": _Entry("mean_field.adaptive_deep", "AdaptiveMeanField", _adapts),
     "mean field, feedback alignment": _Entry(
         "mean_field.feedback", "FeedbackMeanField", lambda run: _moves(run) and _by_feedback(run)
     ),
+    "mean field, adaptive": _Entry("mean_field.adaptive_deep", "AdaptiveMeanField", _adapts),
 }
 
 
@@ -101,8 +101,8 @@ def registered() -> tuple[type[Theory], ...]:
     mean field, deep
     mean field, infinite depth
     mean field, branches and attention
-    mean field, adaptive
     mean field, feedback alignment
+    mean field, adaptive
     """
     return tuple(map(by_name, _THEORIES))
 

@@ -152,10 +152,10 @@ def trained(run, width, initial, probed, feedback=None):
             back = None if feedback is None else placed(feedback)
         else:
             scale = table.rows[-1].rule.multiplier * table.rows[-1].rule.init_std
-            shapes = [(leaf.shape[0], run.outputs or 1) for leaf in leaves]
+            feedback.pop(table.rows[0].name)
             rows = [
-                scale * feedback[name] if name in feedback and name != table.rows[0].name else np.zeros(shape)
-                for name, shape in zip(names, shapes, strict=True)
+                scale * feedback.get(name, np.zeros((leaf.shape[0], run.outputs or 1)))
+                for name, leaf in zip(names, leaves, strict=True)
             ]
             back = Direct(tree.unflatten(rows))
         velocity = jax.tree.map(np.zeros_like, params)

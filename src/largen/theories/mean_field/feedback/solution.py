@@ -66,7 +66,7 @@ class FeedbackMeanField(AttentionMeanField):
     >>> limit.theory, bool(limit.loss_train[-1] < 1e-2)
     ('mean field, feedback alignment', True)
     >>> limit.alignment[:, 0, 0].round(2).tolist()
-    [0.0, 0.69]
+    [0.0, 0.26]
     """
 
     name: ClassVar[str] = "mean field, feedback alignment"
