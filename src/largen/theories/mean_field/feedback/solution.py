@@ -39,8 +39,16 @@ class FeedbackMeanField(AttentionMeanField):
 
     Parameters
     ----------
-    rtol, particles, replicates, max_particles, memory_budget, key, checkpoint, progress
-        As in :class:`largen.theories.AttentionMeanField`.
+    rtol
+        Target relative error of the whole trajectory of outputs, |error|/|f|. Replicates are added
+        until it is reached. This and the next three options are without effect in linear networks.
+    particles
+        The number of neurons of each sampled population; by default at least 2048, and 64 for every
+        position of a sample.
+    replicates
+        The number of replicates; by default at least 4, and as many as ``rtol`` requires.
+    max_particles
+        The largest number of neurons of a population, summed over all replicates.
     record
         Kernels to record, as in :class:`largen.theories.AttentionMeanField`, and
         ``"pseudo_gradient_kernel"``, G̃ˡ, ``"effective_ntk"``, K̃ among training samples, and
@@ -50,6 +58,16 @@ class FeedbackMeanField(AttentionMeanField):
         default.
     record_pairs
         Pairs (t, s) of time indices between which Φˡ(t, s), Gˡ(t, s) and G̃ˡ(t, s) are recorded.
+    memory_budget
+        The number of bytes that the directions of all matrices may take, of all replicates that are
+        computed at the same time. If they outgrow it, the status is ``"out of memory"``.
+    key
+        The key of the random numbers: a JAX key or an integer.
+    checkpoint
+        A file to which each replicate is written as it finishes, and from which the same call
+        resumes.
+    progress
+        As in :class:`largen.theories.AttentionMeanField`.
 
     Raises
     ------
