@@ -105,10 +105,13 @@ def test_the_static_kernel_has_a_power_of_the_correlation_for_each_map(rho):
         np.testing.assert_allclose(lazy.f_train, plain.f_train, rtol=0, atol=1e-12)
 
 
-def test_the_mean_field_is_lazy_at_small_gamma():
-    how, net = rule(0.5, 0.6), lg.mlp(2, "tanh")
+@pytest.mark.parametrize("how", [rule(0.5, 0.6), lg.gd(0.5)], ids=str)
+def test_the_mean_field_of_sampled_neurons_is_lazy_at_small_gamma(how):
+    net, of_gd = lg.mlp(2, "tanh"), "mean field, branches and attention"
+    theory = {} if isinstance(how, type(rule(0.5))) else {"theory": of_gd}
     lazy = lg.solve(run_of(how, net, param=FROM_ZERO))
-    limit = lg.solve(run_of(how, net, param=lg.mean_field(1e-3)), rtol=0.01)
+    limit = lg.solve(run_of(how, net, param=lg.mean_field(1e-3)), rtol=0.01, **theory)
+    assert np.abs(limit.f_train[0]).max() < 1e-12
     off = np.abs(limit.f_train - lazy.f_train)[1:] / limit.f_train_error[1:]
     assert 0.1 < np.sqrt(np.mean(off**2)) < 3
     assert np.abs(limit.f_train - lazy.f_train).max() < 0.02 * np.abs(lazy.f_train).max()
