@@ -57,7 +57,7 @@ class FeedbackMeanField(AttentionMeanField):
         Time indices of the trajectory at which kernels are recorded; the first and the last by
         default.
     record_pairs
-        Pairs (t, s) of time indices between which Φˡ(t, s), Gˡ(t, s) and G̃ˡ(t, s) are recorded.
+        Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are recorded.
     memory_budget
         The number of bytes that the directions of all matrices may take, of all replicates that are
         computed at the same time. If they outgrow it, the status is ``"out of memory"``.

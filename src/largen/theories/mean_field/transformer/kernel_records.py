@@ -144,7 +144,8 @@ class KernelRecords:
         keys = {"": recorded.alone.tolist(), "_pair": [*map(tuple, recorded.pairs.tolist())]}
         for ending, times in keys.items():
             for name, unknown in self._unknown.items() if times else ():
-                if not (ending and "kernel" not in name):
+                # ⟨g(t) g̃(s)⟩ is not that of the opposite pair, which kernels between times imply.
+                if not ending or name.startswith(("feature", "gradient")):
                     each = [self._found.get(time, {}).get(name, unknown) for time in times]
                     found[name + ending] = np.stack(each)
         return found
@@ -194,12 +195,12 @@ class KernelRecords:
             for parts in zip(one.features, two.features, strict=True)
         ]
         g = self._products(one.gradients, two.gradients)
-        mixed = self._products(one.gradients, two.pseudo)
+        mixed = self._products(one.gradients, two.pseudo) if single else []
         found: dict[str, np.ndarray] = {}
         if "feature_kernel" in names:
             found |= _by_position("feature_kernel", [each[:p] for each in phi[1:]], mean=True)
         for name, kernels in (("gradient_kernel", g), ("pseudo_gradient_kernel", mixed)):
-            if name in names:
+            if name in names and kernels:
                 found |= _by_position(name, [each[:p] for each in kernels], mean=False)
         if "ntk" in names and single:
             kernel = self._tangent(phi, g)
