@@ -105,7 +105,8 @@ def test_convolutions_pass_backward_by_feedback():
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_the_initial_alignment_falls_with_the_distance_from_the_output(rho):
-    nets = lg.train(run_of(rule(0.4, rho)), 256, seeds=64, record="alignment", record_at=[0])
+    run = run_of(rule(0.4, rho), steps=1)
+    nets = lg.train(run, 128, seeds=64, record="alignment", record_at=[0])
     found = nets.alignment[:, 0].mean(-1)  # (seed, layer)
     error = found.std(0, ddof=1) / 8
     np.testing.assert_array_less(np.abs(found.mean(0) - [rho**2, rho]), 3.5 * error)

@@ -81,6 +81,18 @@ def test_one_linear_hidden_layer(rho):
     np.testing.assert_allclose(limit.effective_ntk, effective, atol=1e-12)
 
 
+def test_features_move_more_with_less_correlation():
+    """What Bordelon and Pehlevan find in rich training (arXiv 2210.02157, abstract)."""
+    moved = []
+    for rho in (0.0, 0.5, 1.0):
+        run = run_of(rule(0.5, rho), lg.mlp(2, "linear"), steps=40, param=lg.mean_field(2.0))
+        limit = lg.solve(run, record="feature_kernel")
+        assert limit.loss_train[-1] < 0.3 * limit.loss_train[0]
+        before, after = limit.feature_kernel[:, -1]
+        moved.append(np.linalg.norm(after - before))
+    assert moved[0] > 1.1 * moved[1] > 1.2 * moved[2]
+
+
 def test_the_first_step_at_full_correlation_is_that_of_gradient_descent():
     net = lg.mlp(2, "linear")
     one, other = (lg.solve(run_of(how, net)).f_train for how in (lg.gd(0.5), rule(0.5, 1.0)))
