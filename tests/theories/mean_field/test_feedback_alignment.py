@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.theories.mean_field.transformer import test_attention as attending
 from tests.theories.mean_field.transformer.rebuilt import solved_and_trained
 
 import largen as lg
@@ -36,6 +37,14 @@ REBUILT = {
         None,
     ),
     "direct, tanh": (run_of(rule(0.3, direct=True), lg.mlp(3, "tanh"), steps=4), 1),
+    "attention": (
+        attending.run_of(
+            attending.transformer(attending.CAUSAL),
+            optimizer=rule(0.3, 0.6, momentum=0.5, weight_decay=0.1),
+            steps=4,
+        ),
+        None,
+    ),
     "tanh": (run_of(rule(0.3, 0.6, **HOW), lg.mlp(2, "tanh"), steps=4), 1),
     "tanh, uncorrelated": (run_of(rule(0.3, 0.0), lg.mlp(2, "tanh"), steps=4), 1),
     "tanh, initial weights": (run_of(rule(0.3, 1.0), lg.mlp(2, "tanh"), steps=4), 1),
