@@ -31,14 +31,22 @@ SCALINGS = {
     "attention": lg.mean_field(0.3),
     "adaptive": lg.mup(),
     "adaptive, lazy": lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, d="1/4"),
+    "feedback": lg.mean_field(),
+    "feedback, lazy": lg.ntk(),
 }
+RULES = {"adaptive": lg.adam, "feedback": lg.optimizers.feedback_alignment}
+
+
+def rule_of(scaling):
+    """Return the optimizer of a run, as a function of its rate."""
+    return RULES.get(scaling.split(",")[0], lg.gd)
 
 
 def run_of(scaling, layers, y=Y, yt=YT, dtype=float, **changed):
     attends = scaling == "attention"
     x, xt = (array[..., None] if attends else array for array in (X, XT))  # three tokens of one
     data = lg.Dataset(*(np.asarray(array, dtype) for array in (x, y, xt, yt)))
-    optimizer = lg.adam(0.05) if scaling.startswith("adaptive") else lg.gd(0.2)
+    optimizer = rule_of(scaling)(0.05 if scaling.startswith("adaptive") else 0.2)
     given = {"optimizer": optimizer, "steps": 2, **changed}
     if attends:
         block = lg.Residual(lg.serial(lg.QKVAttention(causal=True), lg.Dense()))
@@ -56,6 +64,8 @@ RUNS = [
     ("attention", 1),
     ("adaptive", 2),
     ("adaptive, lazy", 2),
+    ("feedback", 2),
+    ("feedback, lazy", 1),
 ]
 
 
@@ -157,7 +167,8 @@ def test_the_precision_and_the_outputs_are_those_of_the_data(theory):
 @each_theory
 def test_what_diverges_is_raised_or_told(theory):
     adapts = case(theory)[0].startswith("adaptive")  # its steps do not grow with the gradient
-    optimizer = lg.adam(1e9, weight_decay=1) if adapts else lg.gd(1e9)
+    options = {"weight_decay": 1} if adapts else {}
+    optimizer = rule_of(case(theory)[0])(1e9, **options)
     diverges = {"optimizer": optimizer, "steps": 60}
     with pytest.raises(NumericalFailure) as caught:
         ask(theory, **diverges)

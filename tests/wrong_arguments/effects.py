@@ -48,12 +48,13 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "batch_size": (1, 2), "beta": (0.5,), "beta1": (0.5,), "beta2": (0.5,), "bias": (0.5,),
     "bias_std": (0.7, [0.4]), "blocks": (3,), "branch": (lg.Dense(), "1/2"),
     "branch_rate": ("1/2",), "c": ("1/2",), "causal": (True,), "chains": (3,), "compare": (False,),
-    "compute": ([700.0],),
+    "compute": ([700.0],), "correlation": (0.5,),
     "contractions": ([(0, 1), (2, 3)],), "covariance": (2 * GRAM, True), "d": ("1/2",),
     "data": (lg.Dataset(2 * X, Y, XT, YT),),
     "dataset": (networks().to_xarray(),), "degree": (1,), "depth": (2, 4),
     "depth_over_width": (0.3,), "depths": ((2, 4),), "difference": ("1/2",), "dilation": (2,),
-    "doublings": (0,), "distribution": ("sign",), "draws": (6,), "dtype": (np.float64,),
+    "direct": (True,), "doublings": (0,),
+    "distribution": ("sign",), "draws": (6,), "dtype": (np.float64,),
     "eigenvalues": (np.array([1.0, 0.3]),), "eps": (0.1,),
     "f": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"], np.array([0.3, 0.4])), "f_test": (1.0,),
     "extra": ({"mine": (("step",), np.zeros(3))},), "f_train": (1.0,),
@@ -155,6 +156,8 @@ IDLE = {
     "classify.optimizer": "gradient flow has the class of gradient descent",
     "compare.on": "the default is chosen by the data",
     "empirical_ntk.param": "Θ does not depend on γ, and is of given parameters",
+    "feedback_alignment.batch_size": "as large as the training set",
+    "feedback_alignment.seed": "the draw of minibatches, without batch_size",
     "fit_likelihood.param": SAME_PRIOR,
     "init.net": "the same matrices are drawn for all activations and weight_std in lg.ntk()",
     "init.outputs": "one output has the same matrices with and without its axis",
@@ -194,6 +197,8 @@ IDLE = {
     "solve_kernel.shared": "there is a single column of targets",
     "stored_kernel.param": "kernels at initialisation are those of γf, where f vanishes",
     "taylor_expand.degree": "it is taken at the point of the expansion",
+    "theories.FeedbackKernelLimit.draws": HEADS,
+    "theories.FeedbackKernelLimit.key": HEADS,
     "theories.KernelLimit.draws": HEADS,
     "theories.KernelLimit.key": HEADS,
     "read.x": "samples of one shape are read alike",
@@ -206,11 +211,14 @@ QUICK = (
 )  # fmt: skip
 
 
+ALIGNS = lg.optimizers.feedback_alignment(0.1)
+
+
 def users() -> dict[str, Callable[[Any], Any]]:
     """Return what uses the records of names that are records."""
     found: dict[str, Callable[[Any], Any]] = {
         name: lambda made: lg.train(run(optimizer=made, steps=8), width=4, seeds=2, key=0).f_train
-        for name in ("adam", "gd", "langevin", "rmsprop", "sgd")
+        for name in ("adam", "feedback_alignment", "gd", "langevin", "rmsprop", "sgd")
     }
     flow = {"times": [0.5, 1.0], "steps": None}
     found["gradient_flow"] = lambda made: lg.solve(run(optimizer=made, **flow)).f_train
@@ -219,6 +227,8 @@ def users() -> dict[str, Callable[[Any], Any]]:
     adapted = lg.Run(lg.mlp(2, "erf"), lg.mup(), data(), optimizer=lg.adam(0.1), steps=2)
     moving["theories.AdaptiveMeanField"] = adapted
     moving["theories.AdaptiveKernelLimit"] = adapted.with_changes(param=lg.ntk())
+    moving["theories.FeedbackMeanField"] = adapted.with_changes(optimizer=ALIGNS)
+    moving["theories.FeedbackKernelLimit"] = run(optimizer=ALIGNS)
     found |= {name: lambda made, of=of: lg.solve(of, theory=made) for name, of in moving.items()}
     found["kernel_of_stds"] = lambda made: made({"0.weight_std": 1.3})
     for name in ("complete_p", "depth_mup", "mean_field", "mup", "ntk", "standard", "abc"):

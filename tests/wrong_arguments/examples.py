@@ -328,6 +328,10 @@ def examples() -> dict[str, Example]:
         "theories.AdaptiveMeanField": Example(
             lg.theories.AdaptiveMeanField, {"particles": 64, "replicates": 2}
         ),
+        "theories.FeedbackKernelLimit": Example(lg.theories.FeedbackKernelLimit),
+        "theories.FeedbackMeanField": Example(
+            lg.theories.FeedbackMeanField, {"particles": 64, "replicates": 2}
+        ),
         "theories.InfiniteDepth": Example(lg.theories.InfiniteDepth),
         "Trajectory": Example(lg.Trajectory, {"dataset": limit().to_xarray(), "run": run()}),
         "Trajectory.of": Example(
@@ -482,6 +486,7 @@ def examples() -> dict[str, Example]:
         "averaged_kernel": Example(lg.kernels.averaged_kernel, kernels),
         "kernel_of_stds": Example(lg.kernels.kernel_of_stds, kernels),
         "kernel_operator": Example(lg.regression.large.kernel_operator, kernels),
+        "feedback_alignment": Example(lg.optimizers.feedback_alignment, {"lr": 0.1}),
         "langevin": Example(lg.optimizers.langevin, {"lr": 0.1, "temperature": 0.1}),
         "layer_learning_rates": Example(
             lg.finite_width.layer_learning_rates, {"net": net(), "x": X, "width": 10}

@@ -23,7 +23,7 @@ from largen.networks.descent import Descent
 from largen.networks.flow import MOST_STEPS, Flow
 from largen.networks.network import FiniteNetwork
 from largen.networks.plan import Numbers, Plan
-from largen.parameterizations import GradientFlow
+from largen.parameterizations import FeedbackAlignment, GradientFlow
 from largen.progress import Report
 
 # A function of a network, its initial and its trained parameters, and all inputs.
@@ -246,10 +246,14 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     kernel = samples**2 * outputs**2
     sizes = {"feature_kernel": sites * samples**2, "gradient_kernel": sites * kernel}
     sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
+    sizes["pseudo_gradient_kernel"], sizes["effective_ntk"] = sites * kernel, kernel
+    sizes["alignment"] = sites * samples * outputs
     kept = plan.time_points * rows * outputs + len(plan.record_at) * sum(
         sizes[name] for name in plan.records
     )
     probes = 2 * outputs if plan.records else 0
     copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
+    if isinstance(plan.optimizer, FeedbackAlignment):
+        copies, probes = copies + 2, 2 * probes
     working = copies * network.parameters + (4 + probes) * rows * neurons
     return item * kept, item * working

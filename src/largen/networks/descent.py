@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from largen.networks.plan import Numbers, Plan, objective, outputs_given
 from largen.networks.records import arrays_for, record, write_record
 from largen.networks.updates import add_langevin_noise, transformation
+from largen.parameterizations import FeedbackAlignment
 
 
 class Descended(NamedTuple):
@@ -20,6 +22,8 @@ class Descended(NamedTuple):
     # params, memory: the weights, and the state of the optimizer.
     params: Any
     memory: Any
+    # The weights by which derivatives pass backward; None for those of the network.
+    feedback: Any
     outputs: Float[Array, "time sample *output"]  # f at all times reached so far
     records: dict[str, Any]  # kernels at those times that are to be recorded
 
@@ -28,7 +32,7 @@ class Descent:
     """The training of one network in steps, which can be paused and resumed.
 
     A step has the index of the time at which it starts; none starts at the last. ``key`` is that of
-    the Langevin noise.
+    the Langevin noise, or of the feedback.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, key: PRNGKeyArray):
@@ -40,10 +44,23 @@ class Descent:
         plan, x = self._plan, self._numbers.x
         shape = jax.eval_shape(plan.network.outputs_of, params, x)
         outputs = jnp.zeros((plan.time_points, *shape.shape), shape.dtype)
-        records = jax.eval_shape(lambda p: record(plan, p, x), params) if plan.records else {}
+        back = self._feedback(params)
+        records = jax.eval_shape(partial(record, plan), params, x, back) if plan.records else {}
         room = arrays_for(plan, records)
         memory = transformation(plan, self._rates[0]).init(params)
-        return Descended(params, memory, outputs, room)
+        return Descended(params, memory, back, outputs, room)
+
+    def _feedback(self, start: Any) -> Any:
+        """Return the weights by which derivatives pass backward; None for those of the network."""
+        optimizer = self._plan.optimizer
+        if not isinstance(optimizer, FeedbackAlignment):
+            return None
+        if optimizer.direct:
+            return self._plan.network.direct_feedback(self._key, self._numbers.x.dtype)
+        other = self._plan.network.draw(self._key, self._numbers.x.dtype)
+        rho = optimizer.correlation
+        rest = (1 - rho**2) ** 0.5
+        return jax.tree.map(lambda w, v: rho * w + rest * v, start, other)
 
     def advance(self, state: Descended, start: Any, stop: Any) -> Descended:
         """Observe the network at the given range of times, and make the steps that start there."""
@@ -63,7 +80,8 @@ class Descent:
         import optax
 
         plan, numbers, x, params = self._plan, self._numbers, self._numbers.x, state.params
-        gradient = jax.grad(lambda p, x, y: objective(plan, p, x, y), has_aux=True)
+        back = state.feedback
+        gradient = jax.grad(lambda p, x, y: objective(plan, p, x, y, back), has_aux=True)
         if numbers.batches is None:
             slope, f_train = gradient(params, x[: plan.samples], numbers.y)
             f = outputs_given(plan, params, x, f_train)
@@ -79,6 +97,7 @@ class Descent:
         return Descended(
             optax.apply_updates(params, updates),
             memory,
+            back,
             state.outputs.at[index].set(f),
             self._recorded(index, state),
         )
@@ -87,5 +106,6 @@ class Descent:
         """Return the records, with the kernels at this time added if it is to be recorded."""
         if not self._plan.records:
             return state.records
-        now = lambda: record(self._plan, state.params, self._numbers.x)  # noqa: E731
+        given = state.params, self._numbers.x, state.feedback
+        now = lambda: record(self._plan, *given)  # noqa: E731
         return write_record(self._plan, state.records, index, now)

@@ -58,7 +58,9 @@ def train(
         ``jax.random.key(seed)`` or an integer. Network i is drawn from ``fold_in(key, i)``,
         whatever the number of seeds and the memory budget.
     record
-        Kernels to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``.
+        Kernels to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``; under
+        :func:`largen.optimizers.feedback_alignment` also ``"pseudo_gradient_kernel"``,
+        ``"effective_ntk"``, ``"alignment"``.
     record_at
         Time indices at which kernels are recorded; the first and the last by default.
     memory_budget
@@ -83,6 +85,10 @@ def train(
         * ``ntk (seed, record, sample, sample_2)`` and ``ntk_test``: see
           :func:`largen.networks.empirical_ntk`; the weights are the rates of gradient descent, also
           with another optimizer,
+        * of pseudo-gradients g̃, along which weights move under feedback alignment,
+          ``pseudo_gradient_kernel``: G̃ˡ_μν = gˡ_μ·g̃ˡ_ν/N, as G; ``effective_ntk``: the tangent
+          kernel with G̃ in place of G, which outputs follow, (training samples only); and
+          ``alignment (seed, record, layer, sample)``: the cosine of gˡ and g̃ˡ,
 
         with the coordinates ``record_step`` and ``layer`` = 1 … L.
 

@@ -40,6 +40,15 @@ from largen.programs import (
 Params = Any
 
 
+class Direct(NamedTuple):
+    """Direct feedback: ∂f/∂a of the inputs a of all affine maps but the first.
+
+    ``weights``: a tree shaped as the parameters, whose weights are (fan_in, output).
+    """
+
+    weights: Any
+
+
 class LayerKernels(NamedTuple):
     """Kernels between two sets of samples, with a site for each affine map."""
 
@@ -62,10 +71,24 @@ class Module:
         table = self.sized.size.table
         return jax.tree.map(lambda name, normal: table[name].init_std * normal, self.names, normals)
 
-    def forward(self, params: Params, x: Any, taps: Any) -> tuple[Any, Any]:
-        """Return the outputs and the captures; there are no captures if taps is None."""
+    def forward(
+        self, params: Params, x: Any, taps: Any, feedback: Params | None = None
+    ) -> tuple[Any, Any]:
+        """Return the outputs and the captures; there are no captures if taps is None.
+
+        ``feedback``: parameters in place of whose weights derivatives pass backward, or direct
+        feedback.
+        """
+        if isinstance(feedback, Direct):
+            directly = self._ordered(feedback.weights)
+            return _forward(self.sized, self._ordered(params), x, taps, None, directly)
+        back = None if feedback is None else self._ordered(feedback)
+        return _forward(self.sized, self._ordered(params), x, taps, back)
+
+    def _ordered(self, params: Params) -> tuple[Any, ...]:
+        """Return the parameters of each weight of the program."""
         nodes = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, dict))
-        return _forward(self.sized, tuple(nodes[place] for place in self.order), x, taps)
+        return tuple(nodes[place] for place in self.order)
 
     def inputs(self, params: Params, x: Any) -> list[tuple[str, Any]]:
         """Return the name of the weight and the input of every affine map, in order."""
@@ -107,21 +130,36 @@ def module_of(net: Layer, size: Size, inputs: Features) -> Module:
     return Module(at_size, names, shapes, places)
 
 
-def _forward(at_size: Sized, weights: tuple[Any, ...], x: Any, taps: Any) -> tuple[Any, Any]:
+def _forward(
+    at_size: Sized,
+    weights: tuple[Any, ...],
+    x: Any,
+    taps: Any,
+    feedback: tuple[Any, ...] | None = None,
+    direct: tuple[Any, ...] | None = None,
+) -> tuple[Any, Any]:
     """Return the output of a program and its captures."""
-    program, values, captures = at_size.program, [x], []
+    program, values, captures, along = at_size.program, [x], [], []
     for place, operation in enumerate(program.operations[1:], start=1):
         reads = tuple(values[read] for read in operation.reads)
         tap = None if taps is None else taps[place - 1]
         constants, capture = at_size.size.table.branch, ()
         if isinstance(operation, Repeat):
             inner = tuple(weights[index] for index in operation.weights[0])
-            value, capture = _copies(operation, at_size.bodies[place], inner, reads[0], tap)
+            back = None if feedback is None else tuple(feedback[i] for i in operation.weights[0])
+            copied = (inner, tap, back)
+            value, capture = _copies(operation, at_size.bodies[place], copied, reads[0])
         else:
             if isinstance(operation, Affine):
                 rules = at_size.size.rules(program.weights[operation.weight])
                 constants = Weights(weights[operation.weight], rules)
-            value = rule(operation, constants, reads)
+                back = None if feedback is None else feedback[operation.weight]
+                if direct is not None:
+                    along.append(reads[0] @ direct[operation.weight]["weight"])
+                    reads = lax.stop_gradient(reads)
+                value = _mapped(operation, constants, back, reads)
+            else:
+                value = rule(operation, constants, reads)
             if isinstance(operation, Affine) and tap is not None:
                 value, capture = value + tap, reads[0]
         if value.shape[1:] != at_size.features[place]:
@@ -131,16 +169,27 @@ def _forward(at_size: Sized, weights: tuple[Any, ...], x: Any, taps: Any) -> tup
             )
         values.append(value)
         captures.append(capture)
-    return values[-1], tuple(captures)
+    # Sums that vanish, with the derivatives of direct feedback.
+    return sum((one - lax.stop_gradient(one) for one in along), values[-1]), tuple(captures)
 
 
-def _copies(operation: Repeat, body: Sized, weights: Any, x: Any, taps: Any) -> tuple[Any, Any]:
+def _mapped(operation: Affine, weights: Weights, back: Any, reads: Any) -> Any:
+    """Return the value of an affine map, whose input has the derivative of a map of ``back``."""
+    if back is None:
+        return rule(operation, weights, reads)
+    along = rule(operation, weights._replace(params=back), reads)
+    value = rule(operation, weights, lax.stop_gradient(reads))
+    return value + (along - lax.stop_gradient(along))
+
+
+def _copies(operation: Repeat, body: Sized, copied: Any, x: Any) -> tuple[Any, Any]:
     """Return the output of all copies, whose parameters have a leading axis, and their captures."""
 
     def copy(x, of_copy):
-        return _forward(body, of_copy[0], x, of_copy[1])
+        weights, taps, feedback = of_copy
+        return _forward(body, weights, x, taps, feedback)
 
-    return lax.scan(copy, x, (weights, taps), length=int(operation.times))
+    return lax.scan(copy, x, copied, length=int(operation.times))
 
 
 def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer, weight_sites
 from largen.arrays import finite_result, in_words, is_traced, like, precision, samples, shape_of
 from largen.errors import InvalidInput, instance_of
-from largen.networks.modules import Module, Params, module_of
+from largen.networks.modules import Direct, Module, Params, module_of
 from largen.networks.sizes import Size
 from largen.parameterizations import Parameterization, RuleTable, ntk
 from largen.parameterizations.distributions import from_normal
@@ -141,9 +141,23 @@ class FiniteNetwork:
         ]
         return self.module.init(tree.unflatten(normals))
 
-    def outputs_of(self, params: Params, x: Any) -> Any:
-        """Return f(x) without any checks, for use in compiled functions."""
-        f, _ = self.module.forward(params, x, None)
+    def direct_feedback(self, key: Any, dtype: Any) -> Direct:
+        """Draw ∂f/∂a of the inputs of affine maps, of the size that they have at the read-out."""
+        leaves, tree = jax.tree.flatten(self.module.shapes)
+        readout = next(row.rule for row in reversed(self.table.rows) if row.kind == "weight")
+        size, keys = readout.multiplier * readout.init_std, jax.random.split(key, len(leaves))
+        drawn = (
+            size * jax.random.normal(k, (leaf.shape[0], self.outputs or 1), dtype)
+            for k, leaf in zip(keys, leaves, strict=True)
+        )
+        return Direct(tree.unflatten(drawn))
+
+    def outputs_of(self, params: Params, x: Any, feedback: Params | None = None) -> Any:
+        """Return f(x) without any checks, for use in compiled functions.
+
+        ``feedback``: parameters in place of whose weights derivatives pass backward.
+        """
+        f, _ = self.module.forward(params, x, None, feedback)
         return f[..., 0] if self.outputs is None else f
 
     def per_leaf(self, table: RuleTable[float], field: str) -> Any:

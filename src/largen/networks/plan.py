@@ -70,9 +70,9 @@ def _uncompiled(optimizer: Optimizer) -> dict[str, Any]:
     return {"seed": 0, "order": None, "schedule": None} if isinstance(optimizer, Stepped) else {}
 
 
-def objective(plan: Plan, params: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Return the mean loss and the outputs."""
-    f = plan.network.outputs_of(params, x)
+def objective(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> tuple[Any, Any]:
+    """Return the mean loss, whose derivatives pass by the feedback if there is one, and outputs."""
+    f = plan.network.outputs_of(params, x, feedback)
     return plan.loss.mean(f, y), f
 
 

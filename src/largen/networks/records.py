@@ -14,7 +14,7 @@ from largen.errors import InvalidInput
 from largen.networks.plan import Plan
 from largen.networks.tangent import kernels, probe
 from largen.runs import Run
-from largen.runs.records import RECORDS, record_names
+from largen.runs.records import OF_FEEDBACK, OF_NETWORKS, check_rule, record_names
 
 
 def check_records(
@@ -22,19 +22,22 @@ def check_records(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Check which kernels to record, and at which times; by default at the first and the last."""
     chosen = record_names(record)
+    check_rule(run.optimizer, chosen)
     if chosen:
         run.check_one_output("record")
     time_indices = run.time_indices("record_at", record_at)
     if record_at is None:
         return chosen, time_indices if chosen else ()
     if not chosen:
-        raise InvalidInput(f"record_at: nothing to record; pass record={RECORDS!r} or some of it.")
+        raise InvalidInput(
+            f"record_at: nothing to record; pass record={OF_NETWORKS!r} or some of it."
+        )
     if not time_indices:
         raise InvalidInput("record_at: wanted at least one time index, got none.")
     return chosen, time_indices
 
 
-def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:
+def record(plan: Plan, params: Any, x: Any, feedback: Any = None) -> dict[str, Any]:
     """Return the kernels to record: Φ and G among training samples, K with test samples as well."""
     network, samples = plan.network, plan.samples
     training = probe(network, params, x[:samples])
@@ -49,7 +52,26 @@ def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:
         if len(x) > samples:
             test = probe(network, params, x[samples:])
             kept["ntk_test"] = kernels(network, test, training).tangent
+    if feedback is not None and set(plan.records) & set(OF_FEEDBACK):
+        back = probe(network, params, x[:samples], feedback)
+        mixed = kernels(network, training, back)
+        if "pseudo_gradient_kernel" in plan.records:
+            kept["pseudo_gradient_kernel"] = mixed.gradients
+        if "effective_ntk" in plan.records:
+            kept["effective_ntk"] = mixed.tangent
+        if "alignment" in plan.records:
+            of_back = kernels(network, back, back).gradients
+            gradients = kernels_now.gradients, mixed.gradients, of_back
+            one, both, other = map(_of_samples, gradients)
+            size = jnp.sqrt(one * other)
+            kept["alignment"] = jnp.where(size > 0, both / jnp.where(size > 0, size, 1), 0)
     return kept
+
+
+def _of_samples(kernel: Any) -> Any:
+    """Return the diagonal of a kernel (layer, sample, sample[, output, output]) in both pairs."""
+    found = jnp.einsum("lmm...->lm...", kernel)
+    return found if found.ndim == 2 else jnp.einsum("lmcc->lmc", found)
 
 
 def arrays_for(plan: Plan, kernels: Any) -> Any:
@@ -76,13 +98,16 @@ def variables(plan: Plan, arrays: dict[str, Any]) -> dict[str, Any]:
         "feature_kernel": ("layer", "sample", "sample_2"),
         "gradient_kernel": ("layer", "sample", "sample_2", *out),
         "ntk": ("sample", "sample_2", *out),
+        "pseudo_gradient_kernel": ("layer", "sample", "sample_2", *out),
+        "effective_ntk": ("sample", "sample_2", *out),
+        "alignment": ("layer", "sample", *out[:1]),
         "ntk_test": ("test_sample", "sample", *out),
     }
     named: dict[str, Any] = {}
     named |= {name: (("seed", "record", *axes[name]), array) for name, array in arrays.items()}
     if arrays:
         named["record_step"] = (("record",), np.asarray(plan.record_at))
-    for name in ("feature_kernel", "gradient_kernel"):
-        if name in arrays:
+    for name in arrays:
+        if axes[name][0] == "layer":
             named["layer"] = (("layer",), np.arange(1, arrays[name].shape[2] + 1))
     return named

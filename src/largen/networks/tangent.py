@@ -99,15 +99,23 @@ def empirical_ntk(
         return finite_result("empirical_ntk", kernel)
 
 
-def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."]) -> Probe:
-    """Return the inputs of all weights, and the gradient of every output behind these weights."""
+def probe(
+    network: FiniteNetwork,
+    params: Params,
+    x: Float[Array, "sample ..."],
+    feedback: Params | None = None,
+) -> Probe:
+    """Return the inputs of all weights, and the gradient of every output behind these weights.
+
+    ``feedback``: parameters in place of whose weights derivatives pass backward.
+    """
     check_samples_apart(network.net)
     check_one_output(network.net, network.inputs)
     module = network.module
     taps = module.taps(len(x), x.dtype)
 
     def forward(taps):
-        return module.forward(params, x, taps)
+        return module.forward(params, x, taps, feedback)
 
     f, backward, captures = jax.vjp(forward, taps, has_aux=True)
 

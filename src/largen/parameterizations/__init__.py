@@ -6,6 +6,11 @@ from largen.parameterizations.classification.plane import ScalingClass
 from largen.parameterizations.classification.report import Classification, LayerScaling
 from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.given_at_width import from_reference
+from largen.parameterizations.learning_rules import (
+    FeedbackAlignment,
+    feedback_alignment,
+    feedback_of,
+)
 from largen.parameterizations.optimizers import (
     Adam,
     GradientDescent,
@@ -41,6 +46,7 @@ __all__ = [
     "CanonicalWeight",
     "Classification",
     "Exponents",
+    "FeedbackAlignment",
     "GradientDescent",
     "GradientFlow",
     "Langevin",
@@ -60,6 +66,8 @@ __all__ = [
     "classify",
     "complete_p",
     "depth_mup",
+    "feedback_alignment",
+    "feedback_of",
     "from_reference",
     "gd",
     "gradient_flow",

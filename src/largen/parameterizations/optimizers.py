@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from largen.bibliography import cites
-from largen.errors import InvalidInput
-from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped
+from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped, check_below_one
 from largen.scalars import integer, real
 
 
@@ -23,7 +22,7 @@ class GradientDescent(Stepped):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_below_one("momentum", self.momentum)
+        check_below_one("momentum", self.momentum)
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class Adam(_Adaptive):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_below_one("beta1", self.beta1)
-        _check_below_one("beta2", self.beta2)
+        check_below_one("beta1", self.beta1)
+        check_below_one("beta2", self.beta2)
 
 
 @dataclass(frozen=True)
@@ -74,17 +73,12 @@ class RMSProp(_Adaptive):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_below_one("beta", self.beta)
+        check_below_one("beta", self.beta)
 
 
 @dataclass(frozen=True)
 class GradientFlow(Optimizer):
     """Gradient flow, dθ/dt = −η∇; see :func:`gradient_flow`."""
-
-
-def _check_below_one(name: str, value: float) -> None:
-    if not 0 <= real(name, value) < 1:
-        raise InvalidInput(f"{name}: wanted 0 ≤ {name} < 1, got {value!r}.")
 
 
 def gd(

@@ -131,6 +131,12 @@ class Stepped(Optimizer):
         return np.concatenate(seen).reshape(-1, size)[:steps]
 
 
+def check_below_one(name: str, value: float) -> None:
+    """Check that a number is at least 0 and below 1."""
+    if not 0 <= real(name, value) < 1:
+        raise InvalidInput(f"{name}: wanted 0 ≤ {name} < 1, got {value!r}.")
+
+
 def _factors(name: str, values: Any) -> tuple[float, ...]:
     wanted = "a function of the step or a sequence of factors"
     factors = sequence(name, values, wanted)

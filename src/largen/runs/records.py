@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from largen.errors import InvalidInput, one_of
+from largen.parameterizations import FeedbackAlignment, Optimizer
 from largen.scalars import integers, sequence
 from largen.text import shown
 
-RECORDS = ("feature_kernel", "gradient_kernel", "ntk")
+OF_NETWORKS = ("feature_kernel", "gradient_kernel", "ntk")
+OF_FEEDBACK = ("pseudo_gradient_kernel", "effective_ntk", "alignment")
+RECORDS = OF_NETWORKS + OF_FEEDBACK
 
 
 def record_names(record: Any) -> tuple[str, ...]:
     """Return the kernels to record, given one name or a list.
 
     ``"feature_kernel"`` and ``"gradient_kernel"`` are Φ and G of each layer on training samples,
-    ``"ntk"`` the tangent kernel among training samples and between test and training samples.
+    ``"ntk"`` the tangent kernel among training samples and between test and training samples. Of
+    feedback alignment there are ``"pseudo_gradient_kernel"``, G̃ = ⟨g g̃⟩, ``"effective_ntk"``, the
+    tangent kernel with G̃ in place of G, and ``"alignment"``, the cosine of g and g̃ of each sample.
     """
     if isinstance(record, (set, frozenset)):
         record = list(record)
@@ -23,6 +29,16 @@ def record_names(record: Any) -> tuple[str, ...]:
     given = [record] if isinstance(record, str) else sequence("record", record, wanted)
     names = {one_of("record", name, RECORDS) for name in given}
     return tuple(name for name in RECORDS if name in names)
+
+
+def check_rule(optimizer: Optimizer, names: Iterable[str]) -> None:
+    """Check that kernels of feedback are recorded under feedback alignment only."""
+    of_feedback = [name for name in names if name in OF_FEEDBACK]
+    if of_feedback and not isinstance(optimizer, FeedbackAlignment):
+        raise InvalidInput(
+            f"record: {of_feedback[0]!r} is a kernel of lg.optimizers.feedback_alignment, and the "
+            f"run has {optimizer}."
+        )
 
 
 def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...] | Literal["all"]:

@@ -13,9 +13,15 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer, layers_of, output_positions, weight_sites
 from largen.arrays import numbers
-from largen.errors import InvalidInput, NoTheory, instance_of
-from largen.parameterizations import GradientFlow, Optimizer, Parameterization, Stepped
-from largen.programs import Program, program_of
+from largen.errors import InvalidInput, NoRule, NoTheory, instance_of
+from largen.parameterizations import (
+    FeedbackAlignment,
+    GradientFlow,
+    Optimizer,
+    Parameterization,
+    Stepped,
+)
+from largen.programs import Program, Repeat, check_independent, dense_chain, program_of
 from largen.runs.dataset import Dataset
 from largen.runs.losses import Loss, as_loss, check_loss, check_targets
 from largen.runs.records import pairs_of
@@ -44,7 +50,7 @@ class Run:
         it is the loss of a position, and that of a sample is the mean over its positions.
     optimizer
         :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.optimizers.langevin`,
-        :func:`largen.adam`,
+        :func:`largen.optimizers.feedback_alignment`, :func:`largen.adam`,
         :func:`largen.optimizers.rmsprop`, or :func:`largen.gradient_flow`.
     steps
         Number of steps, for optimizers other than gradient flow. Step 0 is the initialisation, so
@@ -103,6 +109,8 @@ class Run:
                     f"net: {layer!r} draws masks at every step, which training here does not; "
                     "leave it out. lg.kernel has its kernels."
                 )
+        if isinstance(optimizer, FeedbackAlignment) and optimizer.direct:
+            _check_direct(net, program_of(net, data.inputs))
         spec = as_loss(loss).of_one_output()
         positions = output_positions(net, data.inputs)
         if positions is not None:
@@ -274,6 +282,22 @@ class Run:
         return (
             f"{self.param}, {self.optimizer}, {length}, {self.loss.name}, "
             f"{len(self.data.x_train)} training and {len(self.data.x_test)} test samples"
+        )
+
+
+def _check_direct(net: Layer, program: Program) -> None:
+    """Check that layers are dense and follow one another, as direct feedback requires."""
+    what = "direct feedback alignment"
+    try:
+        dense_chain(program, what)
+        check_independent(program, what)
+        apart = not any(isinstance(operation, Repeat) for operation in program.operations)
+    except (NoRule, NoTheory):
+        apart = False
+    if not apart:
+        raise InvalidInput(
+            f"optimizer: {what} takes dense layers and activations, written one by one, without "
+            f"branches; got {net!r}."
         )
 
 

@@ -55,8 +55,7 @@ class Trajectory(Result):
 
     and the variables that a theory or a request for records adds: see :func:`largen.solve` and
     :func:`largen.train`. Outputs and targets of networks with an output at each position have the
-    axis ``position`` behind that of samples. :meth:`plot` draws losses, outputs and recorded
-    kernels.
+    axis ``position`` behind that of samples. :meth:`plot` draws all of them.
 
     Parameters
     ----------
@@ -184,6 +183,9 @@ class Trajectory(Result):
         gradient_kernel: np.ndarray
         ntk: np.ndarray
         ntk_test: np.ndarray
+        pseudo_gradient_kernel: np.ndarray
+        effective_ntk: np.ndarray
+        alignment: np.ndarray
         nngp: np.ndarray
         feature_kernel_error: np.ndarray
         gradient_kernel_error: np.ndarray
@@ -367,17 +369,15 @@ class Trajectory(Result):
     def __repr__(self) -> str:
         attrs = self._dataset.attrs
         nets = "" if self.seeds is None else f"{self.seeds} networks of width {self.width}, "
-        test = self._dataset["loss_test"]
         losses = [f"loss_train {_range(self._dataset['loss_train'])}"]
         if self._dataset.sizes["test_sample"]:
-            losses.append(f"loss_test {_range(test)}")
+            losses.append(f"loss_test {_range(self._dataset['loss_test'])}")
         lines = [
             f"Trajectory: {nets}{attrs['parameterization']}, {attrs['optimizer']}",
             f"  theory  {self.theory}: {self.reason}",
             f"  status  {self.status}; {'; '.join(losses)}",
-            *(f"  note    {note}" for note in self.notes),
         ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  note    {note}" for note in self.notes)])
 
 
 def mean_loss(loss: Loss, f: np.ndarray, y: np.ndarray, leading: int) -> np.ndarray:

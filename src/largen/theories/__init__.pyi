@@ -1,11 +1,13 @@
 from largen.runs import Posed as Posed
 from largen.runs import Theory as Theory
+from largen.theories.kernel_limit.feedback import FeedbackKernelLimit as FeedbackKernelLimit
 from largen.theories.kernel_limit.limit import KernelLimit as KernelLimit
 from largen.theories.kernel_limit.width import FiniteWidth as FiniteWidth
 from largen.theories.mean_field.adaptive_deep import AdaptiveKernelLimit as AdaptiveKernelLimit
 from largen.theories.mean_field.adaptive_deep import AdaptiveMeanField as AdaptiveMeanField
 from largen.theories.mean_field.deep import DeepMeanField as DeepMeanField
 from largen.theories.mean_field.deep import response_functions as response_functions
+from largen.theories.mean_field.feedback import FeedbackMeanField as FeedbackMeanField
 from largen.theories.mean_field.infinite_depth import InfiniteDepth as InfiniteDepth
 from largen.theories.mean_field.infinite_depth import (
     infinite_depth_one_step as infinite_depth_one_step,

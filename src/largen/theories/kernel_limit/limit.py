@@ -123,6 +123,7 @@ class KernelLimit(Theory):
     name: ClassVar[str] = "kernel"
     papers: ClassVar[tuple[str, ...]] = ("jacot2018neural", "lee2019wide", "bahri2022les")
     random_outputs: ClassVar[bool] = True
+    tangent: ClassVar[str] = "ntk"  # the name of the kernel that outputs follow
 
     std: bool = True
     covariance: bool = False
@@ -174,13 +175,11 @@ class KernelLimit(Theory):
                 f"the network {run.net!r} does not end in a Dense() layer: its outputs are not "
                 "Gaussian, and the tangent kernel moves."
             )
-        lowered = lower(run.net, form, run.data.inputs, constant=True)
-        lowered = with_suitable_methods(lowered, (run.data.x,))
         if form.d == 0:
             reason = f"γ does not grow with the width, so {still} (kernel limit)"
         else:
             reason = f"γ grows as N^{form.d}, slower than N^1/2: {still}, outputs start from 0"
-        return Posed(run, reason, Reduced(form, lowered, power))
+        return Posed(run, reason, Reduced(form, lowered_for(run, form), power))
 
     @interruptible()
     def solve(self, posed: Posed[Reduced], *, throw: bool = True) -> Trajectory:
@@ -197,7 +196,7 @@ class KernelLimit(Theory):
                 from largen.theories.kernel_limit.by_draws import solve_by_draws
 
                 answer = solve_by_draws(problem, self.draws, random_key(self.key), self.rtol)
-            limit = _trajectory(problem, posed.reason, answer)
+            limit = self._trajectory(problem, posed.reason, answer)
             lowered = posed.problem.lowered
             failure, status = _failure(problem, lowered, answer, limit, self.kernel_rtol)
         if failure is None:
@@ -259,6 +258,42 @@ class KernelLimit(Theory):
             train, test = (np.asarray(f[:draws], run.data.x_train.dtype) for f in both)
         return (train, test) if run.output_shape else (train[..., 0], test[..., 0])
 
+    def _trajectory(self, problem: KernelProblem, reason: str, answer: Answer) -> Trajectory:
+        """Return an answer as a trajectory."""
+        run, samples = problem.run, len(problem.ntk)
+        out = ("output",) if run.output_shape else ()
+        axes = {
+            self.tangent: ("sample", "sample_2"),
+            f"{self.tangent}_test": ("test_sample", "sample"),
+            "nngp": ("sample", "sample_2"),
+            "f_train_covariance": ("step", "sample", "sample_2"),
+            "f_test_covariance": ("step", "test_sample", "test_sample_2"),
+        }
+        axes |= {f"f_train_{what}": ("step", "sample", *out) for what in ("std", "error")}
+        axes |= {f"f_test_{what}": ("step", "test_sample", *out) for what in ("std", "error")}
+
+        def stored(name: str, array: Any) -> np.ndarray:
+            array = np.asarray(array, run.data.x_train.dtype)
+            return array if array.ndim == len(axes[name]) else array[..., 0]
+
+        variables = {
+            self.tangent: problem.ntk,
+            f"{self.tangent}_test": problem.ntk_test,
+            "nngp": problem.nngp[:samples, :samples],
+            **answer.extra,
+        }
+        outputs = (np.asarray(f, run.data.x_train.dtype) for f in (answer.f_train, answer.f_test))
+        f_train, f_test = (f if out else f[..., 0] for f in outputs)
+        return Trajectory.of(
+            run,
+            f_train,
+            f_test,
+            theory=self.name,
+            reason=reason,
+            extra={name: (axes[name], stored(name, array)) for name, array in variables.items()},
+            notes=answer.notes,
+        )
+
 
 def _optional(name: str, value: Any) -> float | None:
     """Check a tolerance that may be None."""
@@ -275,6 +310,12 @@ def _check_results(run: Run, covariance: bool) -> None:
     check_fits(8.0 * times * each, f"run: {what} at {times} times", advice)
 
 
+def lowered_for(run: Run, form: CanonicalForm) -> Lowered:
+    """Return the network of a run for the kernel recursion, with some constants."""
+    lowered = lower(run.net, form, run.data.inputs, constant=True)
+    return with_suitable_methods(lowered, (run.data.x,))
+
+
 def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> KernelProblem:
     """Return the problem in function space that a run poses in the limit."""
     run, (form, lowered, power) = posed.run, posed.problem
@@ -287,42 +328,6 @@ def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> K
         nngp, ntk = (jnp.asarray(kernel) for kernel in kernels)
         parts = ntk[:samples, :samples], ntk[samples:, :samples]
     return KernelProblem(run, nngp, *parts, form.d > 0, power)
-
-
-def _trajectory(problem: KernelProblem, reason: str, answer: Answer) -> Trajectory:
-    run, samples = problem.run, len(problem.ntk)
-    out = ("output",) if run.output_shape else ()
-    axes = {
-        "ntk": ("sample", "sample_2"),
-        "ntk_test": ("test_sample", "sample"),
-        "nngp": ("sample", "sample_2"),
-        "f_train_covariance": ("step", "sample", "sample_2"),
-        "f_test_covariance": ("step", "test_sample", "test_sample_2"),
-    }
-    axes |= {f"f_train_{what}": ("step", "sample", *out) for what in ("std", "error")}
-    axes |= {f"f_test_{what}": ("step", "test_sample", *out) for what in ("std", "error")}
-
-    def stored(name: str, array: Any) -> np.ndarray:
-        array = np.asarray(array, run.data.x_train.dtype)
-        return array if array.ndim == len(axes[name]) else array[..., 0]
-
-    variables = {
-        "ntk": problem.ntk,
-        "ntk_test": problem.ntk_test,
-        "nngp": problem.nngp[:samples, :samples],
-        **answer.extra,
-    }
-    outputs = (np.asarray(f, run.data.x_train.dtype) for f in (answer.f_train, answer.f_test))
-    f_train, f_test = (f if out else f[..., 0] for f in outputs)
-    return Trajectory.of(
-        run,
-        f_train,
-        f_test,
-        theory=KernelLimit.name,
-        reason=reason,
-        extra={name: (axes[name], stored(name, array)) for name, array in variables.items()},
-        notes=answer.notes,
-    )
 
 
 def _failure(

@@ -30,6 +30,9 @@ def kernel_variables(
         "gradient_kernel": ("layer", "sample", "sample_2", *pair),
         "ntk": ("sample", "sample_2", *pair),
         "ntk_test": ("test_sample", "sample", *pair),
+        "pseudo_gradient_kernel": ("layer", "sample", "sample_2", *pair),
+        "effective_ntk": ("sample", "sample_2", *pair),
+        "alignment": ("layer", "sample", *pair[:1]),
         **(more or {}),
     }
     extra: dict[str, Any] = {}

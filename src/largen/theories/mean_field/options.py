@@ -11,7 +11,7 @@ from largen.errors import InvalidInput, one_of
 from largen.memory import check_fits
 from largen.progress import check_progress
 from largen.runs import Run
-from largen.runs.records import RECORDS, pairs_of, record_names
+from largen.runs.records import OF_NETWORKS, RECORDS, check_rule, pairs_of, record_names
 from largen.runs.theory import set_fields
 from largen.runs.time_pairs import all_pairs
 from largen.scalars import flag, integer, integers, random_key, real
@@ -85,11 +85,14 @@ def wanted_kernels(
         pairs = all_pairs(times)
     else:
         pairs = run.pairs("record_pairs", record_pairs)
-    names = ("feature_kernel", "gradient_kernel", "ntk") if record is None else record_names(record)
+    names = OF_NETWORKS if record is None else record_names(record)
+    check_rule(run.optimizer, names)
     if not names:
         if (record_at and not others) or len(pairs):
             name = "record_pairs" if len(pairs) else "record_at"
-            raise InvalidInput(f"{name}: nothing to record; pass record={RECORDS!r} or some of it.")
+            raise InvalidInput(
+                f"{name}: nothing to record; pass record={OF_NETWORKS!r} or some of it."
+            )
         alone = alone[:0]
     test = record is not None and "ntk" in names and len(run.data.x_test) > 0
     return WantedKernels(Recorded(alone, pairs), names, test)

@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import largen as lg
+from largen.networks.modules import Direct
 from largen.networks.tangent import kernels, probe
+from largen.parameterizations import FeedbackAlignment
 from largen.programs import Affine
+from largen.theories.mean_field.feedback.weights import DirectMatrix, FeedbackMatrix
 from largen.theories.mean_field.options import NO_KERNELS
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
 from largen.theories.mean_field.transformer.weights import Matrix
@@ -43,12 +46,14 @@ def solution_and_network(run, ratio=None):
 
 def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
     """Return the solution with its kernels, and f and probes of the network at each step."""
-    problem = lg.theories.AttentionMeanField.pose(run).problem
+    by_rule = isinstance(run.optimizer, FeedbackAlignment)
+    theory = lg.theories.FeedbackMeanField if by_rule else lg.theories.AttentionMeanField
+    problem = theory.pose(run).problem
     limit = InfiniteNetwork(problem, None if ratio is None else Drawn(SAMPLED, 30, 0))
-    vectors = {id(w): w.rows.copy() for w in limit.context.weights if not isinstance(w, Matrix)}
     solved = train(limit, problem, run, wanted=wanted)
     rows = run.param.table(run.net, run.optimizer, inputs=run.data.inputs).rows
-    unit = 2 * (1 + max(p.size for p in limit.context.populations if not p.sampled))
+    sizes = [p.size for p in limit.context.populations if not p.sampled]
+    unit = 2 * (1 + max(sizes, default=0))
     if ratio is not None:
         assert unit < SAMPLED / ratio
         unit = int(SAMPLED / ratio)
@@ -65,18 +70,39 @@ def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
         for weights, (_, site) in zip(limit.context.weights, named, strict=True)
         if site.role != "output"
     ]
-    embed, found = embeddings(inner, unit), {}
+    embed, found, back = embeddings(inner, unit), {}, {}
     for (name, site), weights in zip(named, limit.context.weights, strict=True):
         if isinstance(weights, Matrix):
-            operator = weights.operator
-            into, out_of = embed[operator.behind.population], embed[operator.before.population]
-            block = (into @ initial_matrix(operator) @ out_of.T).T * len(into) ** 0.5
+            sides = weights.operator.behind, weights.operator.before
+            into, out_of = (embed[side.population] for side in sides)
+            blocks = [
+                (into @ matrix @ out_of.T).T * len(into) ** 0.5
+                for matrix in (initial_matrix(weights.operator), backward_matrix(weights))
+            ]
+            if isinstance(weights, DirectMatrix):
+                rows = weights._rows
+                blocks[1] = (rows @ out_of[:, : rows.shape[1]].T).T * len(out_of) ** 0.5
         else:
-            into, own = embed[weights.population], vectors[id(weights)]
-            block = own @ into[:, : own.shape[1]].T * len(into) ** 0.5
-        found.setdefault(name, []).append(block.T if site.role == "output" else block)
-    found = {name: np.concatenate(blocks) for name, blocks in found.items()}
-    return solved, trained(run, unit, found, bool(wanted.names))
+            into = embed[weights.population]
+            blocks = [
+                rows @ into[:, : rows.shape[1]].T * len(into) ** 0.5
+                for rows in (weights._trained._initial, weights.backward_rows)
+            ]
+        for kept, block in zip((found, back), blocks, strict=True):
+            kept.setdefault(name, []).append(block.T if site.role == "output" else block)
+    found, back = ({name: np.concatenate(x) for name, x in kept.items()} for kept in (found, back))
+    back = back if by_rule else None
+    return solved, trained(run, unit, found, bool(wanted.names), back)
+
+
+def backward_matrix(weights):
+    """Return the fixed matrix of backward fields, under feedback alignment."""
+    found = initial_matrix(weights.operator)
+    if not isinstance(weights, FeedbackMatrix):
+        return found
+    rho = weights._rho
+    rest = 0.0 if weights._other is None else (1 - rho**2) ** 0.5 * initial_matrix(weights._other)
+    return rho * found + rest
 
 
 def embeddings(inner, unit):
@@ -96,8 +122,11 @@ def embeddings(inner, unit):
     return found
 
 
-def trained(run, width, initial, probed):
-    """Return f of a finite network along gradient descent from given weights, and its probes."""
+def trained(run, width, initial, probed, feedback=None):
+    """Return f of a finite network along gradient descent from given weights, and its probes.
+
+    ``feedback``: the weights by which derivatives pass backward, instead of those in training.
+    """
     network = lg.networks.finite_network(
         run.net, run.param, width=width, inputs=run.data.inputs, outputs=run.outputs
     )
@@ -109,19 +138,32 @@ def trained(run, width, initial, probed):
         x, y = jnp.asarray(run.data.x), jnp.asarray(run.data.y_train)
         leaves, tree = jax.tree.flatten(network.module.shapes)
         names = jax.tree.leaves(network.module.names)
-        start = [
-            table[name].init_std * initial[name].reshape(leaf.shape)
-            if name in initial
-            else np.zeros(leaf.shape)
-            for name, leaf in zip(names, leaves, strict=True)
-        ]
-        params = tree.unflatten(start)
+
+        def placed(initial):
+            return tree.unflatten(
+                table[name].init_std * initial[name].reshape(leaf.shape)
+                if name in initial
+                else np.zeros(leaf.shape)
+                for name, leaf in zip(names, leaves, strict=True)
+            )
+
+        params = placed(initial)
+        if feedback is None or not run.optimizer.direct:
+            back = None if feedback is None else placed(feedback)
+        else:
+            scale = table.rows[-1].rule.multiplier * table.rows[-1].rule.init_std
+            feedback.pop(table.rows[0].name)
+            rows = [
+                scale * feedback.get(name, np.zeros((leaf.shape[0], run.outputs or 1)))
+                for name, leaf in zip(names, leaves, strict=True)
+            ]
+            back = Direct(tree.unflatten(rows))
         velocity = jax.tree.map(np.zeros_like, params)
 
         @jax.jit
         def gradient(params, batch):
             def loss(params):
-                f = network.outputs_of(params, x)
+                f = network.outputs_of(params, x, back)
                 return run.loss.mean(f[:p][batch], y[batch]), f
 
             return jax.grad(loss, has_aux=True)(params)

@@ -22,6 +22,7 @@ from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.running_averages import Average, adapt
 from largen.theories.mean_field.transformer.populations import Population
 from largen.theories.mean_field.transformer.weights import (
+    LateVectors,
     Matrix,
     Trained,
     Updates,
@@ -58,25 +59,6 @@ class Averaged(Trained):
         update, self._memory = adapt(self._average, unit * descent, self._memory, corrections)
         kept = 1 - step.rate * step.decay
         self.values = kept * self.values + step.rate * size * np.asarray(update)
-
-
-class LateVectors(Vectors):
-    """Weights of outputs, which are drawn orthogonal to the fields that they read first.
-
-    Outputs are then exactly 0 at initialisation, as they are in the limit.
-    """
-
-    def __init__(self, number: int, population: Population, make: Callable[..., Trained]):
-        super().__init__(0, population, 1.0, make)
-        self._make, self._wanted = make, number
-
-    def read(self, x: np.ndarray) -> np.ndarray:
-        """Return ⟨x w⟩ of fields (sample, position, coordinate) and each of the vectors."""
-        if self._wanted:
-            self.population.meet(x.reshape(-1, x.shape[-1]))
-            self._trained = self._make(self.population.fresh(self._wanted), True)
-            self._wanted = 0
-        return super().read(x)
 
 
 class StoredMatrix(Matrix):
@@ -189,7 +171,7 @@ class AdaptiveUpdates(Updates):
 
     def readout(self, name: str, number: int, population: Population, rate: float) -> Vectors:
         """Return the weight of a name, of outputs."""
-        return LateVectors(number, population, self._rows(name, population))
+        return LateVectors(number, population, 1.0, self._rows(name, population))
 
     def offsets(self, name: str, number: int, rate: float) -> Trained:
         """Return the bias of a name, of outputs."""

@@ -50,8 +50,10 @@ def trajectory(
     if found.kernels:
         pair = ("output", "output_2") if run.output_shape else ()
         tokens = ("layer", "sample", "position", "sample_2", "position_2")
-        more = {"feature_kernel_tokens": tokens, "gradient_kernel_tokens": (*tokens, *pair)}
-        layers = [x.shape[1] for name, x in found.kernels.items() if not name.startswith("ntk")]
+        more: dict[str, tuple[str, ...]] = {"feature_kernel_tokens": tokens}
+        for name in ("gradient_kernel_tokens", "pseudo_gradient_kernel_tokens"):
+            more[name] = (*tokens, *pair)
+        layers = [x.shape[1] for name, x in found.kernels.items() if "ntk" not in name]
         every = np.arange(1, max(layers, default=0) + 1)
         extra |= kernel_variables(run, found.kernels, settings.wanted, every, more)
     note = found.how

@@ -112,7 +112,7 @@ class Output:
         for each, vectors in zip(self._x, self._vectors, strict=True):
             x = each[: len(weights)].reshape(len(self._weights), -1)
             vectors.pull(self._back * self._weights.T @ x)
-        return [self._back * weights @ vectors.rows for vectors in self._vectors]
+        return [self._back * weights @ vectors.backward_rows for vectors in self._vectors]
 
     def restart(self) -> None:
         """Return to the bias before training."""
@@ -161,7 +161,20 @@ class InfiniteNetwork:
 
     def backward(self, weights: np.ndarray) -> None:
         """Pass backward from weights γ₀Δ/P of outputs of the first samples, as f of these."""
-        self._inner.backward(self._output.backward(weights.astype(self.dtype)))
+        weights = weights.astype(self.dtype)
+        for each in self._matrices:
+            each.errors = weights.reshape(-1, weights.shape[-1])
+        self._inner.backward(self._output.backward(weights))
+
+    def exact_backward(self, weights: np.ndarray) -> None:
+        """Pass backward as :meth:`backward`, by the present weights whatever the rule."""
+        for each in self.context.weights:
+            each.exact = True
+        try:
+            self.backward(weights)
+        finally:
+            for each in self.context.weights:
+                each.exact = False
 
     def step(self, step: Step) -> None:
         """Make a step of gradient descent along the gradients of the last backward pass."""
@@ -180,7 +193,7 @@ class InfiniteNetwork:
     @property
     def directions(self) -> int:
         """The largest number of directions that a matrix has acted on, at one of its sides."""
-        operators = [each.operator for each in self._matrices]
+        operators = [operator for each in self._matrices for operator in each.operators]
         sides = [side for each in operators for side in (each.before, each.behind)]
         return max((len(side.directions.array) for side in sides), default=0)
 
@@ -249,7 +262,7 @@ def train(
                 raise Diverged
             weights = problem.gamma * residual(t, f[t]) if t < last else np.zeros(1)
             largest = max(largest, np.abs(weights).max())
-            kernels.meet(t, network.backward, largest or 1.0)
+            kernels.meet(t, network.exact_backward, largest or 1.0, network.backward)
         if t in record_at and patterns.size:
             patterns[record_at.index(t)] = network.context.patterns
         if t < last:

@@ -20,9 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.runs.records import OF_FEEDBACK
 from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.options import WantedKernels
 from largen.theories.mean_field.transformer.populations import averages, grown
+
+Backward = Callable[[np.ndarray], Any]
 
 
 class ObservedMap:
@@ -63,6 +66,8 @@ class ObservedFields(NamedTuple):
     # The backward fields behind each map but the last, (sample, position, output, coordinate); none
     # if they are not wanted.
     gradients: list[np.ndarray]
+    # The pseudo-gradients behind each map but the last, likewise.
+    pseudo: list[np.ndarray]
 
 
 class KernelRecords:
@@ -95,7 +100,9 @@ class KernelRecords:
             for each in self._maps if observed else ():
                 each.observe(False)
 
-    def meet(self, t: int, backward: Callable[[np.ndarray], Any], scale: float) -> None:
+    def meet(
+        self, t: int, backward: Backward, scale: float, by_rule: Backward | None = None
+    ) -> None:
         """Record the kernels of a time index after its forward pass.
 
         Fields are kept as long as a later time needs them.
@@ -103,6 +110,7 @@ class KernelRecords:
         ``backward``: the backward pass from weights γ₀Δ/P of outputs, (sample, position, output).
         ``scale``: the size of weights of a step. With others, the same relative size of directions
         that are omitted would be another one.
+        ``by_rule``: the backward pass of the rule of learning, for pseudo-gradients.
         """
         recorded = self.wanted.recorded
         if not self._maps[0].observed:
@@ -113,10 +121,12 @@ class KernelRecords:
         if t not in recorded.single | recorded.paired:
             return
         now = ObservedFields(
-            features, self._gradients(backward, scale) if self._with_gradients else []
+            features,
+            self._gradients(backward, scale) if self._with_gradients else [],
+            self._gradients(by_rule, scale) if by_rule and self._with_pseudo else [],
         )
         if t in recorded.single:
-            self._found[t] = self._named(now, now, tangent="ntk" in self.wanted.names)
+            self._found[t] = self._named(now, now, single=True)
         self._kept[t] = now
         for pair in map(tuple, recorded.pairs.tolist()):
             if t == max(pair):
@@ -134,7 +144,8 @@ class KernelRecords:
         keys = {"": recorded.alone.tolist(), "_pair": [*map(tuple, recorded.pairs.tolist())]}
         for ending, times in keys.items():
             for name, unknown in self._unknown.items() if times else ():
-                if not (ending and name.startswith("ntk")):
+                # ⟨g(t) g̃(s)⟩ is not that of the opposite pair, which kernels between times imply.
+                if not ending or name.startswith(("feature", "gradient")):
                     each = [self._found.get(time, {}).get(name, unknown) for time in times]
                     found[name + ending] = np.stack(each)
         return found
@@ -146,9 +157,13 @@ class KernelRecords:
 
     @property
     def _with_gradients(self) -> bool:
-        return bool({"gradient_kernel", "ntk"} & set(self.wanted.names))
+        return bool(set(self.wanted.names) - {"feature_kernel"})
 
-    def _gradients(self, backward: Callable[[np.ndarray], Any], scale: float) -> list[np.ndarray]:
+    @property
+    def _with_pseudo(self) -> bool:
+        return bool(set(self.wanted.names) & set(OF_FEEDBACK))
+
+    def _gradients(self, backward: Backward, scale: float) -> list[np.ndarray]:
         """Return the backward fields of each output, (sample, position, output, coordinate)."""
         samples = len(self._maps[0].features[0][: self._rows])
         by_output = []
@@ -165,36 +180,45 @@ class KernelRecords:
         """Return NaN for each kernel, with its shape."""
         features = [[np.zeros((*x[0].shape[:-1], 1))] for x in features]
         gradients = [x[0][:, :, None].repeat(self._outputs, 2) for x in features[:-1]]
-        one = ObservedFields(features, gradients if self._with_gradients else [])
-        found = self._named(one, one, tangent="ntk" in self.wanted.names)
+        pseudo = gradients if self._with_pseudo else []
+        one = ObservedFields(features, gradients if self._with_gradients else [], pseudo)
+        found = self._named(one, one, single=True)
         return {name: np.full_like(x, np.nan) for name, x in found.items()}
 
     def _named(
-        self, one: ObservedFields, two: ObservedFields, tangent: bool = False
+        self, one: ObservedFields, two: ObservedFields, single: bool = False
     ) -> dict[str, np.ndarray]:
-        """Return kernels between the fields of two times, by name."""
-        p = self._samples
+        """Return kernels between the fields of two times, by name; of a single one all kernels."""
+        p, names = self._samples, self.wanted.names
         phi = [
             reduce(operator.add, (_gram(a, b[:p]) for a, b in zip(*parts, strict=True)))
             for parts in zip(one.features, two.features, strict=True)
         ]
-        pairs = zip(self._maps, one.gradients, two.gradients, strict=False)  # none of the last map
-        g = [behind.ratio * _gram(a, b[:p]) for behind, a, b in pairs]
+        g = self._products(one.gradients, two.gradients)
+        mixed = self._products(one.gradients, two.pseudo) if single else []
         found: dict[str, np.ndarray] = {}
-        if "feature_kernel" in self.wanted.names:
+        if "feature_kernel" in names:
             found |= _by_position("feature_kernel", [each[:p] for each in phi[1:]], mean=True)
-        if "gradient_kernel" in self.wanted.names:
-            found |= _by_position("gradient_kernel", [each[:p] for each in g], mean=False)
-        if tangent:
+        for name, kernels in (("gradient_kernel", g), ("pseudo_gradient_kernel", mixed)):
+            if name in names and kernels:
+                found |= _by_position(name, [each[:p] for each in kernels], mean=False)
+        if "ntk" in names and single:
             kernel = self._tangent(phi, g)
             found["ntk"] = kernel[:p]
             if self.wanted.test:
                 found["ntk_test"] = kernel[p:]
+        if "effective_ntk" in names and single:
+            found["effective_ntk"] = self._tangent(phi, mixed)[:p]
+        if "alignment" in names and single:
+            products = (g, mixed, self._products(two.pseudo, two.pseudo))
+            found["alignment"] = _cosines(*(_of_samples(each, p) for each in products))
         alone = self._scalar and self._with_gradients
-        return {
-            name: x[..., 0, 0] if alone and not name.startswith("feature") else x
-            for name, x in found.items()
-        }
+        return {name: _without_output(name, x) if alone else x for name, x in found.items()}
+
+    def _products(self, one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return r⟨g g'⟩ of backward fields behind all maps but the last."""
+        pairs = zip(self._maps, one, two, strict=False)
+        return [behind.ratio * _gram(a, b[: self._samples]) for behind, a, b in pairs]
 
     def _tangent(self, phi: list[np.ndarray], g: list[np.ndarray]) -> np.ndarray:
         """Return K, (sample, sample, output, output)."""
@@ -204,6 +228,24 @@ class KernelRecords:
         for x, each in zip(read, g, strict=False):
             found = found + np.einsum("msnt,msntcd->mncd", x, each)
         return found
+
+
+def _without_output(name: str, kernel: np.ndarray) -> np.ndarray:
+    """Return a kernel without the axes of a single output, if it has any."""
+    if name.startswith("feature"):
+        return kernel
+    return kernel[..., 0] if name == "alignment" else kernel[..., 0, 0]
+
+
+def _of_samples(kernels: Sequence[np.ndarray], samples: int) -> np.ndarray:
+    """Return the products of a sample's fields with themselves, (layer, sample, output)."""
+    return np.stack([np.einsum("msmscc->mc", each[:samples]) for each in kernels])
+
+
+def _cosines(one: np.ndarray, both: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the cosine of two vectors by their three products, 0 if a vector vanishes."""
+    size = np.sqrt(one * other)
+    return np.divide(both, size, out=np.zeros_like(both), where=size != 0)
 
 
 def _gram(one: np.ndarray, two: np.ndarray) -> np.ndarray:

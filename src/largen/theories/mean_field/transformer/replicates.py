@@ -205,7 +205,8 @@ class AttentionPlan:
     @property
     def supposed(self) -> Common:
         """The tolerance that is tried first, after three times as much."""
-        return Common(self._particles, str(self._dtype), self._settings.rtol / FINER**2)
+        changes = min(1.0, self._problem.gamma)  # of fields in training, in units of their size
+        return Common(self._particles, str(self._dtype), changes * self._settings.rtol / FINER**2)
 
     def begin(self, tell: Tell) -> tuple[Common, Solved, Solved]:
         """Return a sufficient tolerance, and the first replicate with three times and with it."""

@@ -308,7 +308,7 @@ class AttentionMeanField(Theory):
             return wanted_kernels(
                 run, None if alone else ("feature_kernel",), self.record_at, self.record_pairs
             )
-        if run.positions is not None and {"gradient_kernel", "ntk"} & set(record):
+        if run.positions is not None and set(record) - {"feature_kernel"}:
             raise NoTheory(
                 "record: gradient kernels and tangent kernels of an output at each position are "
                 "not implemented; record='feature_kernel' is."

@@ -33,7 +33,12 @@ class Trained:
 
 
 class Vectors:
-    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors."""
+    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors.
+
+    ``exact``: whether backward fields are those of gradients, whatever the rule of learning.
+    """
+
+    exact = False
 
     def __init__(
         self,
@@ -50,6 +55,11 @@ class Vectors:
     def rows(self) -> np.ndarray:
         """The vectors, (number, coordinate)."""
         return self._trained.values
+
+    @property
+    def backward_rows(self) -> np.ndarray:
+        """The vectors by which errors pass backward."""
+        return self.rows
 
     def read(self, x: np.ndarray) -> np.ndarray:
         """Return ⟨x w⟩ of fields (sample, position, coordinate) and each of the vectors."""
@@ -68,8 +78,43 @@ class Vectors:
         self._trained.move(self._rate * self._descent, step)
 
 
+class LateVectors(Vectors):
+    """Weights of outputs, which are drawn orthogonal to the fields that they read first.
+
+    Outputs are then exactly 0 at initialisation, as they are in the limit.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        population: Population,
+        rate: float,
+        make: Callable[[np.ndarray, bool], Trained] = Trained,
+    ):
+        super().__init__(0, population, rate, make)
+        self._wanted = number
+
+    def read(self, x: np.ndarray) -> np.ndarray:
+        """Return ⟨x w⟩ of fields (sample, position, coordinate) and each of the vectors."""
+        if self._wanted:
+            self.population.meet(x.reshape(-1, x.shape[-1]))
+            self.draw(self._wanted)
+            self._wanted = 0
+        return super().read(x)
+
+    def draw(self, number: int) -> None:
+        """Draw the vectors."""
+        self._trained = self._make(self.population.fresh(number), self._rate > 0)
+
+
 class Matrix:
-    """The matrix V of an affine map y = σVx between populations."""
+    """The matrix V of an affine map y = σVx between populations.
+
+    ``exact``: as of :class:`Vectors`; ``errors``: the weights of outputs from which the last
+    backward pass began, (column, output).
+    """
+
+    exact, errors = False, np.zeros((0, 0))
 
     def __init__(
         self, constants: MapConstants, source: Population, target: Population, ratio: float
@@ -81,9 +126,14 @@ class Matrix:
         self._features, self._descent = np.zeros((0, 0)), np.zeros((0, 0))
 
     @property
+    def operators(self) -> list[GaussianMatrix]:
+        """The Gaussian matrices."""
+        return [self.operator]
+
+    @property
     def bytes(self) -> int:
         """The number of bytes that are held."""
-        return self.operator.bytes
+        return sum(each.bytes for each in self.operators)
 
     def restart(self, tolerance: float) -> None:
         """Return to the matrix before training, for directions with another tolerance."""
@@ -153,7 +203,7 @@ class Updates:
 
     def readout(self, name: str, number: int, population: Population, rate: float) -> Vectors:
         """Return the weight of a name, of outputs."""
-        return self.vectors(name, number, population, rate)
+        return LateVectors(number, population, rate)
 
     def offsets(self, name: str, number: int, rate: float) -> Trained:
         """Return the bias of a name, of outputs."""

@@ -1,0 +1,126 @@
+"""Rules of learning whose backward pass is not that of the gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from largen.bibliography import cites
+from largen.errors import InvalidInput, NoTheory
+from largen.parameterizations.stepping import (
+    Optimizer,
+    Order,
+    Schedule,
+    Stepped,
+    check_below_one,
+)
+from largen.scalars import flag, real
+
+
+@dataclass(frozen=True)
+class FeedbackAlignment(Stepped):
+    """Feedback alignment, full-batch or stochastic; see :func:`feedback_alignment`."""
+
+    momentum: float = 0.0
+    correlation: float = 0.0
+    direct: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_below_one("momentum", self.momentum)
+        if not 0 <= real("correlation", self.correlation) <= 1:
+            raise InvalidInput(f"correlation: wanted 0 ≤ ρ ≤ 1, got {self.correlation!r}.")
+        object.__setattr__(self, "correlation", float(self.correlation))
+        if flag("direct", self.direct) and self.correlation:
+            raise InvalidInput(
+                "correlation: direct feedback does not pass by matrices that initial weights could "
+                f"be correlated with, got {self.correlation!r}."
+            )
+
+
+def feedback_of(optimizer: Optimizer) -> FeedbackAlignment:
+    """Return feedback alignment, whose limits refuse other optimizers.
+
+    Raises
+    ------
+    NoTheory
+        If the optimizer is another one.
+    """
+    if not isinstance(optimizer, FeedbackAlignment):
+        raise NoTheory(f"this is the limit of lg.optimizers.feedback_alignment, got {optimizer}.")
+    return optimizer
+
+
+@cites("lillicrap2016random", "nokland2016direct", "bordelon2022influence")
+def feedback_alignment(
+    lr: float,
+    correlation: float = 0.0,
+    *,
+    direct: bool = False,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    batch_size: int | None = None,
+    seed: int = 0,
+    order: Order | None = None,
+    schedule: Schedule | None = None,
+) -> FeedbackAlignment:
+    """Feedback alignment: the backward pass takes fixed random weights in place of transposed ones.
+
+    With preactivations hˡ⁺¹ = Wˡφ(hˡ)/√N and f = w·φ(hᴸ)/(γ√N), weights follow the pseudo-gradient
+    in which gˡ = √N γ ∂f/∂hˡ is replaced by
+
+        g̃ᴸ = φ'(hᴸ) b,     g̃ˡ = φ'(hˡ) Bˡᵀg̃ˡ⁺¹/√N,
+        Bˡ = ρWˡ(0) + √(1 − ρ²) W̃ˡ,     b = ρw(0) + √(1 − ρ²) w̃,
+
+    with independent W̃ˡ, w̃ of the distribution of the initial weights, so that Wˡ moves along
+    Σ_μ Δ_μ g̃ˡ⁺¹_μ φ(hˡ_μ)ᵀ. ρ = 0 is feedback alignment (Lillicrap et al., *Random synaptic
+    feedback weights support error backpropagation for deep learning*, 2016), and 0 < ρ ≤ 1 is the
+    ρ-FA of Bordelon and Pehlevan (*The influence of learning rule on representation dynamics in
+    wide neural networks*, arXiv 2210.02157). B does not change in training: with ρ = 1 the first
+    step is that of gradient descent, and so is all training in the kernel limit; elsewhere it is
+    backpropagation through the initial weights. In other networks every affine map behind the first
+    has such a matrix B of the shape of its weight. The read-out moves as under :func:`gd`.
+
+    Direct feedback alignment (Nøkland, *Direct feedback alignment provides learning in deep neural
+    networks*, 2016) sends the errors of the outputs to every hidden layer at once, in fully
+    connected networks,
+
+        g̃ˡ = φ'(hˡ) z̃ˡ,
+
+    with independent Gaussian vectors z̃ˡ (a vector for each output) of the variance of w(0).
+
+    Parameters
+    ----------
+    lr, momentum, weight_decay, schedule
+        As in :func:`gd`; B does not decay.
+    correlation
+        ρ, 0 ≤ ρ ≤ 1, the correlation of B with the initial weights.
+    direct
+        Whether feedback is direct.
+    batch_size, seed, order
+        As in :func:`sgd`; full batch by default. W̃ and z̃ are drawn from the key of the training or
+        of the solver.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range, or direct feedback has a correlation.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.optimizers.feedback_alignment(lr=0.5))
+    FeedbackAlignment(lr=0.5)
+    >>> print(lg.optimizers.feedback_alignment(lr=0.5, correlation=0.5, momentum=0.9))
+    FeedbackAlignment(lr=0.5, momentum=0.9, correlation=0.5)
+    """
+    return FeedbackAlignment(
+        lr,
+        weight_decay,
+        batch_size,
+        seed,
+        momentum,
+        correlation,
+        direct,
+        order=order,
+        schedule=schedule,
+    )
