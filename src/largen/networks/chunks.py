@@ -23,6 +23,7 @@ from largen.networks.descent import Descent
 from largen.networks.flow import MOST_STEPS, Flow
 from largen.networks.network import FiniteNetwork
 from largen.networks.plan import Numbers, Plan
+from largen.networks.spectra import VALUES
 from largen.parameterizations import GradientFlow
 from largen.progress import Report
 
@@ -246,10 +247,12 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     kernel = samples**2 * outputs**2
     sizes = {"feature_kernel": sites * samples**2, "gradient_kernel": sites * kernel}
     sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
+    sizes |= {"singular_values": sites * VALUES, "sharpness": 1}
     kept = plan.time_points * rows * outputs + len(plan.record_at) * sum(
         sizes[name] for name in plan.records
     )
     probes = 2 * outputs if plan.records else 0
     copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
+    copies += 5 if "sharpness" in plan.records else 0
     working = copies * network.parameters + (4 + probes) * rows * neurons
     return item * kept, item * working

@@ -37,10 +37,10 @@ class Descent:
 
     def begin(self, params: Any) -> Descended:
         """Return the state at initialisation, with arrays for outputs and records."""
-        plan, x = self._plan, self._numbers.x
+        plan, x, y = self._plan, self._numbers.x, self._numbers.y
         shape = jax.eval_shape(plan.network.outputs_of, params, x)
         outputs = jnp.zeros((plan.time_points, *shape.shape), shape.dtype)
-        records = jax.eval_shape(lambda p: record(plan, p, x), params) if plan.records else {}
+        records = jax.eval_shape(lambda p: record(plan, p, x, y), params) if plan.records else {}
         room = arrays_for(plan, records)
         memory = transformation(plan, self._rates[0]).init(params)
         return Descended(params, memory, outputs, room)
@@ -87,5 +87,6 @@ class Descent:
         """Return the records, with the kernels at this time added if it is to be recorded."""
         if not self._plan.records:
             return state.records
-        now = lambda: record(self._plan, state.params, self._numbers.x)  # noqa: E731
+        numbers = self._numbers
+        now = lambda: record(self._plan, state.params, numbers.x, numbers.y)  # noqa: E731
         return write_record(self._plan, state.records, index, now)

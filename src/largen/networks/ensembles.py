@@ -58,7 +58,8 @@ def train(
         ``jax.random.key(seed)`` or an integer. Network i is drawn from ``fold_in(key, i)``,
         whatever the number of seeds and the memory budget.
     record
-        Kernels to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``.
+        What to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``,
+        ``"singular_values"``, ``"sharpness"``.
     record_at
         Time indices at which kernels are recorded; the first and the last by default.
     memory_budget
@@ -83,6 +84,11 @@ def train(
         * ``ntk (seed, record, sample, sample_2)`` and ``ntk_test``: see
           :func:`largen.networks.empirical_ntk`; the weights are the rates of gradient descent, also
           with another optimizer,
+        * ``singular_values (seed, record, weight_layer, value)``: the eight largest of the weights
+          between hidden layers times their multipliers, those of a window side by side,
+        * for ``"sharpness"`` ``hessian_sharpness (seed, record)``: the largest eigenvalue of
+          η₀ρ^½ ∇²ℓ ρ^½, with the mean loss ℓ of training samples and the rule's rates ρ. Below 2
+          gradient descent without momentum is stable,
 
         with the coordinates ``record_step`` and ``layer`` = 1 … L.
 
@@ -123,7 +129,7 @@ def train(
         reason=f"{seeds} trained networks of width {width}",
         seeds=seeds,
         width=width,
-        extra=variables(plan, kept),
+        extra=variables(plan, kept, run.rates_at(plan.record_at)),
     )
     return _checked(run, trajectory, throw)
 
