@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from largen.networks.plan import Plan, objective
 
-VALUES = 8  # singular values of each matrix; those that it does not have are NaN
+VALUES = 8  # singular values of each matrix; those that it does not have are 0
 # Vectors for singular values: at a width of 2048 the eighth is then right to 1e-5, and smaller
 # matrices are decomposed. For the curvature, whose vectors are as long as all parameters, they are
 # not kept: copies of eigenvalues that rounding makes do not change the largest.
@@ -47,7 +47,7 @@ def _largest(weight: Float[Array, "i o"]) -> Float[Array, " value"]:
         weight = weight if weight.shape[0] == few else weight.T
         squares = _lanczos(lambda v: weight @ (weight.T @ v), _start(few, weight.dtype))
         values = jnp.sqrt(jnp.maximum(squares[::-1][:VALUES], 0))
-    return jnp.pad(values, (0, VALUES - len(values)), constant_values=jnp.nan)
+    return jnp.pad(values, (0, VALUES - len(values)))
 
 
 def _start(size: int, dtype: Any) -> Float[Array, " size"]:

@@ -173,7 +173,7 @@ class Run:
         """Return η₀ of the steps from some times; at the last one that of the step before it."""
         if not len(self.rates):
             return np.full(len(time_indices), self.optimizer.lr)
-        return self.rates[np.minimum(time_indices, len(self.rates) - 1)]
+        return self.rates[np.minimum(np.array(time_indices, int), len(self.rates) - 1)]
 
     @property
     def output_shape(self) -> tuple[int, ...]:

@@ -229,7 +229,8 @@ class _Course:
             kernels = measure(model, self.state, constants, seen)
             kernels = RecordedKernels(*(np.asarray(kernel) for kernel in kernels))
             if model.kept.outliers:
-                kernels = kernels._replace(outliers=largest(model, self.state, constants, seen))
+                found = largest(self.problem, model, self.state, constants, seen)
+                kernels = kernels._replace(outliers=found)
             self.along.kernels[stop] = kernels
         if stop in self.times.paired:
             now = fields(model, self.state, constants, seen)

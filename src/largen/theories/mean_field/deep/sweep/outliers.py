@@ -20,13 +20,14 @@ aᵀa + bᵀb − (a, b)ᵀH′(a, b) = 2 has the components of the left and the
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices
 from largen.theories.mean_field.deep.sweep.causal_sweep import Seen, live_features
 from largen.theories.mean_field.deep.sweep.state import SweepConstants, SweepModel, SweepState
@@ -51,15 +52,18 @@ class Small(NamedTuple):
     columns: float
 
 
-def largest(model: SweepModel, state: SweepState, constants: SweepConstants, seen: Seen):
+def largest(
+    problem: Problem, model: SweepModel, state: SweepState, constants: SweepConstants, seen: Seen
+) -> Float[np.ndarray, "matrix four value"]:
     """Return the largest singular values of each matrix, overlaps of their vectors, and edges.
 
-    Shape (matrix, 4, MOST); a singular value that is not above the edge is the edge.
+    A singular value that is not above the edge is the edge. The factors of branches are left out.
     """
     matrices = state.matrices
     assert isinstance(matrices, Matrices)
     small = [np.asarray(part, np.float64) for part in _small(model, state, constants, seen)]
     factors = np.asarray(constants.std[:-1] * state.params.scale, np.float64)
+    factors = factors / np.where(problem.into_stream, problem.branch, 1.0)
     found = np.zeros((matrices.number, 4, MOST))
     for l, (inputs, outputs) in enumerate(matrices.ranks):
         taps = matrices.inputs.basis.shape[2] // matrices.outputs.basis.shape[2]
@@ -83,6 +87,7 @@ def largest(model: SweepModel, state: SweepState, constants: SweepConstants, see
 def _small(model: SweepModel, state: SweepState, constants: SweepConstants, seen: Seen):
     """Return Â, B̂, M, and the features and gradients times targets, with rows of zeros."""
     matrices, weight, at = state.matrices, constants.precision.weight, constants.positions
+    assert isinstance(matrices, Matrices)
     (inputs, outputs), samples = (matrices.inputs, matrices.outputs), constants.kernels.shape[2]
     y = _targets(model, constants)
     h = seen.h[:, : samples * at.places]
@@ -140,7 +145,8 @@ def outliers(small: Small) -> tuple[Float[np.ndarray, "k 3"], float]:
     found = np.zeros((len(tops), 3))
     for k, top in enumerate(tops):
         least = above, top * (1 + ABOVE)
-        found[k, 0] = brentq(lambda sigma, k=k: eigenvalues(sigma)[k] - sigma, *least, xtol=1e-10)
+        root: Any = brentq(lambda sigma, k=k: eigenvalues(sigma)[k] - sigma, *least, xtol=1e-10)
+        found[k, 0] = root
         found[k, 1:] = _overlaps(small, found[k, 0], k)
     return found, edge
 
