@@ -20,8 +20,8 @@ follow from the generating function of ``descent.py`` at a rate s ~ 1/r, with κ
   Σ v_i²κ/(λ_i + κ), which is k^(−1) r^(−1 + 1/a) in time.
 
 The best share of compute is where the largest of these is smallest, a linear program in
-log k/log C, with t = C/k. Phases have the names of Paquette et al. (2024), whose 2α and 2β are a and
-b − a; their limits are where other parts are the largest.
+log k/log C, with t = C/k. Phases have the names of Paquette et al. (2024), whose 2α and 2β are a
+and b − a; their limits are where other parts are the largest.
 """
 
 from __future__ import annotations
