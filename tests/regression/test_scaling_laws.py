@@ -95,11 +95,14 @@ def test_the_largest_rate_of_features_is_that_of_their_spectrum():
     assert largest_rate(flat, 10**9, 100) == pytest.approx(2 / edge, rel=1e-4)
 
 
-PAPER = {  # 2α, 2β: the phase, and exponents of width and error in compute (Table 2)
+PAPER = {  # of α, β: the exponents of width and error in compute where two parts are equal
     "Ia": lambda a, b: (1 / (2 * a + 1), (1 - 1 / (2 * a + 1)) * (1 + b / a - 1 / (2 * a))),
     "Ib": lambda a, b: (1 / 2, a + b - 1 / 2),
     "II": lambda a, b: ((b / a) / (1 + b / a), (2 * a + 2 * b - 1) / (2 * (a + b))),
     "III": lambda a, b: (1 / 2, (4 * a - 1) / (4 * a)),
+    "Ic": lambda a, b: (
+        (2 * a + 2 * b - 1) / (2 * (3 * a + 2 * b - 1 - 2 * a * b)),
+        a * (2 * a + 2 * b - 1) / (3 * a + 2 * b - 1 - 2 * a * b)),
     "IVa": lambda a, b: (1 / 2, a),
     "IVb": lambda a, b: (
         (a - b) / (2 * a * b + a - 2 * b), (1 - 2 * a - 2 * b) * (2 * a - 1)
@@ -110,7 +113,8 @@ PAPER = {  # 2α, 2β: the phase, and exponents of width and error in compute (T
 @pytest.mark.parametrize(
     ("phase", "alpha", "beta"),
     [("Ia", 0.8, 0.3), ("Ia", 1.5, 0.49), ("Ib", 0.4, 0.3), ("II", 0.9, 0.7), ("II", 2.0, 1.2),
-     ("III", 0.7, 1.5), ("III", 0.9, 1.0), ("IVa", 0.4, 0.8), ("IVb", 0.27, 0.9)],
+     ("III", 0.7, 1.5), ("III", 0.9, 1.0), ("IVa", 0.4, 0.8), ("IVb", 0.27, 0.9),
+     ("Ib", 0.22, 0.4), ("Ic", 0.2, 0.7), ("Ic", 0.24, 1.5)],
 )  # fmt: skip
 def test_compute_is_spent_as_in_the_phases_of_the_paper(phase, alpha, beta):
     found = in_compute(Laws(2 * alpha, 2 * alpha + 2 * beta))

@@ -68,7 +68,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "kernel": (2 * GRAM, "ntk"), "key": (1,), "key_size": (4,), "keys": (lg.Dense(weight_std=2.0),),
     "folder": (FOLDER / "other programs",),
     "kind": ("nngp", "ntk", "ntk-gp", "bayesian", "linearized"), "landmarks": (1,),
-    "layer": (lg.Dense(weight_std=2.0),), "layers": (3,), "layers_per_block": (2,),
+    "layer": (lg.Dense(weight_std=2.0), 3), "layers": (3,), "layers_per_block": (2,),
     "length_scale": (3.0,), "level": (0.5,), "levels": ([0.5],), "limit": (lg.solve(run(steps=3)),),
     "logit_scale": (3.0,), "loss": ("logistic", "huber"), "lr": (0.2, 0.3), "make": (other_module,),
     "matrix": (2 * GRAM,),

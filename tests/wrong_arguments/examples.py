@@ -113,6 +113,11 @@ def smooth_run(optimizer: Any = None) -> lg.Run:
     return lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data(), optimizer=given, steps=2)
 
 
+def rich_run() -> lg.Run:
+    rich, descent = lg.mean_field(gamma=4.0), lg.gd(lr=0.1)
+    return lg.Run(lg.mlp(3, "linear"), rich, data(), optimizer=descent, steps=8)
+
+
 def one_sample_run() -> lg.Run:
     one = lg.Dataset(X[:1], Y[:1])
     return lg.Run(lg.mlp(1, "linear"), lg.ntk(), one, optimizer=lg.gd(lr=0.1), steps=2)
@@ -348,6 +353,9 @@ def examples() -> dict[str, Example]:
         "Trajectory.between_times": Example(
             lg.solve(smooth_run(), record_pairs="all").between_times,
             {"record": "gradient_kernel"},
+        ),
+        "Trajectory.weight_outliers": Example(
+            lg.solve(rich_run(), record=["singular_values"]).weight_outliers, {"layer": 2}
         ),
         "Trajectory.load": Example(lg.Trajectory.load, {"path": limit().save(FOLDER / "saved.nc")}),
         "abc": Example(lg.abc, {"a": (0, "1/2", "1/2"), "b": 0, "c": 0}),

@@ -11,7 +11,7 @@ import numpy as np
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.interrupts import interruptible
-from largen.parameterizations import GradientFlow, Stepped
+from largen.parameterizations import GradientDescent, GradientFlow, Langevin, Stepped
 from largen.parameterizations.optimizers import temperature_of
 from largen.regression import AdaptivePosterior, DeepLinearPosterior
 from largen.regression.equilibrium.decay import Resting, homogeneous_at_rest, linear_at_rest
@@ -189,7 +189,7 @@ def _check_options(options: dict[str, Any], *known: str) -> None:
 def _check(run: Run) -> None:
     """Refuse training that has no rest."""
     optimizer = run.optimizer
-    if not isinstance(optimizer, (GradientFlow, Stepped)) or optimizer.adaptive:
+    if not isinstance(optimizer, (GradientFlow, GradientDescent, Langevin)):
         raise NoTheory(f"optimizer: {optimizer} has no energy that it minimises; take lg.gd.")
     if not optimizer.weight_decay:
         raise InvalidInput("run: networks come to rest by weight_decay > 0, got 0.")

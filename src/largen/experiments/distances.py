@@ -8,7 +8,7 @@ import numpy as np
 
 from largen.errors import InvalidInput
 from largen.runs import Trajectory
-from largen.runs.trajectory import mean_loss
+from largen.runs.losses import mean_loss
 from largen.text import shown
 from largen.theories import by_name
 

@@ -30,7 +30,7 @@ from largen.parameterizations import GradientDescent, GradientFlow
 from largen.progress import Report, reporter
 from largen.results import DataResult
 from largen.runs import Run, Status
-from largen.runs.trajectory import mean_loss
+from largen.runs.losses import mean_loss
 from largen.scalars import flag, real
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from largen.networks.descent import Descent
 from largen.networks.flow import MOST_STEPS, Flow
 from largen.networks.network import FiniteNetwork
 from largen.networks.plan import Numbers, Plan
+from largen.networks.spectra import VALUES
 from largen.parameterizations import FeedbackAlignment, GradientFlow
 from largen.progress import Report
 
@@ -248,6 +249,7 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
     sizes["pseudo_gradient_kernel"], sizes["effective_ntk"] = sites * kernel, kernel
     sizes["alignment"] = sites * samples * outputs
+    sizes |= {"singular_values": sites * VALUES, "sharpness": 1}
     kept = plan.time_points * rows * outputs + len(plan.record_at) * sum(
         sizes[name] for name in plan.records
     )
@@ -255,5 +257,6 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
     if isinstance(plan.optimizer, FeedbackAlignment):
         copies, probes = copies + 2, 2 * probes
+    copies += 5 if "sharpness" in plan.records else 0
     working = copies * network.parameters + (4 + probes) * rows * neurons
     return item * kept, item * working

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -41,11 +40,12 @@ class Descent:
 
     def begin(self, params: Any) -> Descended:
         """Return the state at initialisation, with arrays for outputs and records."""
-        plan, x = self._plan, self._numbers.x
+        plan, x, y = self._plan, self._numbers.x, self._numbers.y
         shape = jax.eval_shape(plan.network.outputs_of, params, x)
         outputs = jnp.zeros((plan.time_points, *shape.shape), shape.dtype)
         back = self._feedback(params)
-        records = jax.eval_shape(partial(record, plan), params, x, back) if plan.records else {}
+        now = lambda p: record(plan, p, x, y, back)  # noqa: E731
+        records = jax.eval_shape(now, params) if plan.records else {}
         room = arrays_for(plan, records)
         memory = transformation(plan, self._rates[0]).init(params)
         return Descended(params, memory, back, outputs, room)
@@ -106,6 +106,6 @@ class Descent:
         """Return the records, with the kernels at this time added if it is to be recorded."""
         if not self._plan.records:
             return state.records
-        given = state.params, self._numbers.x, state.feedback
+        given = state.params, self._numbers.x, self._numbers.y, state.feedback
         now = lambda: record(self._plan, *given)  # noqa: E731
         return write_record(self._plan, state.records, index, now)

@@ -58,7 +58,8 @@ def train(
         ``jax.random.key(seed)`` or an integer. Network i is drawn from ``fold_in(key, i)``,
         whatever the number of seeds and the memory budget.
     record
-        Kernels to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``; under
+        What to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``,
+        ``"singular_values"``, ``"sharpness"``; under
         :func:`largen.optimizers.feedback_alignment` also ``"pseudo_gradient_kernel"``,
         ``"effective_ntk"``, ``"alignment"``.
     record_at
@@ -89,6 +90,11 @@ def train(
           ``pseudo_gradient_kernel``: G̃ˡ_μν = gˡ_μ·g̃ˡ_ν/N, as G; ``effective_ntk``: the tangent
           kernel with G̃ in place of G, which outputs follow, (training samples only); and
           ``alignment (seed, record, layer, sample)``: the cosine of gˡ and g̃ˡ,
+        * ``singular_values (seed, record, weight_layer, value)``: the eight largest of the weights
+          between hidden layers times their multipliers, those of a window side by side,
+        * for ``"sharpness"`` ``hessian_sharpness (seed, record)``: the largest eigenvalue of
+          η₀ρ^½ ∇²ℓ ρ^½, with the mean loss ℓ of training samples and the rule's rates ρ. Below 2
+          gradient descent without momentum is stable,
 
         with the coordinates ``record_step`` and ``layer`` = 1 … L.
 
@@ -129,7 +135,7 @@ def train(
         reason=f"{seeds} trained networks of width {width}",
         seeds=seeds,
         width=width,
-        extra=variables(plan, kept),
+        extra=variables(plan, kept, run.rates_at(plan.record_at)),
     )
     return _checked(run, trajectory, throw)
 

@@ -40,11 +40,11 @@ class Flow:
         self._root = [rate**0.5 or 1.0 for rate, _ in leaves]
         self._moves = [float(rate > 0) for rate, _ in leaves]
         self._shrink = [plan.optimizer.weight_decay * decay * rate for rate, decay in leaves]
-        times, x = numbers.times, numbers.x
+        times, x, y = numbers.times, numbers.x, numbers.y
         observed = [(times, lambda t, scaled: plan.network.outputs_of(self._weights(scaled), x))]
         if plan.records:
             at = times[np.asarray(plan.record_at)]
-            observed.append((at, lambda t, scaled: record(plan, self._weights(scaled), x)))
+            observed.append((at, lambda t, scaled: record(plan, self._weights(scaled), x, y)))
         self._course = integration(self._velocity, times, observed, x.dtype)
 
     def begin(self, params: Any) -> Integrated:

@@ -23,7 +23,7 @@ class Plan:
     loss: Loss
     time_points: int  # initialisation included
     samples: int  # P
-    records: tuple[str, ...]  # "feature_kernel", "gradient_kernel", "ntk"
+    records: tuple[str, ...]  # "feature_kernel", "gradient_kernel", "ntk", …
     record_at: tuple[int, ...]  # increasing time indices
 
     def per_leaf(self, field: str) -> Any:

@@ -1,4 +1,4 @@
-"""Kernels recorded along training."""
+"""Kernels and spectra recorded along training."""
 
 from __future__ import annotations
 
@@ -12,37 +12,54 @@ from jax import lax
 
 from largen.errors import InvalidInput
 from largen.networks.plan import Plan
+from largen.networks.spectra import curvature, singular_values
 from largen.networks.tangent import kernels, probe
+from largen.parameterizations import GradientDescent, GradientFlow
 from largen.runs import Run
 from largen.runs.records import OF_FEEDBACK, OF_NETWORKS, check_rule, record_names
+
+SPECTRA = ("singular_values", "sharpness")
 
 
 def check_records(
     run: Run, record: Iterable[str], record_at: Any
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Check which kernels to record, and at which times; by default at the first and the last."""
-    chosen = record_names(record)
+    chosen = record_names(record, SPECTRA)
     check_rule(run.optimizer, chosen)
     if chosen:
         run.check_one_output("record")
+    if "sharpness" in chosen and not isinstance(run.optimizer, (GradientDescent, GradientFlow)):
+        raise InvalidInput(
+            "record: sharpness is in units of the rate of gradient descent, and the run has "
+            f"{run.optimizer}."
+        )
     time_indices = run.time_indices("record_at", record_at)
     if record_at is None:
         return chosen, time_indices if chosen else ()
     if not chosen:
-        raise InvalidInput(
-            f"record_at: nothing to record; pass record={OF_NETWORKS!r} or some of it."
-        )
+        names = OF_NETWORKS + SPECTRA
+        raise InvalidInput(f"record_at: nothing to record; pass record={names!r} or some of it.")
     if not time_indices:
         raise InvalidInput("record_at: wanted at least one time index, got none.")
     return chosen, time_indices
 
 
-def record(plan: Plan, params: Any, x: Any, feedback: Any = None) -> dict[str, Any]:
-    """Return the kernels to record: Φ and G among training samples, K with test samples as well."""
+def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dict[str, Any]:
+    """Return what is to be recorded: Φ and G among training samples, K with test samples as well.
+
+    ``y``: the targets of the training samples. The sharpness is that of a rate of 1.
+    """
     network, samples = plan.network, plan.samples
+    kept = {}
+    if "singular_values" in plan.records:
+        kept["singular_values"] = singular_values(plan, params)
+    if "sharpness" in plan.records:
+        kept["hessian_sharpness"] = curvature(plan, params, x[:samples], y)
+    if len(kept) == len(plan.records):
+        return kept
     training = probe(network, params, x[:samples])
     kernels_now = kernels(network, training, training)
-    kept = {}
     if "feature_kernel" in plan.records:
         kept["feature_kernel"] = kernels_now.features
     if "gradient_kernel" in plan.records:
@@ -91,8 +108,8 @@ def write_record(plan: Plan, records: Any, index: Any, now: Callable[[], Any]) -
     return lax.cond((at == index).any(), write, lambda records: records, records)
 
 
-def variables(plan: Plan, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Name the axes of the records of an ensemble."""
+def variables(plan: Plan, arrays: dict[str, Any], rates: Any) -> dict[str, Any]:
+    """Name the axes of the records of an ensemble; ``rates``: η₀ at these times."""
     out = () if plan.network.outputs is None else ("output", "output_2")
     axes = {
         "feature_kernel": ("layer", "sample", "sample_2"),
@@ -102,12 +119,19 @@ def variables(plan: Plan, arrays: dict[str, Any]) -> dict[str, Any]:
         "effective_ntk": ("sample", "sample_2", *out),
         "alignment": ("layer", "sample", *out[:1]),
         "ntk_test": ("test_sample", "sample", *out),
+        "singular_values": ("weight_layer", "value"),
+        "hessian_sharpness": (),
     }
+    if "hessian_sharpness" in arrays:
+        arrays = arrays | {"hessian_sharpness": arrays["hessian_sharpness"] * rates}
     named: dict[str, Any] = {}
     named |= {name: (("seed", "record", *axes[name]), array) for name, array in arrays.items()}
     if arrays:
         named["record_step"] = (("record",), np.asarray(plan.record_at))
     for name in arrays:
-        if axes[name][0] == "layer":
+        if "layer" in axes[name]:
             named["layer"] = (("layer",), np.arange(1, arrays[name].shape[2] + 1))
+    if "singular_values" in arrays:
+        number = arrays["singular_values"].shape[2]
+        named["weight_layer"] = (("weight_layer",), np.arange(2, number + 2))
     return named

@@ -215,6 +215,21 @@ def as_loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     raise InvalidInput(f"loss: wanted a name or a function of (f, y), got {shown(spec)}.")
 
 
+def mean_loss(loss: Loss, f: np.ndarray, y: np.ndarray, leading: int) -> np.ndarray:
+    """Return (1/P) Σ_μ ℓ(f_μ, y_μ) for outputs with ``leading`` axes before the step's."""
+    shape = f.shape[: leading + 1]
+    if not len(y):
+        return np.full(shape, np.nan, dtype=f.dtype)
+    flat = f.reshape(-1, *f.shape[leading + 1 :])
+    with precision(f):
+        return np.asarray(_mean_losses(loss, jnp.asarray(flat), jnp.asarray(y))).reshape(shape)
+
+
+@partial(jax.jit, static_argnums=0)
+def _mean_losses(loss: Loss, f, y):
+    return jax.vmap(loss.mean, in_axes=(0, None))(f, y)
+
+
 def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
     """Check from shapes, of a sample's output, that a loss is a number and differentiable."""
     if loss.targets != "any":

@@ -13,10 +13,21 @@ from largen.text import shown
 OF_NETWORKS = ("feature_kernel", "gradient_kernel", "ntk")
 OF_FEEDBACK = ("pseudo_gradient_kernel", "effective_ntk", "alignment")
 RECORDS = OF_NETWORKS + OF_FEEDBACK
+# Records that not all have, and why.
+OTHERS = {
+    "singular_values": "are those of hidden weights: lg.theories.DeepMeanField, in which they "
+    "move, and lg.train record them.",
+    "sharpness": "is recorded by lg.train. At infinite width no closed equation of the whole "
+    "Hessian is known, and early in training its largest eigenvalue may grow with the width. The "
+    "part that has a limit is that of the tangent kernel: record 'ntk' and see "
+    "Trajectory.sharpness.",
+}
 
 
-def record_names(record: Any) -> tuple[str, ...]:
+def record_names(record: Any, more: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the kernels to record, given one name or a list.
+
+    ``more``: names of further records that there are.
 
     ``"feature_kernel"`` and ``"gradient_kernel"`` are Φ and G of each layer on training samples,
     ``"ntk"`` the tangent kernel among training samples and between test and training samples. Of
@@ -25,10 +36,14 @@ def record_names(record: Any) -> tuple[str, ...]:
     """
     if isinstance(record, (set, frozenset)):
         record = list(record)
-    wanted = f"names out of {', '.join(RECORDS)}"
+    known = RECORDS + more
+    wanted = f"names out of {', '.join(known)}"
     given = [record] if isinstance(record, str) else sequence("record", record, wanted)
-    names = {one_of("record", name, RECORDS) for name in given}
-    return tuple(name for name in RECORDS if name in names)
+    for name in given:
+        if isinstance(name, str) and name in OTHERS and name not in known:
+            raise InvalidInput(f"record: {name!r} {OTHERS[name]}")
+    names = {one_of("record", name, known) for name in given}
+    return tuple(name for name in known if name in names)
 
 
 def check_rule(optimizer: Optimizer, names: Iterable[str]) -> None:

@@ -177,6 +177,12 @@ class Run:
         """η₀ of each step, by the optimizer's schedule, ``(step,)``; empty for gradient flow."""
         return np.zeros(0) if self.steps is None else self._stepped.rates(self.steps)
 
+    def rates_at(self, time_indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return η₀ of the steps from some times; at the last one that of the step before it."""
+        if not len(self.rates):
+            return np.full(len(time_indices), self.optimizer.lr)
+        return self.rates[np.minimum(np.array(time_indices, int), len(self.rates) - 1)]
+
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of a sample's output: ``()``, ``(output,)`` or ``(position[, output])``."""

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from largen.architectures import depth
-from largen.arrays import precision
 from largen.errors import DamagedFile, InvalidInput, NumericalFailure, instance_of
 from largen.files import load_dataset, save_dataset
-from largen.results import Result, labelled
+from largen.results import labelled
 from largen.runs.checks import check_words, checked_outputs
 from largen.runs.identity import identity_of
-from largen.runs.losses import Loss
+from largen.runs.losses import mean_loss
 from largen.runs.run import Run
+from largen.runs.spectra import gauss_newton, weight_outliers
 from largen.runs.status import Status, not_finite, status_of
 from largen.runs.time_pairs import between_times
+from largen.runs.variables import WithVariables
 
 if TYPE_CHECKING:
     import xarray
@@ -35,7 +33,7 @@ RESERVED = ("f_train", "f_test", "loss_train", "loss_test", "y_train", "y_test",
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 
 
-class Trajectory(Result):
+class Trajectory(WithVariables):
     """Outputs and losses along training, with the names of their axes.
 
     Index 0 of the axis ``step`` is the initialisation. The variables of the data set are
@@ -156,63 +154,6 @@ class Trajectory(Result):
         dataset = xarray.Dataset(variables, coordinates, attributes)
         return cls(dataset.set_coords([n for n in COORDINATES if n in variables]), run)
 
-    if TYPE_CHECKING:  # the possible variables, so that type checkers find misspelled names
-        f_train: np.ndarray
-        f_test: np.ndarray
-        loss_train: np.ndarray
-        loss_test: np.ndarray
-        y_train: np.ndarray
-        y_test: np.ndarray
-        time: np.ndarray
-        step: np.ndarray
-        f_train_error: np.ndarray
-        f_test_error: np.ndarray
-        f_train_margin: np.ndarray
-        f_test_margin: np.ndarray
-        f_train_std: np.ndarray
-        f_test_std: np.ndarray
-        f_train_covariance: np.ndarray
-        f_test_covariance: np.ndarray
-        f_train_fluctuation: np.ndarray
-        f_test_fluctuation: np.ndarray
-        f_train_fluctuation_covariance: np.ndarray
-        f_train_shift: np.ndarray
-        f_test_shift: np.ndarray
-        record_step: np.ndarray
-        feature_kernel: np.ndarray
-        gradient_kernel: np.ndarray
-        ntk: np.ndarray
-        ntk_test: np.ndarray
-        pseudo_gradient_kernel: np.ndarray
-        effective_ntk: np.ndarray
-        alignment: np.ndarray
-        nngp: np.ndarray
-        feature_kernel_error: np.ndarray
-        gradient_kernel_error: np.ndarray
-        ntk_error: np.ndarray
-        ntk_shift: np.ndarray
-        ntk_shift_error: np.ndarray
-        feature_kernel_pair: np.ndarray
-        gradient_kernel_pair: np.ndarray
-        feature_kernel_tokens: np.ndarray
-        gradient_kernel_tokens: np.ndarray
-        neuron_h: np.ndarray
-        neuron_g: np.ndarray
-        neuron_z: np.ndarray
-    else:
-
-        def __getattr__(self, name: str) -> np.ndarray:
-            if name.startswith("_") or name not in self._dataset.variables:
-                known = ", ".join(sorted(map(str, self.__dict__.get("_dataset", ()))))
-                raise AttributeError(f"the trajectory has no {name!r}; it has {known}")
-            return self._dataset[name].values
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *map(str, self._dataset.variables)})
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._dataset.variables
-
     @property
     def theory(self) -> str:
         """The name of the theory that computed the trajectory, or ``"finite"``."""
@@ -294,8 +235,8 @@ class Trajectory(Result):
         Parameters
         ----------
         record
-            ``"feature_kernel"``, ``"gradient_kernel"``, or the standard error of one of them,
-            ``"feature_kernel_error"``, of a limit that was solved with ``record_pairs``.
+            ``"feature_kernel"``, ``"gradient_kernel"``, or ``"feature_kernel_error"`` and the like,
+            of a limit that was solved with ``record_pairs``.
 
         Returns
         -------
@@ -317,6 +258,76 @@ class Trajectory(Result):
         (3, 3, 1, 2, 2)
         """
         return between_times(self._dataset, record)
+
+    def weight_outliers(self, layer: int) -> xarray.Dataset:
+        """Return the outliers of a limit's trained hidden weights: singular values above the bulk.
+
+        With the response functions A and B and the change M of W in the bases of all features and
+        gradients so far, a singular value σ of W/√N above the edge 2 solves (derived for largen)
+
+            λ_k [[m(1 − AAᵀ), A + B + M], [(A + B + M)ᵀ, m(1 − BᵀB)]] = σ,   m = (σ − √(σ² − 4))/2.
+
+        A change independent of W(0) would give θ + 1/θ. In a network of width N an outlier is
+        told from the bulk if it is several N^(−2/3) above the edge.
+
+        Parameters
+        ----------
+        layer
+            2 … L, the hidden layer to which the weights lead.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``value (record, outlier)``, decreasing, NaN where fewer are above ``edge (record)``;
+            their standard error ``value_error``, if known; ``right_overlap`` and ``left_overlap``,
+            the lengths of the projections of their singular vectors on Σ_μ φ(h_μ)y_μ and on
+            Σ_μ g_μ y_μ, of all outputs; of classes y is 1, less the mean.
+
+        Raises
+        ------
+        InvalidInput
+            If none were recorded, or for a wrong layer.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+        >>> rich = lg.mean_field(gamma=2.0)
+        >>> run = lg.Run(lg.mlp(2, "linear"), rich, data, optimizer=lg.gd(0.1), steps=30)
+        >>> lg.solve(run, record=["singular_values"]).weight_outliers(2)["value"].values.round(2)
+        array([[ nan],
+               [2.04]])
+        """
+        return labelled(weight_outliers(self._dataset, layer))
+
+    def sharpness(self) -> np.ndarray:
+        """Return the Gauss-Newton part of the sharpness, the stability of gradient descent.
+
+        It is the largest eigenvalue of (η₀/P) K(t)ℓ″, that of (η₀/P) Σ_μ J_μᵀ ℓ″_μ J_μ, at each
+        record, ``([seed,] record)``. Gradient descent is stable below 2, with momentum β below
+        2(1 + β).
+
+        Raises
+        ------
+        InvalidInput
+            If the tangent kernel was not recorded, or the run is not known.
+
+        Notes
+        -----
+        The Hessian's other part, Σ_μ ℓ′_μ ∇²f_μ, is small when training ends. No closed equation
+        is known of it for deep networks, and at first its largest eigenvalue may belong to a single
+        neuron and grow with N; ``lg.train(record="sharpness")`` measures that of networks.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+        >>> run = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), data, optimizer=lg.gd(1.0), steps=20)
+        >>> limit = lg.solve(run, record=["ntk"])
+        >>> bool((limit.sharpness() < 2).all())
+        True
+        """
+        return gauss_newton(self.run, self._dataset)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to a netCDF-4 file, bit for bit, with a checksum.
@@ -378,21 +389,6 @@ class Trajectory(Result):
             f"  status  {self.status}; {'; '.join(losses)}",
         ]
         return "\n".join([*lines, *(f"  note    {note}" for note in self.notes)])
-
-
-def mean_loss(loss: Loss, f: np.ndarray, y: np.ndarray, leading: int) -> np.ndarray:
-    """Return (1/P) Σ_μ ℓ(f_μ, y_μ) for outputs with ``leading`` axes before the step's."""
-    shape = f.shape[: leading + 1]
-    if not len(y):
-        return np.full(shape, np.nan, dtype=f.dtype)
-    flat = f.reshape(-1, *f.shape[leading + 1 :])
-    with precision(f):
-        return np.asarray(_mean_losses(loss, jnp.asarray(flat), jnp.asarray(y))).reshape(shape)
-
-
-@partial(jax.jit, static_argnums=0)
-def _mean_losses(loss: Loss, f, y):
-    return jax.vmap(loss.mean, in_axes=(0, None))(f, y)
 
 
 def _range(losses: Any) -> str:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from largen.runs import Loss
-from largen.runs.trajectory import mean_loss
+from largen.runs.losses import mean_loss
 
 SPLITS = 20  # into halves, from which the noise of an ensemble is estimated
 # Of the self check: in 240 checks of stable runs by 30 pilots 5 % were above, by 100 or more none;

@@ -24,7 +24,7 @@ from largen.memory import check_fits
 from largen.networks import train
 from largen.progress import Report, reporter
 from largen.runs import Run, Status, Theory, Trajectory
-from largen.runs.trajectory import mean_loss
+from largen.runs.losses import mean_loss
 from largen.scalars import flag, integer, random_key
 from largen.theories import by_name, choose, solve
 from largen.theories.registry import options_of

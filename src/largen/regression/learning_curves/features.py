@@ -111,16 +111,19 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
     A network of width k whose hidden weights stay random has the kernel S = (1/k) Σ_j f_j f_jᵀ of
     its k neurons, whose mean is the NNGP kernel K. Regression with the ridge δ on n samples then
     has, for a population with eigenvalues λ_i of K and mean squares v_i² of the targets in its
-    modes (Simon et al. 2024; Atanasov et al. 2024),
+    modes (the result of Simon et al. 2024 and Atanasov et al. 2024),
 
         E = [Σ (κ²/(λ_i + κ)² + κλ_i/(λ_i + κ)² (z − q)/(k − q)) v_i² + σ²]/D,
         D = 1 − (q(k − 2z) + z²)/(n(k − q)),
         δ = κ(n − z)(k − z)/k,   z = Σ L_i < min(n, k),   q = Σ L_i²,   L_i = λ_i/(λ_i + κ),
 
-    which is that of :func:`learning_curve` for k → ∞. It has a peak at k = n, which a ridge
-    lowers, and no minimum in k if the ridge is the best one. From M samples it is computed for
-    random n of them as in :func:`learning_curve`, for samples that differ, and with times by the
-    inverse Laplace transform of products at two ridges.
+    which is that of :func:`learning_curve` for k → ∞. It is derived from two deterministic
+    equivalents: n samples make of δ the ridge s = δ/(n − z) on the population of S, where errors
+    are [s²v·(S + s)⁻²v + σ²]/(1 − tr S²(S + s)⁻²/n), and k features make of s(S + s)⁻¹ the matrix
+    κ(K + κ)⁻¹ with κ(1 − z/k) = s, whose derivatives by s are the squares. The error has a peak at
+    k = n, which a ridge lowers, and no minimum in k if the ridge is the best one. From M samples it
+    is computed for random n of them as in :func:`learning_curve`, for samples that differ, and with
+    times by the inverse Laplace transform of products at two ridges.
 
     Parameters
     ----------

@@ -3,15 +3,25 @@
 With λ_i ~ i^(−a) and v_i² ~ i^(−b): n samples without a ridge determine the effective ridge
 κ ~ n^(−a), and leave Σ v_i²κ²/(λ_i + κ)² ~ n^(−min(b − 1, 2a)); k features leave
 Σ v_i²κ/(λ_i + κ) ~ k^(−min(b − 1, a)). In t steps of one pass of stochastic gradient descent at a
-rate η (1 for a > 1, k^(a − 1) for a < 1, where the largest rate falls with the trace), with r = ηt,
-errors are the sum of
+rate η (1 for a > 1, k^(a − 1) for a < 1, where the largest rate falls with the trace of modes whose
+number is in proportion to k), with r = ηt, errors are the sum of
 
-    k^(−min(b − 1, a)),   r^(−(b − 1)/a),   η r^(−2 + 1/a),   and, if a > 1 and b − a > 1,
-    k^(−1) r^(−1 + 1/a),
+    k^(−min(b − 1, a)),   r^(−(b − 1)/a),   and, if a > 1/2, η r^(−2 + 1/a),   and, if a > 1 and
+    b − a > 1, k^(−1) r^(−1 + 1/a),
 
-what features lack, what is not learned yet, noise of gradients, and what features distort
-(Paquette et al. 2024, whose 2α and 2β are a and b − a). The best share of compute is where the
-largest of these is smallest, a linear program in log k/log C, with t = C/k.
+what features lack, what is not learned yet, noise of gradients, and what features distort. They
+follow from the generating function of ``descent.py`` at a rate s ~ 1/r, with κ(1 − z(κ)/k) = s:
+
+* κ ~ k^(−a) for s = 0, as above;
+* Σ v_i² e^(−2λ_i r) is the power of modes with λ_i < 1/r, i > r^(1/a);
+* the kernel of the recursion is η Σ λ_i² e^(−2λ_i r) ~ η r^(−2 + 1/a). For a < 1/2 its last modes
+  dominate: until r ~ k^a it is η k^(1 − 2a) = k^(−a), no more than what features lack;
+* κ = s + s z(s)/k + … with z(s) ~ s^(−1/a): for a finite Σ v_i²/λ_i this adds s^(1 − 1/a)/k to
+  Σ v_i²κ/(λ_i + κ), which is k^(−1) r^(−1 + 1/a) in time.
+
+The best share of compute is where the largest of these is smallest, a linear program in
+log k/log C, with t = C/k. Phases have the names of Paquette et al. (2024), whose 2α and 2β are a
+and b − a; their limits are where other parts are the largest.
 """
 
 from __future__ import annotations
@@ -30,6 +40,7 @@ from largen.regression.learning_curves.population import Population
 _LEAST, _MOST, _SIZES = 0.02, 0.3, 12  # numbers of samples where laws are fitted, of all samples
 _FIRST, _LAST = 0.002, 0.5  # modes of a population where they are: from 0.1 % to half of them
 _FEWEST = 4  # samples, or ranges of modes
+_NOISY = 0.5  # a from which on noise of gradients falls as a power of time
 
 
 class Laws(NamedTuple):
@@ -108,18 +119,20 @@ def in_width(laws: Laws) -> float:
 
 def in_steps(laws: Laws) -> float:
     """Return c in E ~ t^(−c) of one pass of stochastic gradient descent with many features."""
-    return min((laws.b - 1) / laws.a, 2 - 1 / laws.a)
+    learned = (laws.b - 1) / laws.a
+    return learned if laws.a <= _NOISY else min(learned, 2 - 1 / laws.a)
 
 
 def in_compute(laws: Laws) -> Compute:
-    """Return exponents in C = kt at the best k, for a > 1/2."""
+    """Return exponents in C = kt at the best k."""
     a, b = laws
-    if a <= 0.5 or b <= 1:
+    if b <= 1:  # targets of infinite power
         return Compute(np.nan, np.nan, "none")
     eta = min(a - 1, 0.0)  # η ~ k^eta; r = ηt ~ C^(1 − x + eta x) with k = C^x
     along = np.array([1.0, eta - 1])  # r: constant and factor of x
     terms = [np.array([0.0, in_width(laws)]), (b - 1) / a * along]
-    terms.append((2 - 1 / a) * along + [0.0, -eta])
+    if a > _NOISY:
+        terms.append((2 - 1 / a) * along + [0.0, -eta])
     if a > 1 and b - a > 1:
         terms.append((1 - 1 / a) * along + [0.0, 1.0])
     points = [0.0, 1.0]
@@ -138,4 +151,6 @@ def _phase(a: float, rest: float) -> str:
         return "Ia" if rest < 1 else ("II" if rest < a else "III")
     if rest < 1:
         return "Ib"
+    if a <= _NOISY:
+        return "Ic"
     return "IVa" if a > 2 - np.sqrt(2) else "IVb"

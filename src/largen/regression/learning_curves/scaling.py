@@ -44,7 +44,8 @@ class ScalingLaws(Result):
     errors
         Their standard errors, from halves of the samples; empty for a population.
     phase
-        That of Paquette et al. (2024): "Ia", "Ib", "II", "III", "IVa" or "IVb"; "none" for a ≤ 1/2.
+        By the names of Paquette et al. (2024): "Ia", "Ib", "Ic", "II", "III", "IVa" or "IVb";
+        "none" for b ≤ 1, targets of infinite power.
     """
 
     exponents: dict[str, float]
@@ -88,10 +89,14 @@ def scaling_laws(task: Spectrum) -> ScalingLaws:
         steps     t^(−min((b − 1)/a, 2 − 1/a)) of one pass of SGD at a fixed rate,
         compute   C^(−c) for C = kt at the best width k ~ C^x,
 
-    where c and x follow from the four parts of the error of SGD on k features (Paquette et al.
-    2024): what features lack k^(−min(b − 1, a)), what is not learned r^(−(b − 1)/a), noise of
-    gradients η r^(−2 + 1/a), and, for a > 1 and b − a > 1, distortion by features k⁻¹ r^(−1 + 1/a),
-    with r = ηt, η of order one for a > 1 and k^(a − 1) below. The phase says which of them compete.
+    where for a ≤ 1/2 the 2 − 1/a is left out, and c and x follow from the parts of the error of
+    SGD on k features: what features lack k^(−min(b − 1, a)), what is not learned r^(−(b − 1)/a),
+    noise of gradients η r^(−2 + 1/a), for a > 1/2, and, for a > 1 and b − a > 1, distortion by
+    features k⁻¹ r^(−1 + 1/a), with r = ηt, η of order one for a > 1 and k^(a − 1) below, where
+    modes are in proportion to features. They are derived from the sums of
+    :func:`random_feature_curve` and :func:`one_pass_sgd`, with κ ~ k^(−a) without samples and
+    modes of λ_i < 1/r not learned, Σ λ_i² e^(−2λ_i r) ~ r^(−2 + 1/a), and, by κ(1 − z/k) = 1/r,
+    Σ v_i²κ/(λ_i + κ) changed by k⁻¹ r^(−1 + 1/a). The phase says which of them compete.
 
     Parameters
     ----------

@@ -21,11 +21,11 @@ Sampling = Literal["variance_reduced", "finite_width"]
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
-def check_shared(options: Any, fewest: int) -> None:
+def check_shared(options: Any, fewest: int, more: tuple[str, ...] = ()) -> None:
     """Check the shared options of a theory, and convert lists among them to tuples.
 
     ``options``: the theory, a frozen dataclass of options; ``fewest``: the smallest allowed number
-    of particles.
+    of particles; ``more``: names of records other than kernels.
     """
     record, at, particles = options.record, options.record_at, options.particles
     set_fields(
@@ -35,7 +35,7 @@ def check_shared(options: Any, fewest: int) -> None:
         max_particles=integer("max_particles", options.max_particles, at_least=1),
         sampling=one_of("sampling", options.sampling, SAMPLINGS),
         fluctuations=flag("fluctuations", options.fluctuations),
-        record=None if record is None else record_names(record),
+        record=None if record is None else record_names(record, more),
         record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
         record_pairs=pairs_of("record_pairs", options.record_pairs),
     )
@@ -71,6 +71,7 @@ def wanted_kernels(
     record_at: Sequence[int] | None,
     record_pairs: Sequence[tuple[int, int]] | Literal["all"],
     others: bool = False,  # whether there are other records than kernels at these time indices
+    more: tuple[str, ...] = (),  # names of records other than kernels
 ) -> WantedKernels:
     """Return the kernels to record for a run, and their time indices."""
     alone = np.array(run.time_indices("record_at", record_at), dtype=int)
@@ -85,7 +86,7 @@ def wanted_kernels(
         pairs = all_pairs(times)
     else:
         pairs = run.pairs("record_pairs", record_pairs)
-    names = OF_NETWORKS if record is None else record_names(record)
+    names = OF_NETWORKS if record is None else record_names(record, more)
     check_rule(run.optimizer, names)
     if not names:
         if (record_at and not others) or len(pairs):

@@ -11,6 +11,7 @@ from largen.runs import Posed, Run, Trajectory
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.answers import error_in_words, kernel_variables
 from largen.theories.mean_field.deep.estimation.averages import Estimate
+from largen.theories.mean_field.deep.sweep.kernel_records import OUTLIERS
 from largen.theories.mean_field.options import WantedKernels
 
 
@@ -48,7 +49,10 @@ def trajectory(
         extra |= named("fluctuation", spread)
     if estimate.kernels:
         space = ("position",) if max(problem.positions) > 1 else ()
-        neurons = {
+        values = ("weight_layer", "value")
+        others = {
+            **dict.fromkeys(OUTLIERS[:3], values),
+            "bulk_edge": values[:1],
             "neuron_h": ("layer", "neuron", "sample", *space),
             "neuron_g": ("layer", "neuron", "sample", *space, *out),
             "neuron_z": ("layer", "neuron", "sample", *space, *out),
@@ -56,7 +60,9 @@ def trajectory(
         if layers is None:
             layers = np.arange(1, problem.hidden_layers + 1)
         recorded = estimate.kernels | estimate.sample_neurons
-        extra |= kernel_variables(run, recorded, wanted, layers, neurons)
+        extra |= kernel_variables(run, recorded, wanted, layers, others)
+        if "singular_values" in extra:
+            extra["weight_layer"] = (("weight_layer",), layers[1:])
     note = error_in_words(estimate.how, estimate.f, estimate.f_error, estimate.f_margin, rtol)
     return Trajectory.of(
         run,

@@ -59,6 +59,12 @@ from largen.theories.mean_field.record_times import NOTHING
 # the sampling error unless γ₀ is so small that f = ⟨zφ⟩/γ₀ suffers from cancellation.
 SINGLE = 3e-4
 SMALL_GAMMA = 0.03
+SPECTRA = ("singular_values",)  # records other than kernels
+STORED = (
+    "record: singular values follow from matrices that are represented by directions, "
+    "method='sweep' or 'closed'; stored ones, method='dense', are those of networks, which "
+    "lg.train records."
+)
 OF_WIDTH, NETWORKS = 256, 64  # width and number of the networks whose fluctuations are measured
 
 
@@ -125,7 +131,7 @@ class DeepMeanField(Theory):
     record
         Kernels to record, as in :func:`largen.train`: ``"feature_kernel"``, ``"gradient_kernel"``,
         ``"ntk"`` (among training samples, and between test and training samples). By default all of
-        them among training samples.
+        them among training samples. ``"singular_values"``: those of hidden weights.
     record_at
         Time indices of the trajectory at which kernels are recorded; the first and the last by
         default.
@@ -182,6 +188,10 @@ class DeepMeanField(Theory):
       ``neuron_z`` with axes ``(record, layer, neuron, sample)``: hˡ, gˡ and zˡ of single neurons,
       gˡ = φ'(hˡ)zˡ, to which a residual stream adds the gˡ⁺¹ of the layer above; with a last
       axis ``position`` if layers have several, NaN at positions that a layer does not have;
+    * with ``record=["singular_values"]``, ``singular_values (record, weight_layer, value)``, the
+      eight largest of the weights (times multiplier) into hidden layers 2 … L, or ``bulk_edge``,
+      where the bulk ends, if that is larger, and ``right_overlap`` and ``left_overlap``; see
+      :meth:`largen.Trajectory.weight_outliers`;
     * ``feature_kernel_error`` and so on, with the same axes: the standard error of the mean over
       replicates, combined with the truncation error of omitted directions;
     * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or
@@ -232,7 +242,7 @@ class DeepMeanField(Theory):
 
     def __post_init__(self):
         one_of("method", self.method, METHODS)
-        check_shared(self, fewest=1)
+        check_shared(self, fewest=1, more=SPECTRA)
         set_fields(
             self,
             replicates=optional_count("replicates", self.replicates, 1),
@@ -264,11 +274,15 @@ class DeepMeanField(Theory):
     def solve(self, posed: Posed[Problem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of a deep network."""
         run, problem = posed.run, posed.problem
-        wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
+        times = self.record_at, self.record_pairs
+        wanted = wanted_kernels(run, self.record, *times, more=SPECTRA)
         method = self._method(run, problem)
         particles = self.particles or wanted_particles(method, problem)
         check_particles(problem, method, particles, self.sample_neurons)
-        kept, stopped = Kept(wanted.test, self.sample_neurons), None
+        outliers, stopped = SPECTRA[0] in wanted.names, None
+        if outliers and method == "dense":
+            raise InvalidInput(STORED)
+        kept = Kept(wanted.test, self.sample_neurons, outliers)
         if method == "closed":
             check_closed(problem, self.memory_budget)
             try:

@@ -23,6 +23,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import (
     measure,
 )
 from largen.theories.mean_field.deep.sweep.listeners import Keeper
+from largen.theories.mean_field.deep.sweep.outliers import MOST, largest
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.state import (
     SweepConstants,
@@ -226,7 +227,11 @@ class _Course:
             self.state, seen = look(model, self.state, constants)
         if stop in self.times.single:
             kernels = measure(model, self.state, constants, seen)
-            self.along.kernels[stop] = RecordedKernels(*(np.asarray(kernel) for kernel in kernels))
+            kernels = RecordedKernels(*(np.asarray(kernel) for kernel in kernels))
+            if model.kept.outliers:
+                found = largest(self.problem, model, self.state, constants, seen)
+                kernels = kernels._replace(outliers=found)
+            self.along.kernels[stop] = kernels
         if stop in self.times.paired:
             now = fields(model, self.state, constants, seen)
             weight = float(constants.precision.weight)
@@ -249,6 +254,7 @@ class _Course:
                 (layers, p, places, sample_neurons),
                 (layers, p, c, places, sample_neurons),
                 (layers, p, c, places, sample_neurons),
+                (self.model.kept.outliers * (layers - 1), 4, MOST),
             )
             return RecordedKernels(*(np.full(shape, np.nan) for shape in shapes))
 

@@ -23,6 +23,9 @@ from largen.theories.mean_field.deep.sweep.causal_sweep import (
 from largen.theories.mean_field.deep.sweep.state import SweepConstants, SweepModel, SweepState
 from largen.theories.mean_field.record_times import Recorded
 
+# The variables that a record of outliers becomes.
+OUTLIERS = ("singular_values", "right_overlap", "left_overlap", "bulk_edge")
+
 
 class RecordedKernels(NamedTuple):
     """Kernels at a time, between all samples (or the training samples) and the training samples."""
@@ -36,6 +39,8 @@ class RecordedKernels(NamedTuple):
     h: Float[Array | np.ndarray, "layer train position neuron"]
     g: Float[Array | np.ndarray, "layer train output position neuron"]
     z: Float[Array | np.ndarray, "layer train output position neuron"]
+    # Of hidden weights, on request; see ``outliers.py``.
+    outliers: Float[Array | np.ndarray, "matrix four value"] = np.zeros((0, 4, 0))
 
 
 class Fields(NamedTuple):
@@ -234,6 +239,9 @@ def trajectory_variables(
         "gradient_kernel": gradients[:, :, :samples],
         "ntk": ntk[:, :samples],
     }
+    if kernels[0].outliers.size:
+        parts = np.moveaxis(np.stack([np.asarray(k.outliers) for k in kernels]), 2, 0)
+        found |= dict(zip(OUTLIERS, (*parts[:3], parts[3, ..., 0]), strict=True))
     return found if features.shape[2] == samples else found | {"ntk_test": ntk[:, samples:]}
 
 

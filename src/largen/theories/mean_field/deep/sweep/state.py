@@ -32,6 +32,7 @@ class Kept(NamedTuple):
 
     test: bool = False  # whether the tangent kernel between test and training samples is recorded
     sample_neurons: int = 0  # the number of neurons whose fields h, g and z are recorded
+    outliers: bool = False  # whether singular values of hidden weights are recorded
 
 
 NOTHING_MORE = Kept()

@@ -1,0 +1,81 @@
+"""The variables of a trajectory as attributes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from largen.results import Result
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class WithVariables(Result):
+    """A result whose variables are NumPy attributes."""
+
+    _dataset: xarray.Dataset
+
+    if TYPE_CHECKING:  # the possible variables, so that type checkers find misspelled names
+        f_train: np.ndarray
+        f_test: np.ndarray
+        loss_train: np.ndarray
+        loss_test: np.ndarray
+        y_train: np.ndarray
+        y_test: np.ndarray
+        time: np.ndarray
+        step: np.ndarray
+        f_train_error: np.ndarray
+        f_test_error: np.ndarray
+        f_train_margin: np.ndarray
+        f_test_margin: np.ndarray
+        f_train_std: np.ndarray
+        f_test_std: np.ndarray
+        f_train_covariance: np.ndarray
+        f_test_covariance: np.ndarray
+        f_train_fluctuation: np.ndarray
+        f_test_fluctuation: np.ndarray
+        f_train_fluctuation_covariance: np.ndarray
+        f_train_shift: np.ndarray
+        f_test_shift: np.ndarray
+        record_step: np.ndarray
+        feature_kernel: np.ndarray
+        gradient_kernel: np.ndarray
+        ntk: np.ndarray
+        ntk_test: np.ndarray
+        pseudo_gradient_kernel: np.ndarray
+        effective_ntk: np.ndarray
+        alignment: np.ndarray
+        nngp: np.ndarray
+        feature_kernel_error: np.ndarray
+        gradient_kernel_error: np.ndarray
+        ntk_error: np.ndarray
+        ntk_shift: np.ndarray
+        ntk_shift_error: np.ndarray
+        feature_kernel_pair: np.ndarray
+        gradient_kernel_pair: np.ndarray
+        feature_kernel_tokens: np.ndarray
+        gradient_kernel_tokens: np.ndarray
+        neuron_h: np.ndarray
+        neuron_g: np.ndarray
+        neuron_z: np.ndarray
+        singular_values: np.ndarray
+        singular_values_error: np.ndarray
+        right_overlap: np.ndarray
+        left_overlap: np.ndarray
+        bulk_edge: np.ndarray
+        hessian_sharpness: np.ndarray
+    else:
+
+        def __getattr__(self, name: str) -> np.ndarray:
+            if name.startswith("_") or name not in self._dataset.variables:
+                known = ", ".join(sorted(map(str, self.__dict__.get("_dataset", ()))))
+                raise AttributeError(f"the trajectory has no {name!r}; it has {known}")
+            return self._dataset[name].values
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *map(str, self._dataset.variables)})
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._dataset.variables

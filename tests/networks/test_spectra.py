@@ -1,0 +1,98 @@
+"""Singular values and sharpness of trained networks against decompositions of stored matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import largen as lg
+from largen.errors import InvalidInput
+from largen.networks import spectra
+
+RNG = np.random.default_rng(2)
+X = RNG.standard_normal((5, 3))
+CLASSES = np.array([0, 1, 2, 1, 0])
+
+
+def run_of(optimizer, steps=4):
+    data = lg.Dataset(X, CLASSES)
+    return lg.Run(lg.mlp(2, "tanh"), lg.mean_field(2.0), data, "softmax", optimizer, steps)
+
+
+def trained(run, width):
+    return lg.networks.train_and_measure(run, width, lambda network, start, end, x: end)
+
+
+def test_singular_values_of_wide_layers():
+    run, width = run_of(lg.gd(0.5)), 150
+    assert width > spectra.VECTORS
+    nets = lg.train(run, width, record="singular_values", record_at=[4])
+    weight = trained(run, width)[2]["weight"][0] / width**0.5
+    known = np.linalg.svd(weight, compute_uv=False)[: spectra.VALUES]
+    np.testing.assert_allclose(nets.singular_values[0, 0, 0], known, rtol=1e-9)
+
+
+def test_singular_values_of_windows_and_few_neurons():
+    net = lg.serial(
+        lg.Conv((3,)), lg.layers.Activation("tanh"), lg.Conv((3,)), lg.Flatten(), lg.Dense()
+    )
+    data = lg.Dataset(RNG.standard_normal((2, 4, 2)), np.ones(2))
+    run = lg.Run(net, lg.ntk(), data, optimizer=lg.gd(0.1), steps=1)
+    nets = lg.train(run, 5, record="singular_values", record_at=[0])
+    assert nets.singular_values.shape == (1, 1, 1, 8)
+    weight = lg.networks.train_and_measure(run, 5, lambda network, start, end, x: start)[2]
+    weight = weight["weight"][0].reshape(15, 5) / 15**0.5
+    known = np.linalg.svd(weight, compute_uv=False)
+    np.testing.assert_allclose(nets.singular_values[0, 0, 0, :5], known, rtol=1e-9)
+    assert not nets.singular_values[..., 5:].any()
+
+
+@pytest.mark.parametrize(
+    "optimizer", [lg.gd(0.5, schedule=lambda n: 1.0 / (1 + n)), lg.gradient_flow()]
+)
+def test_sharpness_is_that_of_the_stored_hessian(optimizer):
+    """The whole Hessian in the metric of the rates, and its Gauss-Newton part from K."""
+    steps, times = (4, None) if "Descent" in str(optimizer) else (None, [1.0])
+    run = lg.Run(
+        lg.mlp(2, "tanh"),
+        lg.mean_field(2.0),
+        lg.Dataset(X, CLASSES),
+        "softmax",
+        optimizer,
+        steps,
+        times=times,
+    )
+    nets = lg.train(run, 7, record=("ntk", "sharpness"))
+    network = lg.networks.finite_network(run.net, run.param, width=7, inputs=3, outputs=3)
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda leaf: leaf[0], trained(run, 7))
+        flat, back = ravel_pytree(params)
+        rates = network.per_leaf(network.table, "lr")
+        rates = ravel_pytree(jax.tree.map(lambda p, r: np.full(p.shape, r), params, rates))[0]
+
+        def loss(flat):
+            f = network.outputs_of(back(flat), jnp.asarray(X))
+            return run.loss.mean(f, CLASSES), f
+
+        root = np.sqrt(rates) * run.rates_at([len(run.times) - 1]) ** 0.5
+        whole = root[:, None] * jax.jit(jax.hessian(lambda p: loss(p)[0]))(flat) * root
+        slopes = jax.jit(jax.jacobian(lambda p: loss(p)[1]))(flat) * root
+        f = loss(flat)[1]
+        second = jax.vmap(jax.hessian(run.loss.sample))(f, jnp.asarray(CLASSES))
+        gauss = jnp.einsum("mai,mab,mbj->ij", slopes, second, slopes) / len(X)
+        known = [float(np.linalg.eigvalsh(part)[-1]) for part in (whole, gauss)]
+    np.testing.assert_allclose(nets.hessian_sharpness[0, -1], known[0], rtol=1e-9)
+    np.testing.assert_allclose(nets.sharpness()[0, -1], known[1], rtol=1e-9)
+    assert abs(known[0] / known[1] - 1) > 0.01
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(InvalidInput, match="rate of gradient descent"):
+        lg.train(run_of(lg.adam(0.1)), 4, record="sharpness")
+    nets = lg.train(run_of(lg.gd(0.1)), 4)
+    with pytest.raises(InvalidInput, match="no tangent kernels"):
+        nets.sharpness()
+    nets.save(tmp_path / "nets.nc")
+    with pytest.raises(InvalidInput, match="loaded trajectory"):
+        lg.load(tmp_path / "nets.nc").sharpness()
