@@ -177,6 +177,19 @@ def target_spectrum(s: Setting) -> object:
     return found.power
 
 
+@call("rescaled_posterior", takes=("relu", "erf", "linear"), rows=True, needs="singular")
+def rescaled_posterior(s: Setting) -> object:
+    """Of networks that are very wide it is the posterior, for targets of the prior's size."""
+    noise, size = _noise(s, 0), float(np.sqrt(np.diag(s.kernels[0]).max())) or 1.0
+    y = s.plain_y.reshape(SAMPLES, -1)[:, 0]
+    y = y / (np.abs(y).max() or 1.0) * size
+    found = lg.regression.rescaled_posterior(s.net, s.x, y, s.x_new, width=10**7, noise=noise)
+    want = lg.posterior(s.net, s.double, y, noise=noise).predict(s.plain_new)
+    size = size * (size / np.sqrt(noise) + 1) + np.abs(want.mean).max()
+    near("mean", found.mean, want.mean, 1e3 * s.tolerance + 1e-4, size)
+    return found
+
+
 @call("low_rank_posterior", takes=lambda n: n.kernels and n.name != "dropout", needs="singular")
 def low_rank_posterior(s: Setting) -> object:
     """With all samples as landmarks it is the posterior itself."""

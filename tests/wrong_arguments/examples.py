@@ -610,6 +610,10 @@ def examples() -> dict[str, Example]:
             lg.regression.adaptive_posterior,
             {**fit, "noise": 0.1, "param": lg.mean_field(), "sites": 64, "replicates": 2},
         ),
+        "rescaled_posterior": Example(
+            lg.regression.rescaled_posterior,
+            {**fit, "x_test": XT, "width": 8, "noise": 0.1},
+        ),
         "sample_posterior": Example(
             lg.regression.sample_posterior,
             {

@@ -9,6 +9,7 @@ from largen.regression.equilibrium import AdaptivePrediction as AdaptivePredicti
 from largen.regression.equilibrium import DeepLinearPosterior as DeepLinearPosterior
 from largen.regression.equilibrium import PosteriorSamples as PosteriorSamples
 from largen.regression.equilibrium import adaptive_posterior as adaptive_posterior
+from largen.regression.equilibrium import rescaled_posterior as rescaled_posterior
 from largen.regression.equilibrium import sample_posterior as sample_posterior
 from largen.regression.estimators.classifiers import KernelFlowClassifier as KernelFlowClassifier
 from largen.regression.estimators.classifiers import NNGPClassifier as NNGPClassifier

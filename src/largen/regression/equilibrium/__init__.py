@@ -8,6 +8,8 @@
 ``linear_modes``    linear networks of any depth, mode by mode of the kernel
 ``linear``          their posterior
 ``sampler``         networks of a width drawn from it, neuron by neuron
+``rescaled``        one hidden layer as wide as there are samples
+``decay``           weight decay without noise
 ``posterior``       the public function
 ==================  ==========================================================================
 """
@@ -16,6 +18,7 @@ from largen.regression.equilibrium.linear import DeepLinearPosterior
 from largen.regression.equilibrium.one_layer import AdaptivePosterior
 from largen.regression.equilibrium.posterior import adaptive_posterior
 from largen.regression.equilibrium.predictions import AdaptivePrediction
+from largen.regression.equilibrium.rescaled import rescaled_posterior
 from largen.regression.equilibrium.sampler import PosteriorSamples, sample_posterior
 
 __all__ = [
@@ -24,5 +27,6 @@ __all__ = [
     "DeepLinearPosterior",
     "PosteriorSamples",
     "adaptive_posterior",
+    "rescaled_posterior",
     "sample_posterior",
 ]

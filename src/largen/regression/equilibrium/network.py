@@ -95,8 +95,7 @@ def equilibrium_of(net: Any, param: Any, x: np.ndarray) -> Equilibrium:
         )
     if x.ndim != 2:
         raise NoTheory(f"{READING} is that of samples without spatial axes, (sample, input).")
-    phi, hidden = _layers(net, x.shape[1])
-    stds, gamma = _constants(net, param, x.shape[1])
+    phi, hidden, stds, gamma = dense_network(net, param, x.shape[1])
     found = Equilibrium(
         net=net,
         param=param,
@@ -140,6 +139,13 @@ def equilibrium_of_training(
     last = Dense(weight_std=given.out_std * np.sqrt(rates["output", "weight"]))
     same = serial(first, Activation(given.phi), last)
     return equilibrium_of(same, mean_field(given.gamma / np.sqrt(tau)), x)
+
+
+def dense_network(
+    net: Layer, param: Parameterization, inputs: int
+) -> tuple[ActivationFunction, int, dict[tuple[str, str], float], float]:
+    """Return the activation, the number of hidden layers, standard deviations by role, and γ₀."""
+    return (*_layers(net, inputs), *_constants(net, param, inputs))
 
 
 def _layers(net: Layer, inputs: int) -> tuple[ActivationFunction, int]:
