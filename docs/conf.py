@@ -2,6 +2,7 @@
 
 import re
 from importlib.metadata import version as installed
+from inspect import isroutine
 
 project, author, copyright = "largen", "the authors of largen", "the authors of largen"
 release = version = installed("largen")
@@ -39,6 +40,7 @@ nb_output_stderr = "remove"  # progress of cells that take long on the machine t
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
+templates_path = ["_templates"]
 autosummary_generate = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -59,6 +61,14 @@ def escape(app, what, name, obj, options, lines):
             lines[n] = "".join(parts)
 
 
+def of_others(app, what, name, obj, skip, options):
+    """Leave out members of classes that are no methods or properties of largen's own."""
+    function = getattr(obj, "fget", None) or getattr(obj, "func", None) or obj
+    home = getattr(function, "__module__", None) or ""
+    return skip or not (isroutine(function) and home.startswith("largen"))
+
+
 def setup(app):
     """Connect what this file adds."""
+    app.connect("autodoc-skip-member", of_others)
     app.connect("autodoc-process-docstring", escape, priority=400)

@@ -1,7 +1,13 @@
-"""Writes ``reference.md``: every public name, in the order of what a user does."""
+"""Writes ``reference.md``: every public name, in the order of what a user does, and results.
+
+The classes of results have no public names, since functions and methods return them. Which ones
+there are is read from the annotations of all that is public, and of what these return.
+"""
 
 import importlib
 import inspect
+import re
+import sys
 from pathlib import Path
 
 import largen as lg
@@ -42,6 +48,7 @@ MODULES = {
     "plots": "Pictures",
     "errors": "Errors and warnings",
 }
+RESULTS = "What functions and methods return, with its methods. `lg.load` reads saved ones."
 
 
 def room_of(name: str) -> str:
@@ -67,6 +74,54 @@ def names_of(module: str) -> list[str]:
     return [name for name in names if getattr(lg, name, None) is not getattr(found, name)]
 
 
+def callables_of(value: object) -> list[object]:
+    """Return a function, or the public methods and properties of a class.
+
+    Methods of layers and theories are called by largen: what they return is internal.
+    """
+    if not inspect.isclass(value):
+        return [value] if inspect.isfunction(inspect.unwrap(value)) else []
+    if issubclass(value, (lg.layers.Layer, lg.theories.Theory)):
+        return []
+    members = [
+        member
+        for kind in value.__mro__
+        if kind.__module__.startswith("largen")
+        for name, member in vars(kind).items()
+        if not name.startswith("_")
+    ]
+    found = [getattr(m, "fget", None) or getattr(m, "__func__", m) for m in members]
+    return [inspect.unwrap(f) for f in found if inspect.isfunction(f)]
+
+
+def returned_by(function: object) -> list[type]:
+    """Return the classes of largen that the annotation of a function's result names."""
+    function = inspect.unwrap(function)
+    annotation = getattr(function, "__annotations__", {}).get("return", "")
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    names = set(re.findall(r"[A-Za-z_]\w*", re.sub(r"[\"'].*?[\"']", "", text)))
+    found = [vars(sys.modules[function.__module__]).get(name) for name in sorted(names)]
+    return [c for c in found if inspect.isclass(c) and c.__module__.startswith("largen")]
+
+
+def results() -> list[str]:
+    """Return the full names of classes that are returned, and have no public name."""
+    pending = [getattr(lg, name) for name in lg.__all__]
+    for module in MODULES:
+        room = importlib.import_module(f"largen.{module}")
+        pending += [getattr(room, name) for name in names_of(module)]
+    seen = set(map(id, pending))
+    names = []
+    while pending:
+        for function in callables_of(pending.pop()):
+            for kind in returned_by(function):
+                if id(kind) not in seen and not kind.__name__.startswith("_"):
+                    seen.add(id(kind))
+                    pending.append(kind)
+                    names.append(f"~{kind.__module__}.{kind.__qualname__}")
+    return sorted(names, key=lambda name: name.rpartition(".")[2].lower())
+
+
 def main() -> None:
     """Write the page beside this file."""
     names = sorted(set(lg.__all__) - {"__version__"}, key=str.lower)
@@ -79,6 +134,7 @@ def main() -> None:
     for module, title in MODULES.items():
         members = [f"largen.{module}.{name}" for name in names_of(module)]
         page += [f"## {title}", "", f"`largen.{module}`", "", *table(members)]
+    page += ["## Results", "", RESULTS, "", *table(results())]
     Path(__file__).with_name("reference.md").write_text("\n".join(page))
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import largen as lg
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -13,7 +15,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
     yield
-    for name in ("make_equations", "make_gallery", "check_site"):
+    for name in ("make_equations", "make_gallery", "make_reference", "check_site"):
         sys.modules.pop(name, None)
 
 
@@ -48,6 +50,16 @@ def test_index_of_equations():
     assert cited_by_tests()["hanin2026primer", "(1.3.10)"]
     # Every function that cites an equation is used by a test, itself or its module.
     assert [place for places in found.values() for place in places if not tests_of(place)] == []
+
+
+def test_all_results_have_pages():
+    from make_reference import MODULES, names_of, results
+    from tests.test_result_protocol import RESULTS
+
+    public = {*lg.__all__, *(name for module in MODULES for name in names_of(module))}
+    returned = {name.rpartition(".")[2] for name in results()}
+    assert set(RESULTS) <= public | returned
+    assert not returned & {"Signal", "Program", "Reduced"}  # what layers and theories work with
 
 
 def test_gallery_counts_verdicts():

@@ -18,7 +18,11 @@ WHOLE = np.tile([1, 2, 3], 10)  # weights, as numbers of copies
 
 def criterion(name, weights=None):
     w = np.ones(30) if weights is None else weights.astype(float)
-    return choice.CRITERIA[name](K, Y, w)[0]
+    return one_by_one(choice.CRITERIA[name](K, Y, w)[0])
+
+
+def one_by_one(cost):
+    return lambda number: cost(np.array([number]))[0]
 
 
 def repeated():
@@ -56,10 +60,17 @@ def test_errors_of_leaving_one_out():
 
 
 @pytest.mark.parametrize("by", choice.CRITERIA)
+def test_criteria_of_many_numbers_are_those_of_each(by):
+    cost, _ = choice.CRITERIA[by](K, np.tile(Y, 10), np.ones(30))  # 20 outputs: several blocks
+    many = np.geomspace(1e-2, 10, 7)
+    np.testing.assert_allclose(cost(many), [one_by_one(cost)(s) for s in many], rtol=1e-12)
+
+
+@pytest.mark.parametrize("by", choice.CRITERIA)
 def test_nothing_near_is_better(by):
     y = np.sin(X[:, :1]) + 0.3 * RNG.standard_normal((30, 1))
     found = choice.best_noise(K, y, by=by)
-    cost, _ = choice.CRITERIA[by](K, y, np.ones(30))
+    cost = one_by_one(choice.CRITERIA[by](K, y, np.ones(30))[0])
     assert all(cost(found) <= cost(found * f) for f in (0.5, 0.98, 1.02, 2.0, 1e-3, 1e2))
 
 
@@ -92,7 +103,7 @@ def test_the_best_time_is_that_of_cross_validation():
     copies = np.repeat(np.arange(30), WHOLE)
     left = expm(-theta[np.ix_(copies, copies)] * 7.0 / 60)
     want = 60 * np.sum((left @ y[copies]) ** 2) / np.trace(left) ** 2
-    assert choice._cross_validation(values, z, w)(7.0) == pytest.approx(want, rel=1e-9)
+    assert one_by_one(choice._cross_validation(values, z, w))(7.0) == pytest.approx(want, rel=1e-9)
 
 
 @pytest.mark.parametrize(("kind", "by"), [("nngp", "likelihood"), ("ntk", "leave-one-out")])

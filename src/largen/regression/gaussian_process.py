@@ -159,25 +159,27 @@ class Posterior(Conditioned):
         OutOfMemory
             If kernels with the training samples do not fit into memory.
         """
-        covariance = flag("covariance", covariance)
+        return self._predicted(x_test, mask, flag("covariance", covariance))
+
+    def _predicted(self, x_test: Any, mask: Any, covariance: bool, spread: bool = True) -> Any:
+        """Return what :meth:`predict` does; without ``spread`` the mean alone, which is quicker."""
         x = new_inputs(x_test, self.x)
         new = masked("mask", mask, x)
         if is_traced(x):
-            return self._shaped(*self._moments(new, covariance))
+            return self._shaped(*self._moments(new, covariance, spread))
         dtype = np.result_type(x.dtype, self.x.dtype, np.float32)
-        kernels = 4 if self.kind == "ntk" else 2
+        kernels = 4 if self.kind == "ntk" and spread else 2
         check_size("x_test", len(x), len(self.x) + covariance * len(x), kernels, np.float64)
         with jax.enable_x64(True):
-            moments = self._moments(fill(new, np.float64), covariance)
+            found = self._moments(fill(new, np.float64), covariance, spread)
         # JAX's float64 is off outside of this call, so that results leave it as NumPy arrays.
+        moments = [None if m is None else np.asarray(m, dtype) for m in found]
         rows = len(x)
-        mean = np.asarray(moments[0], dtype)[..., :rows, :]
-        variance = np.asarray(moments[1], dtype)[..., :rows]
-        full = np.asarray(moments[2], dtype)[..., :rows, :rows] if covariance else None
-        moments = mean, variance, full
+        cuts = np.s_[..., :rows, :], np.s_[..., :rows], np.s_[..., :rows, :rows]
+        moments = [None if m is None else m[cut] for m, cut in zip(moments, cuts, strict=True)]
         if isinstance(x, jax.Array):
             with jax.enable_x64(dtype == np.float64):
-                moments = tuple(None if m is None else jnp.asarray(m) for m in moments)
+                moments = [None if m is None else jnp.asarray(m) for m in moments]
         return self._shaped(*moments)
 
     def sample(
@@ -219,19 +221,23 @@ class Posterior(Conditioned):
     def _shaped(self, mean, variance, covariance) -> Prediction:
         return Prediction(mean if self.y.ndim == 2 else mean[..., 0], variance, covariance)
 
-    def _moments(self, new: Masked, full: bool):
-        """Return mean (M, C), variance (M,) and covariance (M, M) or None."""
-        prior_of_new = self._prior(new) if full else diagonal_of(self._prior, new)
+    def _moments(self, new: Masked, full: bool, spread: bool):
+        """Return mean (M, C), variance (M,) and covariance (M, M), or None for the latter two."""
         given = fill(Masked(self.x, self.mask))
+        if not spread:
+            of = nngp_kernel if self.kind == "nngp" else ntk_kernel
+            cross = kernel_of(of, self.net, new, given, param=self.param)
+            return self.given.mean(cross[:, : len(self.x)]), None, None
+        prior_of_new = self._prior(new) if full else diagonal_of(self._prior, new)
         if self.kind == "ntk":
             both = kernel_of(kernel, self.net, new, given, param=self.param)
             prior_cross, cross = (k[:, : len(self.x)] for k in both)
         else:
             cross, prior_cross = self._prior(new, given)[:, : len(self.x)], None
-        mean, spread = self.given.moments(cross, prior_of_new, prior_cross)
+        mean, own = self.given.moments(cross, prior_of_new, prior_cross)
         if not full:
-            return mean, spread, None
-        return mean, jnp.maximum(jnp.diagonal(spread, axis1=-2, axis2=-1), 0), spread
+            return mean, own, None
+        return mean, jnp.maximum(jnp.diagonal(own, axis1=-2, axis2=-1), 0), own
 
     def _prior(self, first: Masked, second: Masked | None = None):
         of = ntk_kernel if self.kind == "ntk-gp" else nngp_kernel

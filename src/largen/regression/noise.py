@@ -37,8 +37,10 @@ _LARGEST = 1e3  # of the largest eigenvalue, or of the mean square of the target
 _LONGEST = 1e290  # longest time scale
 _TRIED = 53  # points of a logarithmic grid; the best one's neighbours bracket the minimum
 
+_COLUMNS = 64  # that are multiplied by all eigenvectors together
+
 Matrix = np.ndarray
-Cost = Callable[[float], float]
+Cost = Callable[[np.ndarray], np.ndarray]  # of several variances or times, (tried,)
 
 
 def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: str) -> float:
@@ -82,9 +84,9 @@ def _cross_validation(values: Matrix, z: Matrix, w: Matrix) -> Cost:
     # Without repeats only ratios of the r_k matter, which remain defined when all are below 1e-308.
     above = values if repeats else values - values[0]
 
-    def error(time: float) -> float:
-        left = np.exp(-above * time / total)
-        return float(total * np.sum(left**2 * power) / (repeats + np.sum(left)) ** 2)
+    def error(times: np.ndarray) -> np.ndarray:
+        left = np.exp(-above * times[:, None] / total)
+        return total * (left**2 @ power) / (repeats + np.sum(left, axis=1)) ** 2
 
     return error
 
@@ -114,10 +116,10 @@ def _likelihood(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Cost, float]:
     values, z = _spectrum(kernel, y, w)
     power, outputs, repeats = np.sum(z**2, axis=1), z.shape[1], w.sum() - len(w)
 
-    def cost(noise: float) -> float:
-        total = values + noise
-        logs = np.sum(np.log(total)) + repeats * np.log(noise)
-        return float(np.sum(power / total) + outputs * logs)
+    def cost(noise: np.ndarray) -> np.ndarray:
+        total = values + noise[:, None]
+        logs = np.sum(np.log(total), axis=1) + repeats * np.log(noise)
+        return np.sum(power / total, axis=1) + outputs * logs
 
     return cost, float(values[-1])
 
@@ -129,12 +131,18 @@ def _leave_one_out(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Cost, float]:
     values, z = np.maximum(values, 0), vectors.T @ targets
     squares, copies = vectors**2, np.maximum(w, 1.0)
 
-    def cost(noise: float) -> float:
-        total = values + noise
-        missed = (vectors @ (z / total[:, None])) / np.sqrt(w)[:, None]  # (y − f)/σ²
+    def few(noise: np.ndarray) -> np.ndarray:
+        total = values[:, None] + noise
+        columns = (z[:, None] / total[..., None]).reshape(len(z), -1)
+        weighted = (vectors @ columns).reshape(len(z), len(noise), -1)  # √w (y − f)/σ²
         unseen = squares @ (1 / total)  # s/σ²
-        alone = (copies - 1) / copies / noise + unseen / copies
-        return float(np.sum(w[:, None] * (missed / alone[:, None]) ** 2))
+        alone = ((copies - 1) / copies)[:, None] / noise + unseen / copies[:, None]
+        return np.sum((weighted / alone[..., None]) ** 2, axis=(0, 2))
+
+    def cost(noise: np.ndarray) -> np.ndarray:
+        together = max(_COLUMNS // z.shape[1], 1)
+        starts = range(0, len(noise), together)
+        return np.concatenate([few(noise[start : start + together]) for start in starts])
 
     return cost, float(values[-1])
 
@@ -148,10 +156,10 @@ def _minimum(cost: Cost, low: float, high: float) -> float:
     Rounding makes it independent of the order of summation, as of repeated or weighted samples.
     """
     logs = np.linspace(np.log(low), np.log(high), _TRIED)
-    costs = [cost(float(np.exp(log))) for log in logs]
+    costs = cost(np.exp(logs))
     best = int(np.argmin(costs))
     refined = minimize_scalar(
-        lambda log: cost(float(np.exp(log))),
+        lambda log: cost(np.exp([log]))[0],
         bounds=(logs[max(best - 1, 0)], logs[min(best + 1, _TRIED - 1)]),
         method="bounded",
         options={"xatol": 1e-5},

@@ -122,7 +122,7 @@ class AdaptivePosterior:
 
         With V = Cov(zφ) of single neurons and t for training samples, and to leading order in 1/N,
 
-            f_a = ⟨z φ_a⟩/γ₀,   γ₀²N Cov(f_a, f_b) = [V − V_·t(V_tt + κ)⁻¹V_t·]_ab
+            f_a = ⟨z φ_a⟩/γ₀,   γ₀²N Cov(f_a, f_b) = V_ab − V_at(V_tt + κ)⁻¹V_tb
             N(⟨f_a⟩_N − f_a) = −(2γ₀²)⁻¹ d/dJ_a log det(V_tt + κ),
 
         where J_a is the dual variable of sample a. The variance is not that of a Gaussian process

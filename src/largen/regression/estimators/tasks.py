@@ -73,7 +73,7 @@ class KernelEstimator(BaseEstimator):
             if test_kernel is not None:
                 raise InvalidInput("test_kernel: is only used with kernel='precomputed'.")
             x, mask = self._samples(X, mask)
-            return self._posterior(Posterior).predict(x, mask=mask, covariance=full)
+            return self._posterior(Posterior)._predicted(x, mask, full, spread)
         if spread and test_kernel is None:
             raise InvalidInput(
                 "test_kernel: wanted the prior's kernel of the new samples, K(x, x) of each, or of "
