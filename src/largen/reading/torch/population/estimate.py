@@ -123,13 +123,16 @@ class Sampler:
 def _fill(module: nn.Module, small: nn.Module, neurons: int) -> None:
     """Give a module parameters without memory, and the buffers of a small one."""
     parts = dict(small.named_modules())
+    empty = {  # a parameter of two modules stays one
+        p: nn.Parameter(torch.zeros((), dtype=F64).expand(p.shape), requires_grad=False)
+        for p in module.parameters()
+    }
     for path, part in module.named_modules():
         if (like := parts.get(path)) is None:
             raise refused(path, "the module has other operations at other widths")
         for name, p in part._parameters.items():
             if p is not None:
-                empty = torch.zeros((), dtype=F64).expand(p.shape)
-                part._parameters[name] = nn.Parameter(empty, requires_grad=False)
+                part._parameters[name] = empty[p]
         for table, known in ((part._buffers, like._buffers), (vars(part), vars(like))):
             for name, entries in list(table.items()):
                 if isinstance(entries, Tensor):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from largen.reading.calls import Param
-from largen.reading.refusals import refused
+from largen.reading.nodes import centred_law
 from largen.reading.torch.population.calls import Affine, Computed, Pending, Rule
 from largen.reading.torch.population.fields import F64
 from largen.reading.torch.population.run import Population
@@ -155,7 +155,7 @@ def _(
     if not isinstance(weight, Param) or max_norm is not None:
         raise population.refused(call, "only tables that are parameters, without max_norm")
     ids = population.tensors(input, call)
-    return population.rows(weight.name, ids, call)
+    return population.rows(weight.name, ids, padding_idx, call)
 
 
 @rule("scaled_dot_product_attention")
@@ -221,8 +221,7 @@ def _(  # noqa: PLR0913  (the arguments of PyTorch)
     weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     for part, read, single in zip("qkv", (query, key, value), weights, strict=True):
         weight, share = (single, 1) if use_separate_proj_weight else (in_proj_weight, 3)
-        if population.widths.law(weight.name).kind == "constant":
-            raise refused(weight.name, "its entries have no fluctuations")
+        centred_law(weight.name, population.widths.parameters[0])
         projected.append(
             product(
                 population, call, read, weight, in_proj_bias, (1,), 0, 2, _same, _fails,
