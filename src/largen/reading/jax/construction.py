@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.reading.jax.elementwise import FUNCTIONS, is_number
-from largen.reading.jax.tracing import Tracer, computed
+from largen.reading.jax.tracing import Tracer, computed, evaluated
 from largen.reading.laws import (
     HALF,
     TRUNCATED,
@@ -27,7 +27,6 @@ from largen.reading.laws import (
 
 ENDS = 1e-6  # distance from ±1 of uniform numbers whose erf⁻¹ is normal but for rounding
 BITS = "random bits"  # stands for the law of bits that fill a mantissa
-DRAWS = frozenset({"random_bits", "threefry2x32"})  # primitives that draw random bits
 # Primitives that move entries, or change nothing that a law depends on.
 VIEWS = frozenset({
     "reshape", "transpose", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "rev", "copy",
@@ -41,32 +40,24 @@ def laws(closed: Any) -> list[Law | str]:
     return [f"it is {each}" if each == BITS else each for each in found]
 
 
-def keys(closed: Any) -> list[frozenset[int]]:
-    """Return numbers of the keys from which each result of a jaxpr of random keys is drawn.
-
-    Two keys that are made by equal operations are one.
-    """
-    numbers: dict[Any, int] = {}
-
-    def number(*made: Any) -> tuple[int, frozenset[int]]:
-        return numbers.setdefault(made, len(numbers)), frozenset()
-
-    def constant_number(array: Any) -> tuple[int, frozenset[int]]:
-        key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-        entries = np.asarray(jax.random.key_data(array) if key else array)
-        return number("constant", entries.shape, entries.tobytes())
+def keys(closed: Any, key: Any) -> list[frozenset[bytes]]:
+    """Return the entries of the random keys from which each result of a jaxpr of a key is drawn."""
 
     def step(equation: Any, given: list[Any]) -> list[Any]:
-        name, read = equation.primitive.name, [each for each, _ in given]
-        if name in DRAWS:  # of any shape: the shorter of two is the beginning of the other
-            key = number(name, *read)[0]
-            return [(key, frozenset({key}))] * len(equation.outvars)
-        drawn: frozenset[int] = frozenset().union(*(each for _, each in given))
-        made = name, str(equation.params), *read
-        return [(number(*made, n)[0], drawn) for n, _ in enumerate(equation.outvars)]
+        made = evaluated(equation, [array for array, _ in given])
+        drawn: frozenset[bytes] = frozenset().union(*(sources for _, sources in given))
+        if equation.primitive.name == "random_bits":  # of any shape: one is the beginning of the other
+            drawn = frozenset(_each_key(given[0][0]))
+        return [(array, drawn) for array in made]
 
-    given = [number("key", n) for n, _ in enumerate(closed.in_avals)]
-    return [drawn for _, drawn in Tracer(step, constant_number).run(closed, given)]
+    with computed():
+        found = Tracer(step, lambda array: (array, frozenset())).run(closed, [(key, frozenset())])
+    return [drawn for _, drawn in found]
+
+
+def _each_key(array: Any) -> list[bytes]:
+    entries = np.asarray(jax.random.key_data(array))
+    return [each.tobytes() for each in entries.reshape(-1, entries.shape[-1])]
 
 
 def _constant(array: Any) -> Law | str:
@@ -101,7 +92,7 @@ def _law(name: str, given: list[Law | str], params: Any) -> Law | str | None:
 
 def _of_bits(name: str, given: list[Law | str]) -> Law | str | None:
     """Return random bits, or the uniform numbers that are made of them; None for other values."""
-    if name in DRAWS:
+    if name in ("random_bits", "threefry2x32"):
         return BITS
     if BITS not in given:
         return None

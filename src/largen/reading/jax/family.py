@@ -79,12 +79,11 @@ class Functions(Family):
         closed = jax.make_jaxpr(weights)(jax.eval_shape(jax.random.key, 0))
         found: dict[str, Parameter] = {}
         entries = None if meta else self.function(width)[1](0)
-        first: dict[int, str] = {}  # of each key, the parameter that is drawn from it first
-        for name, law, shape, drawn in zip(
-            names, laws(closed), closed.out_avals, keys(closed), strict=True
-        ):
-            used = next((first[key] for key in drawn if key in first), None)
-            first |= {key: name for key in drawn if key not in first}
+        drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
+        first: dict[bytes, str] = {}  # of each key, the parameter that is drawn from it first
+        for name, law, shape, of in zip(names, laws(closed), closed.out_avals, drawn, strict=True):
+            used = next((first[key] for key in of if key in first), None)
+            first |= {key: name for key in of if key not in first}
             if used is not None or entries is None:
                 known = law if isinstance(law, Law) and used is None else None
                 why = f"it is drawn from the random key of {used}; split the key" if used else law

@@ -11,7 +11,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NoRule
 from largen.interrupts import check
 from largen.reading.laws import Constant
 from largen.reading.nodes import Map
@@ -52,6 +52,21 @@ class Sampler:
                 bias = self._widths.constant(its.bias, (), of_bias)
             found[node] = its, constant, bias
         return found
+
+    def no_limit(self) -> str:
+        """Return why outputs that have a variance at a width have none in the limit, or nothing."""
+        (width, _), x = self._widths.widths, self._widths.family.x
+        size = self._neurons(FEW)
+        try:
+            limit, (nngp, _) = self._run(size, None, x, 0, None)
+        except NoRule as error:
+            return str(error).removeprefix("lg.read: ").removesuffix(".")
+        if nngp.any() or not self._run(size, width, x, 0, None)[1][0].any():
+            return ""
+        return (
+            f"the output has no variance in the limit, where {', '.join(limit.constants.vanished)} "
+            "vanish; net.kernel(x, width=n) has the constants of a width"
+        )
 
     def kernels(
         self, x: Any, *, width: int | None, neurons: int, replicates: int, key: int,

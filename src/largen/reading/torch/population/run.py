@@ -338,10 +338,11 @@ class Population(Recorder):
 
     def _read_out(self, call: Pending, its: Affine, use: Use) -> Tensor:
         if self.read_out is not None:
+            first = next(found.weight for found, _ in self.maps.values() if found.last)
             raise refused(
-                its.weight,
-                f"its {its.outputs} outputs do not grow with the width, and it is not the only "
-                "such map; there is a rule for one read-out, and hidden layers that grow",
+                first if first == its.weight else f"{first} and {its.weight}",
+                "outputs of channels that grow with the width do not grow, before those of the "
+                "model; there is a rule for one read-out, and hidden layers that grow",
             )
         if self._mean(its.bias):
             raise refused(str(its.bias), "outputs have a constant offset at initialisation")
