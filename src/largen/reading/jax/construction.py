@@ -46,7 +46,9 @@ def keys(closed: Any, key: Any) -> list[frozenset[bytes]]:
     def step(equation: Any, given: list[Any]) -> list[Any]:
         made = evaluated(equation, [array for array, _ in given])
         drawn: frozenset[bytes] = frozenset().union(*(sources for _, sources in given))
-        if equation.primitive.name == "random_bits":  # of any shape: one is the beginning of the other
+        if (
+            equation.primitive.name == "random_bits"
+        ):  # of any shape: one is the beginning of the other
             drawn = frozenset(_each_key(given[0][0]))
         return [(array, drawn) for array in made]
 

@@ -63,9 +63,10 @@ class Sampler:
             return str(error).removeprefix("lg.read: ").removesuffix(".")
         if nngp.any() or not self._run(size, width, x, 0, None)[1][0].any():
             return ""
+        names = limit.constants.vanished
         return (
-            f"the output has no variance in the limit, where {', '.join(limit.constants.vanished)} "
-            "vanish; net.kernel(x, width=n) has the constants of a width"
+            f"the output has no variance in the limit, where {', '.join(names)} "
+            f"vanish{'es' * (len(names) == 1)}; net.kernel(x, width=n) has the constants of a width"
         )
 
     def kernels(
