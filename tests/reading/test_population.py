@@ -222,6 +222,15 @@ def test_a_read_in_that_vanishes_has_a_population_at_a_width():
     np.testing.assert_allclose(found[0], 4 * found[1], rtol=1e-9)
 
 
+def test_a_function_that_sets_a_seed_is_named():
+    def make(n):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, n), nn.ReLU(), nn.Linear(n, 2))
+
+    with pytest.raises(InvalidInput, match=r"make: .*equal; wanted a function that sets no seed"):
+        lg.read(make, VECTORS, SMALL).check(widths=(8, 16), seeds=8)
+
+
 def test_tables_that_vanish_have_kernels_at_a_width_alone():
     def make(n):
         net = nn.Sequential(nn.Embedding(7, n), nn.LayerNorm(n), nn.Flatten(), nn.Linear(4 * n, 2))

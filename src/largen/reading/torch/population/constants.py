@@ -41,7 +41,7 @@ class Widths:
             one, two = self.calls(leaf.place)
             return one.shape, two.shape
         one, two = (p[leaf.name].shape for p in self.parameters)
-        return one, two
+        return (one[::-1], two[::-1]) if leaf.axes else (one, two)  # of a transposed matrix
 
     def wide(self, leaf: Ref | Param) -> tuple[int, ...]:
         """Return the axes of a tensor that grow with the width."""

@@ -112,7 +112,8 @@ class Population(Recorder):
         if isinstance(value, Ref):
             return self.result(value)
         if isinstance(value, Param):
-            return self.vector(value.name, call)
+            entries = self.vector(value.name, call)
+            return entries.mT if value.axes else entries
         if isinstance(value, dict):
             return {key: self.tensors(item, call) for key, item in value.items()}
         if isinstance(value, tuple) and not isinstance(value, torch.Size):
