@@ -26,7 +26,7 @@ factor times the others. A normalisation divides values, their changes and, behi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from largen.parameterizations.classification.orders import (
@@ -77,7 +77,7 @@ Values = tuple[Order, Order, Order]  # of a value at initialisation, now, and of
 
 def orders_of(net: ScaledProgram, state: State) -> tuple[MapOrders, ...]:
     """Return the orders at every affine map, for given increments."""
-    found: list[tuple[Order, ...]] = []
+    found: list[MapOrders] = []
     values: list[Values] = [(ZERO, ZERO, None)]
     for operation in net.program.operations[1:]:
         read = [values[place] for place in operation.reads]
@@ -92,10 +92,10 @@ def orders_of(net: ScaledProgram, state: State) -> tuple[MapOrders, ...]:
             start = None if step.bias is None else step.bias.initial
             initial = largest(product(step.weight.initial, step.fan_in * HALF, initial), start)
             now = largest(initial, change)
-            found.append((*entered, initial, now, change, direct))
+            found.append(MapOrders(*entered, initial, now, change, direct, backward=None))
         values.append((initial, now, change))
     back = _backward(net, state, [now for _, now, _ in values])
-    return tuple(MapOrders(*orders, back) for orders, back in zip(found, back, strict=True))
+    return tuple(replace(each, backward=order) for each, order in zip(found, back, strict=True))
 
 
 def _joined(operation: Operation, read: list[Values]) -> Values:

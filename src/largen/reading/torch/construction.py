@@ -124,7 +124,7 @@ class _Construction(TorchDispatchMode):
         return _changed(name, before, given) if isinstance(before, Law) else None
 
 
-Part = tuple[int, tuple[int, ...], tuple[int, ...]]  # of a tensor's memory
+Part = tuple[Any, ...]  # of a tensor's memory: offset, shape and strides
 
 
 def _memory(tensor: Tensor) -> int:

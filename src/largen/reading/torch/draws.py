@@ -30,7 +30,7 @@ def kernels_of(
     rates = {name: p.law.variance for name, p in parameters.items() if p.law is not None}
     nngp, ntk = [], []
     squares: dict[str, list[np.ndarray]] = {}
-    before: list[Tensor] = []
+    before: list[nn.Parameter] = []
     for seed in seeds:
         check()
         module = family.module(width, seed).double().eval().requires_grad_(True)

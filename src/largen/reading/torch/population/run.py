@@ -226,7 +226,7 @@ class Population(Recorder):
             zero = self.widths.parameters[0][name].zero_row
             if zero in new and zero != untrained:
                 raise refused(name, f"its row {zero} is 0 and trained; pass padding_idx={zero}")
-            if untrained in new:
+            if untrained is not None and untrained in new:
                 value = forward_ad.unpack_dual(table[untrained]).primal
                 table[untrained] = value * (untrained != zero)
         return torch.stack([table[i] for i in ids.flatten().tolist()]).reshape(*ids.shape, -1)
