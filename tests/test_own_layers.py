@@ -131,12 +131,12 @@ def test_what_rooms_cannot_know_is_refused_by_name():
         deep = lg.serial(DENSE, TANH, layer, DENSE, TANH, DENSE)
         with pytest.raises((NoRule, NoTheory), match=type(layer).__name__):
             lg.solve(run(deep, lg.mean_field()), theory="mean field, deep")
-    with pytest.raises(NoRule, match="Standardise"):
-        lg.scaling.classify(lg.ntk(), lg.serial(DENSE, Standardise(1.0), DENSE))
+    with pytest.raises(NoRule, match="Dropout"):
+        lg.scaling.classify(lg.ntk(), lg.serial(DENSE, lg.layers.Dropout(0.5), DENSE))
 
 
 def test_traits_are_enough_for_the_classification_the_mean_field_and_weight_decay():
-    for layer in (Scale(2.0), Swish(1.0), Mean(DENSE, DENSE)):
+    for layer in (Scale(2.0), Swish(1.0), Standardise(1.0), Mean(DENSE, DENSE)):
         assert lg.scaling.classify(lg.mup(), lg.serial(DENSE, layer, DENSE)).kind == "maximal"
     limit = lg.solve(run(lg.serial(DENSE, Swish(1.0), DENSE), lg.mean_field()))
     known = lg.solve(run(lg.mlp(1, "silu"), lg.mean_field()))

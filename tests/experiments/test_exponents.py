@@ -68,6 +68,35 @@ def test_deep():
     assert "on train samples" in str(report)
 
 
+TANH = lg.Activation("tanh")
+NORMALISED = lg.serial(
+    lg.Dense(), lg.Residual(lg.serial(lg.LayerNorm(), TANH, lg.Dense())), lg.Dense()
+)
+GATED = lg.serial(
+    lg.Dense(), lg.layers.Product(lg.serial(lg.Dense(), TANH), lg.Dense()), lg.Dense()
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("net", "param", "outputs"),
+    [
+        (NORMALISED, lg.mup(), (-F(1, 2), 0)),
+        (GATED, lg.mup(), (-F(1, 2), 0)),
+        # Preactivations that vanish, so that the order of a product is not that of its factors.
+        (GATED, lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)), (-F(3, 2), -1)),
+    ],
+)
+def test_normalisations_and_products(net, param, outputs):
+    report = lg.scaling.measure_exponents(
+        run(param, net=net, optimizer=lg.gd(0.3)), (64, 128, 256, 512), seeds=12, on="train"
+    )
+    assert report.deviations == (), str(report)
+    assert tuple(report["outputs", name].predicted for name in ("f at start", "δf")) == outputs
+    # Powers differ by halves, which the intervals tell apart.
+    assert all(e.estimate.error < 0.25 for e in report.exponents if e.group == "relative")
+
+
 @pytest.mark.slow
 def test_what_is_returned(tmp_path):
     """Sizes by hand, the picture, and that an unstable scaling has no deviations."""

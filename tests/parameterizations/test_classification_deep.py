@@ -252,3 +252,30 @@ def test_unknown_optimizers_are_refused(optimizer):
         lg.scaling.classify(lg.ntk(), 2, optimizer)
     with pytest.raises(InvalidInput, match="two affine maps"):
         lg.scaling.classify(lg.ntk(), lg.Dense())
+
+
+def normed(eps):
+    tanh = lg.Activation("tanh")
+    return lg.serial(lg.Dense(), tanh, lg.Dense(), lg.LayerNorm(eps=eps), tanh, lg.Dense())
+
+
+def test_a_normalisation_brings_values_to_order_one_that_are_larger_than_its_epsilon():
+    vanishing = lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1))
+    assert [layer.initial for layer in lg.scaling.classify(vanishing, normed(0.1)).layers] == [
+        0, -HALF, -1,
+    ]  # fmt: skip
+    restored = lg.scaling.classify(vanishing, normed(0.0))
+    assert restored.outputs[0] == -HALF
+    # Weights before a norm without ε have gradients that grow as their outputs vanish.
+    assert restored.layers[1].direct == HALF
+    assert restored.kind == "unstable"
+    for param in (lg.mup(), lg.ntk()):
+        same = lg.scaling.classify(param, 3).kind
+        assert lg.scaling.classify(param, normed(1e-5)).kind == same
+        assert lg.scaling.classify(param, normed(1e-5), "adam").plane is None
+
+
+def test_one_hidden_layer_with_a_norm_is_on_no_plane():
+    norm = lg.serial(lg.Dense(), lg.RMSNorm(), lg.Activation("relu"), lg.Dense())
+    assert lg.scaling.classify(lg.ntk(), norm).plane is None
+    assert lg.scaling.classify(lg.ntk(), 1).plane is not None

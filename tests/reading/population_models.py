@@ -10,6 +10,7 @@ from torch import nn
 
 RNG = np.random.default_rng(8)
 BATCH, WORDS = RNG.normal(size=(8, 5)), RNG.integers(0, 7, (2, 4))
+PADDING = int(WORDS[1, -1])  # a token that is padding
 PAIRS = RNG.normal(size=(3, 2, 5))
 
 
@@ -275,6 +276,33 @@ class Llama(nn.Module):
         return self.head(self.norm(2, h))[:, -1]
 
 
+class Bert(nn.Module):
+    """A table with a row of padding, which a mask hides, norms behind sums, a pooler of tanh."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.words, self.places = nn.Embedding(7, n, padding_idx=PADDING), nn.Embedding(4, n)
+        self.layer = nn.TransformerEncoderLayer(n, n // 4, 2 * n, batch_first=True)
+        self.norm, self.pooler, self.head = nn.LayerNorm(n), nn.Linear(n, n), nn.Linear(n, 2)
+
+    def forward(self, ids):
+        h = self.norm(self.words(ids) + self.places(torch.arange(ids.shape[1])))
+        h = self.layer(h, src_key_padding_mask=ids == PADDING)
+        return self.head(torch.tanh(self.pooler(h[:, 0])))
+
+
+class Padded(nn.Module):
+    """A row of padding among tokens that are averaged, and is not trained."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.words, self.hidden = nn.Embedding(7, n, padding_idx=PADDING), nn.Linear(n, n)
+        self.head = nn.Linear(n, 2)
+
+    def forward(self, ids):
+        return self.head(torch.relu(self.hidden(self.words(ids))).mean(1))
+
+
 class Layers(nn.Module):
     """Two of PyTorch's recurrent layers, and a cell on the last of them."""
 
@@ -305,5 +333,7 @@ MODELS = {
     "points": (lambda n: Points(n), TOKENS),
     "hourglass": (lambda n: Hourglass(n), ROWS),
     "Llama": (lambda n: Llama(n), WORDS),
+    "BERT": (lambda n: Bert(n), WORDS),
+    "padding": (lambda n: Padded(n), WORDS),
     "recurrent layers": (lambda n: Layers(n), TOKENS),
 }

@@ -279,10 +279,42 @@ def test_loops_and_attention_are_refused_by_name(apply, said):
 )
 def test_laws_that_are_not_known_are_not_guessed(draw, said):
     def make(key, width):
-        return {"w": draw(key, 5, width), "v": normal(key, width, 1)}
+        one, two = jax.random.split(key)
+        return {"w": draw(one, 5, width), "v": normal(two, width, 1)}
 
     with pytest.raises(NoRule, match=rf"lg\.read: w: .*{said}"):
         lg.read(make, VECTORS, SMALL, apply=lambda p, x: jnp.tanh(x @ p["w"]) @ p["v"])
+
+
+@pytest.mark.parametrize(
+    ("draw", "reused"),
+    [
+        (lambda keys, *s: normal(keys[1], *s[::-1]).T, "c"),
+        (lambda keys, *s: 0.3 * jax.random.uniform(keys[0], s, minval=-1.0), "a"),
+        (lambda keys, *s: normal(jax.random.split(jax.random.wrap_key_data(
+            jax.random.key_data(keys[2])))[0], *s), "b"),
+        (lambda keys, *s: jax.vmap(lambda k: normal(k, *s))(keys[1:2])[0], "c"),
+        (lambda keys, *s: normal(keys[2], *s), ""),
+    ],
+)  # fmt: skip
+def test_weights_of_one_key_are_not_taken_to_be_independent(draw, reused):
+    def make(key, width):
+        keys = jax.random.split(key, 3)
+        return {
+            "a": normal(keys[0], 5, width),
+            "b": normal(jax.random.split(keys[2])[0], width),
+            "c": normal(keys[1], width, width) / jnp.sqrt(width),
+            "d": draw(keys, width, 2) / jnp.sqrt(width),
+        }
+
+    def apply(p, x):
+        return jnp.tanh(jnp.tanh(x @ p["a"] + p["b"]) @ p["c"]) @ p["d"]
+
+    if not reused:
+        assert lg.read(make, VECTORS, SMALL, apply=apply).layer
+    else:
+        with pytest.raises(NoRule, match=rf"d: .*the random key of {reused}; split the key"):
+            lg.read(make, VECTORS, SMALL, apply=apply)
 
 
 @pytest.mark.parametrize(

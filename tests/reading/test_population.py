@@ -224,6 +224,30 @@ def test_a_read_in_that_vanishes_has_a_population_at_a_width():
     np.testing.assert_allclose(found[0], 4 * found[1], rtol=1e-9)
 
 
+def test_a_function_that_sets_a_seed_is_named():
+    def make(n):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, n), nn.ReLU(), nn.Linear(n, 2))
+
+    with pytest.raises(InvalidInput, match=r"make: .*equal; wanted a function that sets no seed"):
+        lg.read(make, VECTORS, SMALL).check(widths=(8, 16), seeds=8)
+
+
+def test_tables_that_vanish_have_kernels_at_a_width_alone():
+    def make(n):
+        net = nn.Sequential(nn.Embedding(7, n), nn.LayerNorm(n), nn.Flatten(), nn.Linear(4 * n, 2))
+        nn.init.normal_(net[0].weight, 0, n**-0.5)
+        nn.init.zeros_(net[3].bias)
+        return net
+
+    net = lg.read(make, WORDS, SMALL)
+    assert "no variance in the limit, where 0.weight vanishes; net.kernel(x, width=n)" in str(net)
+    with pytest.raises(NoTheory, match="no variance in the limit"):
+        net.kernel(WORDS)
+    assert net.kernel(WORDS, width=16, method=FEW).nngp[0, 0] > 0.3
+    assert net.check(widths=(16, 32), seeds=12).agrees
+
+
 def test_factors_of_the_width_are_with_the_constants():
     class Factors(nn.Module):
         def __init__(self, n, given):
@@ -291,6 +315,50 @@ class Tied(nn.Module):
         return F.linear(torch.tanh(self.hidden(self.table(ids).mean(1))), self.table.weight)
 
 
+class TiedParts(nn.Module):
+    """Two modules that share a weight, as the word embeddings of transformers."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.table, self.hidden = nn.Embedding(7, n), nn.Linear(n, n)
+        self.head = nn.Linear(n, 7, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids):
+        return self.head(torch.tanh(self.hidden(self.table(ids).mean(1))))
+
+
+class PartlyZero(nn.Module):
+    """A row of a table that is 0 and trained."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, n), nn.Linear(n, 2)
+        with torch.no_grad():
+            self.table.weight[3].zero_()
+
+    def forward(self, ids):
+        return self.head(torch.tanh(self.table(ids)).mean(1))
+
+
+class Mixer(nn.Module):
+    """Tokens that are mixed by matrices between which a hidden axis grows."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.up, self.down = nn.Linear(3, n), nn.Linear(4, n), nn.Linear(n, 4)
+        self.head = nn.Linear(n, 2)
+
+    def forward(self, x):
+        return self.head(self.down(torch.tanh(self.up(self.a(x).mT))).mT.mean(1))
+
+
+def without_a_head(n):
+    net = nn.Sequential(nn.Conv1d(2, n, 3), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(n, 2))
+    nn.init.zeros_(net[-1].weight)
+    return net
+
+
 class Buffered(nn.Module):
     def __init__(self, n):
         super().__init__()
@@ -342,6 +410,10 @@ def test_what_has_no_limit_is_refused_by_name(name):
     [
         (lambda n: Mixing(n), TOKENS, r"mix.weight: no axis of it grows"),
         (lambda n: Tied(n), WORDS, r"table.weight: .*table of tokens"),
+        (lambda n: TiedParts(n), WORDS, r"table.weight: .*head.*tie_word_embeddings=False"),
+        (lambda n: PartlyZero(n), WORDS, r"table.weight: .*a part of it was overwritten"),
+        (lambda n: Mixer(n), TOKENS, r"down.weight and head.weight: outputs of channels"),
+        (without_a_head, np.ones((2, 2, 4)), "3.weight: its entries are all 0 at initialisation"),
         (lambda n: Buffered(n), VECTORS[:, :3], r"numbers: its entries"),
         (sparse, np.ones((8, 5)), r"1.weight: .*law"),
     ],

@@ -50,6 +50,34 @@ def test_the_class_is_that_of_the_standard_parameterization(optimizer):
         assert (one.change, one.through, one.increment) == (two.change, two.through, two.increment)
 
 
+class Block(nn.Module):
+    """A norm, gates and a skip."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.norm, self.gate = nn.Linear(20, n), nn.RMSNorm(n), nn.Linear(n, n, bias=False)
+        self.up, self.down = nn.Linear(n, n, bias=False), nn.Linear(n, n, bias=False)
+        self.head = nn.Linear(n, 1, bias=False)
+
+    def forward(self, x):
+        h = self.a(x)
+        z = self.norm(h)
+        return self.head(h + self.down(nn.functional.silu(self.gate(z)) * self.up(z)))
+
+
+@pytest.mark.parametrize("optimizer", ["gd", "adam"])
+def test_norms_and_gates_have_a_class(optimizer):
+    gate = lg.serial(lg.Dense(), lg.Activation("silu"))
+    branch = lg.serial(lg.RMSNorm(), lg.layers.Product(gate, lg.Dense()), lg.Dense())
+    own = lg.serial(lg.Dense(bias_std=1.0), lg.Residual(branch), lg.Dense())
+    found = lg.read(Block, X, SMALL).classify(optimizer)
+    expected = lg.scaling.classify(lg.standard(), own, optimizer)
+    assert (found.kind, found.stable_rate) == (expected.kind, expected.stable_rate)
+    for one, two in zip(found.layers, expected.layers, strict=True):
+        assert (one.initial, one.change, one.through) == (two.initial, two.change, two.through)
+    assert "class: gd at one rate" in str(lg.read(Block, X, SMALL))
+
+
 def test_factors_of_the_forward_pass_count_for_the_class():
     class Scaled(nn.Module):
         def __init__(self, n):

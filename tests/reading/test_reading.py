@@ -174,7 +174,10 @@ REFUSED = {
     "a transpose": (
         lambda m, x: m.head(torch.tanh(m.b(m.a(x))) @ m.b.weight), "b.weight: .*transpose",
     ),
-    "a view of a weight": (lambda m, x: m.head(m.a(x) @ m.b.weight.T), "b.weight: .*matrix"),
+    "a copy of a weight": (lambda m, x: m.head(m.a(x) @ m.b.weight.clone()), "clone"),
+    "a matrix and its transpose": (
+        lambda m, x: m.head(torch.tanh(m.a(x) @ m.b.weight.T) @ m.b.weight), "b.weight: .*transp",
+    ),
     "numbers in Python": (lambda m, x: m.head(m.a(x)) * float(m.a(x).sum()), "float"),
     "a view behind a change in place": (in_place, "in place"),
     "writing": (written, "setitem"),
@@ -216,6 +219,34 @@ def test_a_module_alone_is_read_by_exact_rules_only(part, said):
     with pytest.raises(NoRule, match=rf"lg\.read: {said}"):
         lg.read(make(8), IMAGES)
     assert lg.read(make, IMAGES, SMALL).unread
+
+
+PLAIN = {  # the same maps, as they are written by hand
+    "transposed": lambda m, x: m.head(torch.relu(torch.tanh(m.a(x)) @ m.b.weight.T)),
+    "turned": lambda m, x: m.head(
+        torch.relu(torch.matmul(m.a(x).tanh(), m.b.weight.transpose(0, 1)))
+    ),
+    "twice": lambda m, x: m.head(torch.relu(F.linear(m.a(x).tanh(), m.b.weight.t().mT))),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_transposed_matrix_is_a_matrix(name):
+    expected = lg.read(
+        lambda n: Net(n, lambda m, x: m.head(torch.relu(F.linear(m.a(x).tanh(), m.b.weight)))),
+        VECTORS, SMALL,
+    )  # fmt: skip
+    found = lg.read(lambda n: Net(n, PLAIN[name]), VECTORS, SMALL)
+    for width in (None, 24):
+        for one, two in zip(
+            found.kernel(VECTORS, width=width), expected.kernel(VECTORS, width=width), strict=True
+        ):
+            np.testing.assert_array_equal(one, two)
+    how = lg.reading.Population(neurons=64, replicates=2)
+    for one, two in zip(
+        found.kernel(VECTORS, method=how), expected.kernel(VECTORS, method=how), strict=True
+    ):
+        np.testing.assert_allclose(one, two, rtol=1e-10)
 
 
 def test_orders_of_axes_are_followed():

@@ -73,12 +73,14 @@ def cut(low: float, high: float) -> Law:
 class Parameter(NamedTuple):
     """A parameter of a module as constructed: its law, None if it cannot be read, and its shape.
 
-    ``why`` says why a law cannot be read.
+    ``why`` says why a law cannot be read; ``zero_row`` is a row of a table of tokens that is 0 and
+    not of the law, as that of padding is.
     """
 
     law: Law | None
     shape: tuple[int, ...]
     why: str = ""
+    zero_row: int | None = None
 
 
 class Constant(NamedTuple):

@@ -127,15 +127,16 @@ def _family(make: Any, x: Any, apply: Any) -> Family:
 
 def _population(family: Family, widths: tuple[int, int], error: NoRule) -> Model:
     """Return a model of which no network was read, and that runs at populations of neurons."""
+    sampler = family.sampler(widths)
     try:
-        maps = family.sampler(widths).maps()
+        maps = sampler.maps()
     except NoRule as other:
         raise other from error
     parameters = family.at(widths[0])
     weights = tuple(
         _weight(node, each, parameters, *constants) for node, (each, *constants) in maps.items()
     )
-    why = "; ".join(filter(None, map(_no_limit, weights)))
+    why = "; ".join(filter(None, map(_no_limit, weights))) or sampler.no_limit()
     return Model((), family.name, weights, why, Nodes(), widths, family.sample, family, str(error))
 
 

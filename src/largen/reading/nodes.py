@@ -42,15 +42,7 @@ class Map:
 
     def variances(self, parameters: Mapping[str, Parameter]) -> tuple[float, float]:
         """Return σ_w² = Var[W]·fan_in and σ_b² of a model as constructed, with its factors."""
-        weight = law_of(self.weight, parameters)
-        if weight.kind == "constant":
-            raise refused(
-                self.weight,
-                f"its entries are all {weight.mean:g} at initialisation, so that it has no "
-                "fluctuating outputs; remove the module, or initialise it at random",
-            )
-        if weight.mean:
-            raise refused(self.weight, f"its entries have the mean {weight.mean:.3g}, wanted 0")
+        weight = centred_law(self.weight, parameters)
         shape = parameters[self.weight].shape
         summed = weight.variance * prod(shape[axis] for axis in self.fan_in)
         bias = 0.0 if self.bias is None else law_of(self.bias, parameters).variance
@@ -66,6 +58,20 @@ def law_of(name: str, parameters: Mapping[str, Parameter]) -> Law:
             f"the law of its entries cannot be read: {parameters[name].why}. Fill it by one "
             "function of torch.nn.init, or of jax.random, with independent entries",
         )
+    return law
+
+
+def centred_law(name: str, parameters: Mapping[str, Parameter]) -> Law:
+    """Return the law of a parameter after a check that its entries fluctuate around 0."""
+    law = law_of(name, parameters)
+    if law.kind == "constant":
+        raise refused(
+            name,
+            f"its entries are all {law.mean:g} at initialisation, so that it has no fluctuating "
+            "outputs; remove the module, or initialise it at random",
+        )
+    if law.mean:
+        raise refused(name, f"its entries have the mean {law.mean:.3g}, wanted 0")
     return law
 
 

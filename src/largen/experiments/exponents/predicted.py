@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from largen.architectures import depth
 from largen.experiments.exponents.quantities import Name, has_terms
 from largen.parameterizations import Classification, LayerScaling
 from largen.parameterizations.classification.one_hidden_layer import increments, terms
@@ -19,17 +18,12 @@ def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[N
         layers.setdefault(f"{layer.name}.weight", []).append(layer)
     table = run.param.table(run.net, run.optimizer)
     orders: dict[Name, Order] = {}
-    stream = depth(run.net) > 0
-    behind: Order = None
-    for position, (name, copies) in enumerate(layers.items()):
+    for name, copies in layers.items():
         moved = largest(*(copy.increment for copy in copies))
         orders["relative", name] = moved
         orders["absolute", name] = product(moved, Fraction(table[name].init_std.width))
-        if position:
-            orders["features", name] = behind
-        change = largest(*(copy.change for copy in copies))
-        # A residual stream is the sum of all preceding branches.
-        behind = largest(behind, change) if stream else change
+        if copies[0].role != "input":
+            orders["features", name] = largest(*(copy.input_change for copy in copies))
     orders["outputs", "f at start"] = classification.outputs[0]
     steps = len(classification.moved) - 1 if run.steps is None else run.steps
     orders["outputs", "δf"] = classification.moved[min(steps, len(classification.moved) - 1)]

@@ -23,6 +23,7 @@ from largen.parameterizations.optimizers import (
     gd,
 )
 from largen.parameterizations.parameterization import Parameterization
+from largen.programs import Normalise, Product
 from largen.scalars import integer
 
 # Whether the size of the update is independent of the gradient's.
@@ -118,7 +119,7 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     InvalidInput
         If there is no hidden layer, or the optimizer is not known.
     NoRule
-        If a layer of the network has no rule here.
+        If a layer of the network has no rule here, as attention, or a weight is used twice.
 
     Examples
     --------
@@ -142,7 +143,8 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     maps = network.maps
     layers = f"{len(maps) - 1} hidden layer{'s' if len(maps) > 2 else ''}"
     report = classify_program(f"{param}, {layers}, {name}", network, adaptive=adaptive, eps=eps)
-    if len(maps) != 2 or adaptive or any(layer.bias for layer in maps):
+    plain = not any(isinstance(o, Normalise | Product) for o in network.program.operations)
+    if len(maps) != 2 or adaptive or any(layer.bias for layer in maps) or not plain:
         return report
     into, out = (layer.weight for layer in maps)
     if into.initial is None or out.initial is None:

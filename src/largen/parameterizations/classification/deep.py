@@ -136,6 +136,7 @@ def _layer(layer: MapExponents, signal: MapOrders, moved: Moved) -> LayerScaling
         signal.direct,
         signal.through(layer.fan_out),
         None if moved.weight is None or start is None else moved.weight - start,
+        signal.input_change,
     )
 
 

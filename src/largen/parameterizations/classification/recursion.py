@@ -18,12 +18,15 @@ written as a sum of exponents,
 without the powers of N where the fan-in or fan-out is fixed. This is the recursion (9)-(10) of
 Golikov's paper and its App. G, with the same alignments for every layer. Activations are assumed
 not to change the order of their argument, which is exact for relu, and holds for any smooth φ with
-φ(0) = 0, φ′(0) ≠ 0 as long as preactivations do not grow.
+φ(0) = 0, φ′(0) ≠ 0 as long as preactivations do not grow. A product changes by the change of each
+factor times the others. A normalisation divides values, their changes and, behind it, gradients by
+√(⟨h²⟩ + ε), of the order of h, and of order one where h is smaller than ε > 0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from largen.parameterizations.classification.orders import (
@@ -35,7 +38,7 @@ from largen.parameterizations.classification.orders import (
     product,
 )
 from largen.parameterizations.classification.scaled_program import Entry, ScaledProgram
-from largen.programs import Affine
+from largen.programs import Affine, Normalise, Operation, Product
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class MapOrders:
     """Orders at one affine map."""
 
     input: Order
+    input_change: Order
     # initial, now, change: the orders of its output at initialisation, of its output now, and of
     # the difference.
     initial: Order
@@ -68,25 +72,53 @@ class MapOrders:
         return product(self.backward, self.direct, fan_out)
 
 
+Values = tuple[Order, Order, Order]  # of a value at initialisation, now, and of its change
+
+
 def orders_of(net: ScaledProgram, state: State) -> tuple[MapOrders, ...]:
     """Return the orders at every affine map, for given increments."""
-    back, orders = _backward(net, state), []
-    values: list[tuple[Order, Order, Order]] = [(ZERO, ZERO, None)]  # initial, now, change
+    found: list[MapOrders] = []
+    values: list[Values] = [(ZERO, ZERO, None)]
     for operation in net.program.operations[1:]:
         read = [values[place] for place in operation.reads]
-        initial, now, change = read[0] if len(read) == 1 else map(largest, *read)
+        initial, now, change = _joined(operation, read)
         if isinstance(operation, Affine):
-            step, moved, entered = net.maps[len(orders)], state[len(orders)], now
-            direct = largest(product(moved.weight, step.fan_in, entered), moved.bias)
+            step, moved = net.maps[len(found)], state[len(found)]
+            entered = now, change
+            direct = largest(product(moved.weight, step.fan_in, now), moved.bias)
             # Only the read-out's weights are aligned with the change of their input.
             aligned = ONE if step.fan_out == 0 else HALF
             change = largest(direct, product(step.weight.initial, step.fan_in * aligned, change))
             start = None if step.bias is None else step.bias.initial
             initial = largest(product(step.weight.initial, step.fan_in * HALF, initial), start)
             now = largest(initial, change)
-            orders.append(MapOrders(entered, initial, now, change, direct, back[len(orders)]))
+            found.append(MapOrders(*entered, initial, now, change, direct, backward=None))
         values.append((initial, now, change))
-    return tuple(orders)
+    back = _backward(net, state, [now for _, now, _ in values])
+    return tuple(replace(each, backward=order) for each, order in zip(found, back, strict=True))
+
+
+def _joined(operation: Operation, read: list[Values]) -> Values:
+    """Return the orders behind what an operation does with the values that it reads."""
+    initial, now, change = zip(*read, strict=True)
+    if isinstance(operation, Product):
+        moved = [product(each, _others(now, n)) for n, each in enumerate(change)]
+        return product(*initial), product(*now), largest(*moved)
+    if isinstance(operation, Normalise):
+        sizes = [_size(operation, each) for each in (initial[0], now[0], now[0])]
+        found = [product(v, -q) for v, q in zip(read[0], sizes, strict=True)]
+        return found[0], found[1], found[2]
+    return largest(*initial), largest(*now), largest(*change)
+
+
+def _others(orders: Sequence[Order], n: int) -> Order:
+    """Return the order of a product without one of its factors."""
+    return product(*orders[:n], *orders[n + 1 :])
+
+
+def _size(operation: Normalise, now: Order) -> Fraction:
+    """Return the order of √(⟨h²⟩ + ε)."""
+    return max(now or ZERO, ZERO) if operation.eps else now or ZERO
 
 
 def advance(net: ScaledProgram, state: State, adaptive: bool) -> State:
@@ -106,8 +138,11 @@ def _update(entry: Entry, backward: Order, forward: Order, adaptive: bool) -> Or
     return entry.rate if adaptive else product(entry.rate, backward, forward)
 
 
-def _backward(net: ScaledProgram, state: State) -> list[Order]:
-    """Return the order of the output's derivative with respect to the output of each map."""
+def _backward(net: ScaledProgram, state: State, forward: list[Order]) -> list[Order]:
+    """Return the order of the output's derivative with respect to the output of each map.
+
+    ``forward``: the orders of all values of the program.
+    """
     operations, orders = net.program.operations, []
     values: list[Order] = [*(None for _ in operations[1:]), ZERO]
     maps = zip(reversed(net.maps), reversed(state), strict=True)
@@ -121,6 +156,12 @@ def _backward(net: ScaledProgram, state: State) -> list[Order]:
                 product(moved.weight, step.fan_out),
             )
             now = product(now, through)
-        for read in operation.reads:
-            values[read] = largest(values[read], now)
+        entered = [forward[read] for read in operation.reads]
+        for n, read in enumerate(operation.reads):
+            reached = now
+            if isinstance(operation, Product):
+                reached = product(now, _others(entered, n))
+            elif isinstance(operation, Normalise):
+                reached = product(now, -_size(operation, entered[n]))
+            values[read] = largest(values[read], reached)
     return orders[::-1]

@@ -55,6 +55,8 @@ class LayerScaling:
         The exponent of the change of the network's outputs by this layer's own update alone.
     increment
         The exponent of δŵ, a weight's change relative to its initial size.
+    input_change
+        The exponent of the change of the values that enter the map.
     """
 
     name: str
@@ -64,6 +66,7 @@ class LayerScaling:
     direct: Order
     through: Order
     increment: Order
+    input_change: Order
 
     @property
     def learns(self) -> bool:

@@ -20,7 +20,9 @@ from largen.programs import (
     Concatenate,
     Data,
     Function,
+    Normalise,
     Operation,
+    Product,
     Program,
     check_independent,
     no_rule,
@@ -66,8 +68,8 @@ class MapExponents:
 class ScaledProgram:
     """A program without repetitions, and the exponents of its affine maps."""
 
-    # The program. Operations that are not affine maps have the order of the largest value that they
-    # read.
+    # The program. Operations that are not affine maps, products or normalisations have the order of
+    # the largest value that they read.
     program: Program
     maps: tuple[MapExponents, ...]  # the affine maps in order
 
@@ -87,7 +89,7 @@ def scaled_program(net: Layer, table: RuleTable[Power], adaptive: bool) -> Scale
 def with_exponents(net: Layer, exponents: Callable[[str], MapExponents]) -> ScaledProgram:
     """Return the program of a network with the exponents of each affine map by name."""
     program = written_out(program_of(net))
-    known = (Data, Affine, Function, Concatenate)
+    known = (Data, Affine, Function, Concatenate, Normalise, Product)
     for operation, source in zip(program.operations, program.sources, strict=True):
         if not isinstance(operation, known) and not operation.homogeneous:
             raise no_rule("the classification", operation, source, [*known[1:], *_homogeneous()])

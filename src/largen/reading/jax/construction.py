@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from largen.reading.jax.elementwise import FUNCTIONS, is_number
-from largen.reading.jax.tracing import Tracer, computed
+from largen.reading.jax.tracing import Tracer, computed, evaluated
 from largen.reading.laws import (
     HALF,
     TRUNCATED,
@@ -37,6 +38,28 @@ def laws(closed: Any) -> list[Law | str]:
     """Return the law of each result of a jaxpr of a random key, or why there is none."""
     found = Tracer(_step, _constant).run(closed, ["it is the random key"] * len(closed.in_avals))
     return [f"it is {each}" if each == BITS else each for each in found]
+
+
+def keys(closed: Any, key: Any) -> list[frozenset[bytes]]:
+    """Return the entries of the random keys from which each result of a jaxpr of a key is drawn."""
+
+    def step(equation: Any, given: list[Any]) -> list[Any]:
+        made = evaluated(equation, [array for array, _ in given])
+        drawn: frozenset[bytes] = frozenset().union(*(sources for _, sources in given))
+        if (
+            equation.primitive.name == "random_bits"
+        ):  # of any shape: one is the beginning of the other
+            drawn = frozenset(_each_key(given[0][0]))
+        return [(array, drawn) for array in made]
+
+    with computed():
+        found = Tracer(step, lambda array: (array, frozenset())).run(closed, [(key, frozenset())])
+    return [drawn for _, drawn in found]
+
+
+def _each_key(array: Any) -> list[bytes]:
+    entries = np.asarray(jax.random.key_data(array))
+    return [each.tobytes() for each in entries.reshape(-1, entries.shape[-1])]
 
 
 def _constant(array: Any) -> Law | str:

@@ -17,7 +17,7 @@ from largen.errors import InvalidInput, LargenError
 from largen.reading.calls import Record
 from largen.reading.entries import compared
 from largen.reading.family import Family
-from largen.reading.jax.construction import laws
+from largen.reading.jax.construction import keys, laws
 from largen.reading.jax.recording import record
 from largen.reading.jax.rules import REASONS, RULES
 from largen.reading.jax.tracing import computed
@@ -79,10 +79,15 @@ class Functions(Family):
         closed = jax.make_jaxpr(weights)(jax.eval_shape(jax.random.key, 0))
         found: dict[str, Parameter] = {}
         entries = None if meta else self.function(width)[1](0)
-        for name, law, shape in zip(names, laws(closed), closed.out_avals, strict=True):
-            if entries is None:
-                known = law if isinstance(law, Law) else None
-                found[name] = Parameter(known, tuple(shape.shape), str(law))
+        drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
+        first: dict[bytes, str] = {}  # of each key, the parameter that is drawn from it first
+        for name, law, shape, of in zip(names, laws(closed), closed.out_avals, drawn, strict=True):
+            used = next((first[key] for key in of if key in first), None)
+            first |= {key: name for key in of if key not in first}
+            if used is not None or entries is None:
+                known = law if isinstance(law, Law) and used is None else None
+                why = f"it is drawn from the random key of {used}; split the key" if used else law
+                found[name] = Parameter(known, tuple(shape.shape), str(why))
             else:
                 found[name] = compared(law, np.asarray(entries[name]))
         return found

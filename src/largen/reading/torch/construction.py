@@ -43,6 +43,8 @@ class _Construction(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.laws: dict[int, Law | str] = {}
+        # Of memory of which one part was then set to 0: the law of the rest, and the part.
+        self.rest: dict[int, tuple[Law, Part]] = {}
         self._alive: list[Tensor] = []
 
     def of(self, tensor: Tensor) -> Law | str | None:
@@ -68,11 +70,17 @@ class _Construction(TorchDispatchMode):
 
     def fill(self, target: Tensor, law: Law | str) -> None:
         """Note the law with which a tensor is filled."""
+        memory = _memory(target)
+        before, rest = self.of(target), self.rest.pop(memory, None)
         if target.numel() * target.element_size() != target.untyped_storage().nbytes():
-            if self.of(target) == law:
+            if before == law:
                 return
+            if law == constant(0.0):
+                rest = (before, _part(target)) if isinstance(before, Law) else rest
+                if rest and rest[1] == _part(target):
+                    self.rest[memory] = rest
             law = "a part of it was overwritten"
-        self.laws[_memory(target)] = law
+        self.laws[memory] = law
         self._alive.append(target)
 
     def _new(self, out: Tensor, law: Law | str | None) -> None:
@@ -116,8 +124,15 @@ class _Construction(TorchDispatchMode):
         return _changed(name, before, given) if isinstance(before, Law) else None
 
 
+Part = tuple[Any, ...]  # of a tensor's memory: offset, shape and strides
+
+
 def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
+
+
+def _part(tensor: Tensor) -> Part:
+    return tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
 def _filled(name: str, given: Mapping[str, Any]) -> Law | None:
@@ -185,6 +200,15 @@ def construct(
     found = {
         name: _parameter(watch.of(p.data), p.detach()) for name, p in module.named_parameters()
     }
+    for path, part in module.named_modules():
+        row = part.padding_idx if isinstance(part, nn.Embedding) else None
+        name = f"{path}.weight".strip(".")
+        if row is not None and name in found:
+            table = _data(module, name)
+            law, zero = watch.rest.get(_memory(table), (None, None))
+            if law is not None and zero == _part(table[row]):
+                rest = _parameter(law, torch.cat([table[:row], table[row + 1 :]]))
+                found[name] = rest._replace(shape=tuple(table.shape), zero_row=row)
     unfilled = [n for n, p in found.items() if p.law is None and watch.of(_data(module, n)) is None]
     if unfilled and not meta:
         with fixed_seed(1):

@@ -30,9 +30,16 @@ def kernels_of(
     rates = {name: p.law.variance for name, p in parameters.items() if p.law is not None}
     nngp, ntk = [], []
     squares: dict[str, list[np.ndarray]] = {}
+    before: list[nn.Parameter] = []
     for seed in seeds:
         check()
         module = family.module(width, seed).double().eval().requires_grad_(True)
+        before, drawn = list(module.parameters()), before
+        if drawn and all(map(torch.equal, drawn, before)):
+            raise InvalidInput(
+                "make: modules of all seeds are equal; wanted a function that sets no seed itself, "
+                "as torch.manual_seed does."
+            )
         inputs = as_input("x", x, module)
         with doubles(), _squares(module, len(inputs), squares):
             nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))

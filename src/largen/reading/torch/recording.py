@@ -26,6 +26,8 @@ LEAVES = frozenset({
     "equal", "allclose", "is_nonzero", "__contains__",
 })  # fmt: skip
 
+TURNS = frozenset({"T", "t", "mT", "transpose"})  # of a matrix
+
 SYNONYMS = {
     "iadd": "add", "radd": "add", "isub": "sub", "imul": "mul", "rmul": "mul", "multiply": "mul",
     "truediv": "div", "itruediv": "div", "divide": "div", "true_divide": "div", "rtruediv": "rdiv",
@@ -89,6 +91,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.record, self.stack = Record(), [""]
         self.known: dict[int, int] = {}
+        self._turned: dict[int, tuple[Param, Tensor]] = {}  # matrices of parameters, transposed
         self._parameters = {id(p): name for name, p in module.named_parameters()}
         self._overwritten: dict[int, str] = {}
         self._alive: list[Tensor] = []  # the result of each call
@@ -101,6 +104,13 @@ class Recorder(TorchFunctionMode):
         name = _plain(full)
         given, named = self._noted(args, name), self._noted(kwargs, name)
         leaves = list(leaves_of((given, named)))  # calls and parameters
+        if name in TURNS and isinstance(args[0], Tensor) and args[0].ndim == 2:
+            first = given[0]
+            if isinstance(first, Param):
+                out = func(*args, **kwargs)
+                turned = (1, 0) if first.axes is None else None
+                self._turned[id(out)] = first._replace(axes=turned), out
+                return out
         of_input = any(
             self.record.calls[leaf.place].of_input for leaf in leaves if isinstance(leaf, Ref)
         )
@@ -154,7 +164,9 @@ class Recorder(TorchFunctionMode):
                 )
             if id(value) in self.known:
                 return Ref(self.known[id(value)])
-            return Param(self._parameters[id(value)]) if id(value) in self._parameters else value
+            if id(value) in self._parameters:
+                return Param(self._parameters[id(value)])
+            return self._turned.get(id(value), (value,))[0]
         if isinstance(value, Mapping):
             return {key: self._noted(item, name) for key, item in value.items()}
         if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):

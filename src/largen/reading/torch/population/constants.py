@@ -41,7 +41,7 @@ class Widths:
             one, two = self.calls(leaf.place)
             return one.shape, two.shape
         one, two = (p[leaf.name].shape for p in self.parameters)
-        return one, two
+        return (one[::-1], two[::-1]) if leaf.axes else (one, two)  # of a transposed matrix
 
     def wide(self, leaf: Ref | Param) -> tuple[int, ...]:
         """Return the axes of a tensor that grow with the width."""
@@ -146,6 +146,7 @@ class Constants:
     def __init__(self, widths: Widths, neurons: int, width: int | None):
         self.widths, self.neurons, self.width = widths, neurons, width
         self._at = None if width is None else widths.family.at(width)
+        self.vanished: dict[str, None] = {}  # parameters whose variances are 0 in the limit alone
 
     def variance(self, name: str, fan_in: tuple[int, ...], factors: tuple[float, float]) -> float:
         """Return Var·fan_in for the population, whose forward pass has the factors itself."""
@@ -154,9 +155,12 @@ class Constants:
             # The factors of this width, over those that the population has.
             assert self.width is not None
             return _sum(self._at, name, fan_in) * (self.width / self.neurons) ** (2 * of_factors)
-        found = self.widths.constant(name, fan_in, factors).limit
+        constant = self.widths.constant(name, fan_in, factors)
+        found = constant.limit
         if not math.isfinite(found):
             raise refused(name, "its variance times the fan-in grows with the width")
+        if found != constant.value:
+            self.vanished[name] = None
         first = factors[0] * (self.neurons / self.widths.widths[0]) ** of_factors
         return found / first**2
 

@@ -11,7 +11,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NoRule
 from largen.interrupts import check
 from largen.reading.laws import Constant
 from largen.reading.nodes import Map
@@ -52,6 +52,22 @@ class Sampler:
                 bias = self._widths.constant(its.bias, (), of_bias)
             found[node] = its, constant, bias
         return found
+
+    def no_limit(self) -> str:
+        """Return why outputs that have a variance at a width have none in the limit, or nothing."""
+        (width, _), x = self._widths.widths, self._widths.family.x
+        size = self._neurons(FEW)
+        try:
+            limit, (nngp, _) = self._run(size, None, x, 0, None)
+        except NoRule as error:
+            return str(error).removeprefix("lg.read: ").removesuffix(".")
+        if nngp.any() or not self._run(size, width, x, 0, None)[1][0].any():
+            return ""
+        names = limit.constants.vanished
+        return (
+            f"the output has no variance in the limit, where {', '.join(names)} "
+            f"vanish{'es' * (len(names) == 1)}; net.kernel(x, width=n) has the constants of a width"
+        )
 
     def kernels(
         self, x: Any, *, width: int | None, neurons: int, replicates: int, key: int,
@@ -123,13 +139,16 @@ class Sampler:
 def _fill(module: nn.Module, small: nn.Module, neurons: int) -> None:
     """Give a module parameters without memory, and the buffers of a small one."""
     parts = dict(small.named_modules())
+    empty = {  # a parameter of two modules stays one
+        p: nn.Parameter(torch.zeros((), dtype=F64).expand(p.shape), requires_grad=False)
+        for p in module.parameters()
+    }
     for path, part in module.named_modules():
         if (like := parts.get(path)) is None:
             raise refused(path, "the module has other operations at other widths")
         for name, p in part._parameters.items():
             if p is not None:
-                empty = torch.zeros((), dtype=F64).expand(p.shape)
-                part._parameters[name] = nn.Parameter(empty, requires_grad=False)
+                part._parameters[name] = empty[p]
         for table, known in ((part._buffers, like._buffers), (vars(part), vars(like))):
             for name, entries in list(table.items()):
                 if isinstance(entries, Tensor):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from largen.reading.calls import Param
-from largen.reading.refusals import refused
+from largen.reading.nodes import centred_law
 from largen.reading.torch.population.calls import Affine, Computed, Pending, Rule
 from largen.reading.torch.population.fields import F64
 from largen.reading.torch.population.run import Population
@@ -61,6 +61,9 @@ def dense(
     """Return a linear map of the last axis; None for a matrix that is no parameter."""
     if not isinstance(weight, Param):
         return None
+    if weight.axes:
+        fan_in, fan_out, weight = (fan_out,), fan_in[0], weight._replace(axes=None)
+        plain, native = native, lambda x, w, b: plain(x, w.mT, b)
     rank = input.ndim if isinstance(input, Tensor) else len(population.widths.shapes(input)[0])
     return product(population, call, input, weight, bias, fan_in, fan_out, rank - 1, _same, native)
 
@@ -71,6 +74,8 @@ def product(  # noqa: PLR0913
     share: int = 1, whole: bool = True,
 ) -> Tensor:  # fmt: skip
     """Return the product of a value and a parameter; ``whole``: whether the call does no more."""
+    if weight.axes:
+        raise population.refused(call, f"{weight.name} is transposed; wanted the parameter itself")
     factors = ONE, ONE
     if whole:
         of = population.widths.factors
@@ -152,10 +157,10 @@ def _(
     max_norm: Any = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:  # fmt: skip
-    if not isinstance(weight, Param) or max_norm is not None:
+    if not isinstance(weight, Param) or weight.axes or max_norm is not None:
         raise population.refused(call, "only tables that are parameters, without max_norm")
     ids = population.tensors(input, call)
-    return population.rows(weight.name, ids, call)
+    return population.rows(weight.name, ids, padding_idx, call)
 
 
 @rule("scaled_dot_product_attention")
@@ -221,8 +226,7 @@ def _(  # noqa: PLR0913  (the arguments of PyTorch)
     weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     for part, read, single in zip("qkv", (query, key, value), weights, strict=True):
         weight, share = (single, 1) if use_separate_proj_weight else (in_proj_weight, 3)
-        if population.widths.law(weight.name).kind == "constant":
-            raise refused(weight.name, "its entries have no fluctuations")
+        centred_law(weight.name, population.widths.parameters[0])
         projected.append(
             product(
                 population, call, read, weight, in_proj_bias, (1,), 0, 2, _same, _fails,

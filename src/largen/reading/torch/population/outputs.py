@@ -98,7 +98,8 @@ class Outputs:
         if isinstance(value, Ref):
             return forward_ad.unpack_dual(self._population.result(value)).primal
         if isinstance(value, Param):
-            return forward_ad.unpack_dual(self._population.drawn_entries(value.name)).primal
+            entries = forward_ad.unpack_dual(self._population.drawn_entries(value.name)).primal
+            return entries.mT if value.axes else entries
         if isinstance(value, dict):
             return {key: self._tensors(item, known) for key, item in value.items()}
         if isinstance(value, tuple) and not isinstance(value, torch.Size):

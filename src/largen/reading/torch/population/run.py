@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from largen.errors import InvalidInput, LargenError, NoRule
 from largen.reading.calls import Param, Ref, leaves_of
 from largen.reading.laws import Law, normal
-from largen.reading.nodes import Map
+from largen.reading.nodes import Map, centred_law
 from largen.reading.refusals import refused
 from largen.reading.torch.population.calls import Affine, Computed, Pending, ReadOut, Rule
 from largen.reading.torch.population.constants import Constants
@@ -112,7 +112,8 @@ class Population(Recorder):
         if isinstance(value, Ref):
             return self.result(value)
         if isinstance(value, Param):
-            return self.vector(value.name, call)
+            entries = self.vector(value.name, call)
+            return entries.mT if value.axes else entries
         if isinstance(value, dict):
             return {key: self.tensors(item, call) for key, item in value.items()}
         if isinstance(value, tuple) and not isinstance(value, torch.Size):
@@ -201,13 +202,17 @@ class Population(Recorder):
             direction = direction * (self._rate(name, law.variance) / law.variance) ** 0.5
         return forward_ad.make_dual(values, direction)
 
-    def rows(self, name: str, ids: Tensor, call: Pending) -> Tensor:
-        """Return rows of a table, of which those that are read are drawn."""
+    def rows(self, name: str, ids: Tensor, untrained: int | None, call: Pending) -> Tensor:
+        """Return rows of a table, of which those that are read are drawn.
+
+        ``untrained``: the row of padding, which gets no gradient.
+        """
         self._take(name, "rows", call)
         wide = self.widths.wide(Param(name))
         if wide != (1,):
             raise refused(name, "only a table whose rows grow with the width has a rule")
         table, count = self._tables.setdefault(name, {}), self._shapes[name][0]
+        untrained = None if untrained is None else untrained % count
         if bool(((ids < 0) | (ids >= count)).any()):
             raise InvalidInput(f"x: {name} has rows for 0 to {count - 1}, got {int(ids.max())}.")
         if new := sorted(set(ids.flatten().tolist()) - set(table)):
@@ -218,6 +223,12 @@ class Population(Recorder):
             else:
                 drawn = self._drawn(name, law, shape, 1)
             table.update(zip(new, drawn, strict=True))
+            zero = self.widths.parameters[0][name].zero_row
+            if zero in new and zero != untrained:
+                raise refused(name, f"its row {zero} is 0 and trained; pass padding_idx={zero}")
+            if untrained is not None and untrained in new:
+                value = forward_ad.unpack_dual(table[untrained]).primal
+                table[untrained] = value * (untrained != zero)
         return torch.stack([table[i] for i in ids.flatten().tolist()]).reshape(*ids.shape, -1)
 
     def drawn_entries(self, name: str) -> Tensor:
@@ -234,7 +245,9 @@ class Population(Recorder):
             raise refused(
                 name,
                 f"it is used in {call.place} in another way than before, such as with its "
-                "transpose, with another bias or as a table of tokens; such uses are dependent",
+                "transpose, with another bias or as a table of tokens; such uses are dependent, "
+                "and each of them has a rule with a weight that is not tied to another one "
+                "(tie_word_embeddings=False)",
             )
 
     # Products
@@ -248,11 +261,9 @@ class Population(Recorder):
         self._take(name, (its.fan_in, its.bias), call)
         if its.bias is not None:
             self._take(its.bias, name, call)
-        law, grows = self.widths.law(name), its.fan_in[0] in wide
-        if not grows:
+        if its.fan_in[0] not in wide:
             return self._few(call, input, its, native, its.fan_out in wide)
-        if law.kind == "constant" or law.mean:
-            raise refused(name, "its entries have no fluctuations, or a mean that is not 0")
+        centred_law(name, self.widths.parameters[0])
         value = self.tensors(input, call)
         self._note(call, its, its.fan_out in wide)
         use = self._use(value, its)
@@ -328,10 +339,11 @@ class Population(Recorder):
 
     def _read_out(self, call: Pending, its: Affine, use: Use) -> Tensor:
         if self.read_out is not None:
+            first = next(found.weight for found, _ in self.maps.values() if found.last)
             raise refused(
-                its.weight,
-                f"its {its.outputs} outputs do not grow with the width, and it is not the only "
-                "such map; there is a rule for one read-out, and hidden layers that grow",
+                first if first == its.weight else f"{first} and {its.weight}",
+                "outputs of channels that grow with the width do not grow, before those of the "
+                "model; there is a rule for one read-out, and hidden layers that grow",
             )
         if self._mean(its.bias):
             raise refused(str(its.bias), "outputs have a constant offset at initialisation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from largen.reading.calls import Call
+from largen.reading.calls import Call, Param
 from largen.reading.reader import Reader
 from largen.reading.torch.rules.registry import channels_first, per_axis, rule
 from largen.reading.values import Value
@@ -12,16 +12,24 @@ from largen.reading.values import Value
 
 @rule("linear")
 def _(reader: Reader, call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
-    value = reader.value(input, call)
-    return reader.affine(call, value, len(value.shape) - 1, weight, bias, (1,), 0)
+    return _of_last_axis(reader, call, input, weight, bias, 1, 0)
 
 
 @rule("matmul", "mm")
 def _(reader: Reader, call: Call, input: Any, other: Any) -> Value:
     if not reader.is_value(input) or reader.is_value(other):
         raise reader.refused(call, "only a value times a parameter has a rule")
+    return _of_last_axis(reader, call, input, other, None, 0, 1)
+
+
+def _of_last_axis(
+    reader: Reader, call: Call, input: Any, weight: Any, bias: Any, fan_in: int, fan_out: int
+) -> Value:
+    """Return a map of the last axis, by a matrix with the given axes of inputs and outputs."""
     value = reader.value(input, call)
-    return reader.affine(call, value, len(value.shape) - 1, other, None, (0,), 1)
+    if isinstance(weight, Param) and weight.axes:
+        fan_in, fan_out = weight.axes.index(fan_in), weight.axes.index(fan_out)
+    return reader.affine(call, value, len(value.shape) - 1, weight, bias, (fan_in,), fan_out)
 
 
 @rule("conv1d", "conv2d", "conv3d")
