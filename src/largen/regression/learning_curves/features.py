@@ -121,9 +121,9 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
     equivalents: n samples make of δ the ridge s = δ/(n − z) on the population of S, where errors
     are [s²v·(S + s)⁻²v + σ²]/(1 − tr S²(S + s)⁻²/n), and k features make of s(S + s)⁻¹ the matrix
     κ(K + κ)⁻¹ with κ(1 − z/k) = s, whose derivatives by s are the squares. The error has a peak at
-    k = n, which a ridge lowers, and no minimum in k if the ridge is the best one. From M samples it is computed for
-    random n of them as in :func:`learning_curve`, for samples that differ, and with times by the
-    inverse Laplace transform of products at two ridges.
+    k = n, which a ridge lowers, and no minimum in k if the ridge is the best one. From M samples it
+    is computed for random n of them as in :func:`learning_curve`, for samples that differ, and with
+    times by the inverse Laplace transform of products at two ridges.
 
     Parameters
     ----------
