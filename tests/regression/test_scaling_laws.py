@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 import largen as lg
 from largen.errors import InvalidInput
 from largen.regression.learning_curves.descent import largest_rate
-from largen.regression.learning_curves.power_laws import Laws, in_compute
+from largen.regression.learning_curves.power_laws import Laws, in_compute, in_steps
 
 I = np.arange(1, 201.0)
 VALUES, POWER, SIGMA2 = I**-1.5, I**-1.6, 0.05
@@ -122,6 +122,12 @@ def test_compute_is_spent_as_in_the_phases_of_the_paper(phase, alpha, beta):
     assert found.phase == phase
     assert found.width == pytest.approx(width, abs=1e-12)
     assert found.error == pytest.approx(error, abs=1e-12)
+
+
+def test_noise_of_slow_spectra_does_not_grow_in_time():
+    """For a < 1/2 it stays below what features lack, until all is learned."""
+    assert in_steps(Laws(0.4, 1.6)) == pytest.approx(1.5)
+    assert in_steps(Laws(0.8, 2.4)) == pytest.approx(2 - 1 / 0.8)
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.5, 1.8), (1.3, 2.0), (1.2, 3.8), (2.0, 2.5)])
