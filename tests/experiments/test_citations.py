@@ -76,7 +76,7 @@ def of_theories(kind=Theory):
 def test_every_key_has_an_entry_and_every_theory_of_largen_names_one():
     named = [resolve_name(address) for address in addresses().values()]
     theories = [kind for kind in of_theories() if kind.__module__.startswith("largen.")]
-    assert len(theories) == 8
+    assert len(theories) == 10
     assert all(kind.papers for kind in theories)
     described = [one for one in named if inspect.isroutine(one) or inspect.isclass(one)]
     assert len(keys(*described, *theories)) > 20  # a key without an entry would be refused
