@@ -2,7 +2,7 @@
 
 A page's code cells become the notebook's, and its text the cells between them. A notebook is
 executed where its code has changed, and keeps its outputs otherwise: text as it is printed, and
-pictures in few colours, which makes their files small. ``python docs/make_notebooks.py --execute``
+pictures in 256 colours, which makes their files small. ``python docs/make_notebooks.py --execute``
 executes all of them. The tests run the code of the pages, and compare the two.
 """
 
@@ -28,7 +28,7 @@ PAGES = {
 CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 REFERENCE = re.compile(r"\{\w+\}`~?([^`<]*?)(?: <[^`]*>)?`")  # {func}`~largen.solve`
-COLOURS = 64  # of a picture: lines and colour maps keep their look
+COLOURS = 256  # of a picture: as many as a byte can name
 LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")  # to another page of the site
 FENCE = re.compile(r"^:::.*$\n?", re.MULTILINE)
 
@@ -84,7 +84,7 @@ def is_executed(before: dict, contents: dict) -> bool:
 
 
 def small(picture: str) -> str:
-    """Return a picture, PNG in base64, with few colours and without the name of its program."""
+    """Return a picture, PNG in base64, with 256 colours and without the name of its program."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(b64decode(picture))).convert("RGB")

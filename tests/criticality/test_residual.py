@@ -36,9 +36,9 @@ def test_saturating_branches_add_to_the_variance():
     variance, factors = blocks("tanh", L, weight_std=w, bias_std=b)
     K = w**2 + b**2
     for at, factor in zip(variance, factors, strict=False):
-        assert at == pytest.approx(K, rel=1e-6)
+        assert at == pytest.approx(K, rel=1e-8)
         phi = np.tanh(np.sqrt(K) * Z)
-        assert factor == pytest.approx(1 + w**2 * P @ (1 - phi**2) ** 2, rel=1e-5)
+        assert factor == pytest.approx(1 + w**2 * P @ (1 - phi**2) ** 2, rel=1e-8)
         K += w**2 * P @ phi**2 + b**2
     c = 8 / 3 * w**2 / np.sqrt(2 * np.pi * (w**2 + b**2))
     grown = np.log(factors[40:]).sum() / (np.sqrt(L) - np.sqrt(40))

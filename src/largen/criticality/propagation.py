@@ -14,6 +14,7 @@ from largen.architectures import Layer
 from largen.arrays import shape_of
 from largen.bibliography import cites
 from largen.errors import NumericalFailure
+from largen.kernels.accuracy import with_suitable_methods
 from largen.kernels.checks import checked_inputs
 from largen.kernels.inputs import samples_of, state_of
 from largen.kernels.lower import Lowered, features_of, lower
@@ -134,7 +135,7 @@ def propagate(
     throw = flag("throw", throw)
     x, _ = checked_inputs(net, (x, None), param)
     form = form_for_kernels(net, param or ntk(), shape_of(x))
-    lowered = lower(net, form, shape_of(x), fold=False)
+    lowered = with_suitable_methods(lower(net, form, shape_of(x), fold=False), (x,))
     with jax.enable_x64(True):
         inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
         names, kernels, kinds = _walk(lowered, inputs)
