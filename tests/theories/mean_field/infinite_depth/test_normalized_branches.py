@@ -8,6 +8,7 @@ import pytest
 
 import largen as lg
 from largen.expectations import as_activation
+from largen.theories.chains.constants import MapConstants
 from largen.theories.chains.normalized import NormalizedActivation
 from largen.theories.mean_field.infinite_depth.blocks import begin, solve
 from largen.theories.mean_field.infinite_depth.neuron_network import (
