@@ -13,8 +13,8 @@ class MapConstants:
     """The constants of an affine map y = σ V x + σ_b b."""
 
     # std, rate: σ, and ρ, the learning rate of the weights relative to η₀.
-    std: float
-    rate: float
+    std: float = 1.0
+    rate: float = 1.0
     # bias_std, bias_rate: σ_b and ρ of the bias; 0 if there is none.
     bias_std: float = 0.0
     bias_rate: float = 0.0

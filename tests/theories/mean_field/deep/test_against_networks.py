@@ -191,7 +191,7 @@ def without_equal_time(model, state, constants, h, z):
         rule = sweeping._rule(model, constants, l)
         equal = constants.precision.weight * (curvature(h[l + 1]) * z).sum(1)
         matrices, y, d, used = matrices.apply(
-            l, g[l + 1], draws[l], rule, constants.precision, transposed=True
+            l, g[l + 1], draws[l], rule, constants.precision, state.share(l), transposed=True
         )
         draws = draws.at[l].set(used)
         z = constants.std[l] * (y - constants.std[l] * equal[:, None] * model.apply(l, h[l]))

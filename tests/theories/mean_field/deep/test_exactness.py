@@ -54,6 +54,9 @@ CASES = {
     "decay": case(
         3, lg.gd(0.6, momentum=0.7, weight_decay=0.3, schedule=lambda t: 0.8**t), bias_std=0.5
     ),
+    "nothing is kept": case(  # η₀λ₀ = 1
+        2, lg.gd(0.8, weight_decay=1.25), param=lg.mup(0.7).with_rates({"input": 0, "output": 0})
+    ),
     "minibatch": case(2, lg.sgd(0.5, batch_size=2)),
     "classes": case(2, lg.gd(0.8), classes=True),
     "residual": case(

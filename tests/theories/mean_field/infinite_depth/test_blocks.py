@@ -1,16 +1,15 @@
-"""Blocks of several matrices at α = 1: against linear equations, one matrix, and themselves."""
+"""Blocks of several matrices at α = 1: against linear equations, and themselves."""
 
 import numpy as np
 import pytest
 
 import largen as lg
 from largen.expectations import as_activation
-from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
-from largen.theories.mean_field.infinite_depth.deterministic import deterministic_limit
+from largen.theories.chains.constants import MapConstants
+from largen.theories.mean_field.infinite_depth.blocks import blocks_limit
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit
-from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 RNG = np.random.default_rng(12)
 X, Y = RNG.standard_normal((4, 3)), RNG.standard_normal((3, 2))
@@ -25,8 +24,8 @@ BATCHES = np.stack([RNG.permutation(3)[:2] for _ in range(5)])
 
 def network_of(phi, maps, *, outputs=1):
     phi = as_activation(phi)
-    stream = NeuronNetwork(phi, phi, FIELDS, FIELD_RATE, maps[-1], READ_OUT, 1.4, (outputs,))
-    return BlockNetwork(stream, (phi,) * len(maps), tuple(maps))
+    several, shape = (phi,) * len(maps), (outputs,)
+    return NeuronNetwork(several, phi, FIELDS, FIELD_RATE, maps, READ_OUT, 1.4, shape)
 
 
 @pytest.mark.slow
@@ -52,17 +51,6 @@ def test_linear_blocks_are_the_linear_equations():
     np.testing.assert_allclose(found.kernels.ntk, limit.ntk, atol=2e-3 * np.abs(limit.ntk).max())
     # Blocks that do not learn inside are another limit.
     assert np.abs(lazy.outputs - limit.outputs).max() > 2e-2
-
-
-@pytest.mark.slow
-def test_one_matrix_is_deterministic():
-    training = Training(lg.losses.as_loss("mse"), Y[:, :1], RATES, 0.5, 0.1)
-    network = network_of("tanh", MAPS[:1])
-    options = {"particles": 512, "replicates": 1, "nodes": 3, "dtype": np.float64}
-    one = blocks_limit(network, training, [5], tolerance=1e-5, **options)
-    two = deterministic_limit(network.stream, training, [5], tolerance=1e-5, **options)
-    np.testing.assert_allclose(one.outputs, two.outputs, atol=1e-6)
-    np.testing.assert_allclose(one.kernels.ntk, two.kernels.ntk, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ import pytest
 
 import largen as lg
 from largen.expectations import as_activation
+from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, neurons
 from largen.theories.mean_field.infinite_depth.problem import endless_problem
-from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 RNG = np.random.default_rng(5)
 INPUTS = RNG.standard_normal((4, 4))
@@ -76,11 +76,11 @@ def explicit(problem, blocks, *, inner=1.0):
     """
     tanh = as_activation("tanh")
     network = NeuronNetwork(
-        tanh,
+        (tanh,),
         tanh,
         problem.fields,
         problem.field_rate,
-        MapConstants(),
+        (MapConstants(),),
         MapConstants(),
         problem.gamma,
     )

@@ -8,14 +8,13 @@ import pytest
 
 import largen as lg
 from largen.expectations import as_activation
+from largen.theories.chains.constants import MapConstants
 from largen.theories.chains.normalized import NormalizedActivation
-from largen.theories.mean_field.infinite_depth.deterministic import solve
+from largen.theories.mean_field.infinite_depth.blocks import begin, solve
 from largen.theories.mean_field.infinite_depth.neuron_network import (
     NeuronNetwork,
     Training,
-    neurons,
 )
-from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 RNG = np.random.default_rng(7)
 INPUTS, TARGETS = RNG.standard_normal((6, 5)), np.array([1.0, -1.0, 1.0, -1.0])
@@ -85,15 +84,17 @@ def test_neurons_solve_sums_over_time(norm):
         NormalizedActivation(as_activation(name), isinstance(norm, lg.LayerNorm), norm.eps)
         for name in ("tanh", "linear")
     )
-    network = NeuronNetwork(phi, out, FIELDS, np.ones(3), MapConstants(), MapConstants(), 1.0)
+    network = NeuronNetwork((phi,), out, FIELDS, np.ones(3), (MapConstants(),), MapConstants(), 1.0)
+    training = Training(lg.losses.as_loss("mse"), TARGETS[:3, None], RATES)
+    rng = np.random.default_rng(1)
     with jax.enable_x64(True):
-        start = neurons(network, 64, np.random.default_rng(1), np.float64)
+        neurons = begin(network, training, 64, (4, 4), 1e-5, rng, np.float64)
     # An average that is not zero at initialisation, as it is not later.
-    start = start[0] + 0.3 * RNG.standard_normal((3, 1)), start[1]
+    neurons = neurons._replace(fields=neurons.fields + 0.3 * RNG.standard_normal((3, 1)))
+    start = neurons.fields, neurons.readout
     coarse, fine = (finite_depth(norm, start, blocks) for blocks in (12, 24))
     wanted = 2 * fine - coarse
-    training = Training(lg.losses.as_loss("mse"), TARGETS[:3, None], RATES)
-    found = solve(network, training, (), start, 4, 4, 1e-5).outputs[..., 0]
+    found = solve(network, training, (), neurons, 4, 1e-5, jax.random.key(0)).outputs[..., 0]
     np.testing.assert_allclose(found, wanted, atol=2e-5 * np.abs(wanted).max())
     assert np.abs(fine - wanted).max() > 2e-4  # so that the limit is seen
     assert np.abs(finite_depth(norm, start, 24, along=0.0) - fine).max() > 0.02

@@ -5,10 +5,10 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput
+from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
 from largen.theories.mean_field.infinite_depth.one_step import infinite_depth_one_step
 from largen.theories.mean_field.infinite_depth.riccati import solve
-from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 Y, GAMMA, RATE, KERNEL = 0.7, 1.3, 0.8, 0.6
 

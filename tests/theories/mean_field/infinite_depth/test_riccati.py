@@ -7,15 +7,11 @@ import pytest
 from tests.theories.mean_field.deep import residual_equations
 
 import largen as lg
+from largen.theories.chains.constants import MapConstants
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit, solve
-from largen.theories.mean_field.infinite_depth.time_filters import (
-    Filter,
-    Link,
-    MapConstants,
-    in_a_row,
-)
+from largen.theories.mean_field.infinite_depth.time_filters import Filter, Link, in_a_row
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.standard_normal((2, 3)), np.array([0.9, -0.6])
@@ -165,7 +161,7 @@ def test_limit_of_depths_with_everything(maps, power, param):
         limit = lg.solve(run, theory=lg.theories.DeepMeanField(method="closed", record="ntk"))
         found.append((np.concatenate([limit.f_train, limit.f_test], 1), limit.ntk[-1]))
     problem = posed_by(run).problem
-    *inside, read_out = (MapConstants(m.std, m.rate, m.bias_std, m.bias_rate) for m in problem.maps)
+    *inside, read_out = problem.maps
     scale = np.ones(maps)
     scale[-1] = depths[-1] ** power  # the branch's factor is in its last map
     block = [

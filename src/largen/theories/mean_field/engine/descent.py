@@ -41,20 +41,15 @@ def moved(values: Any, velocity: Any, gradient: Any, step: Step) -> tuple[Any, A
 
 
 def moved_matrices(
-    change: Array, velocity: Array | None, gradient: Array, scales: tuple[Array, Array], step: Step
-) -> tuple[Array, Array | None]:
-    """Return M and U of matrices V = s (V(0) + Q_o M Q_iᵀ/N) after the step of :func:`moved`.
+    matrices: Any, gradient: Array, decay: Float[Array, " matrix"], step: Step
+) -> Any:
+    """Return matrices V = s V(0) + Q_o M Q_iᵀ/N after the step of :func:`moved` in M.
 
-    The velocity is a (V(0) + Q_o M Q_iᵀ/N) + Q_o U Q_iᵀ/N, with a the velocity of s, so that
-    s ← s + a, U ← βU + ηγ, M ← M + U/s; in terms of the new M, U shrinks by s_before/s. The
-    ``scales`` are s before and after the step.
+    The factor s is a variable without gradient that moves with the parameters.
     """
-    before, after = (scale[:, None, None] for scale in scales)
-    move = step.rate * gradient
-    if velocity is not None:
-        move = step.momentum * velocity + move
-        velocity = move * (before / after)
-    return change + move / after, velocity
+    step = step._replace(decay=decay[:, None, None])
+    change, velocity = moved(matrices.change, matrices.velocity, gradient, step)
+    return matrices._replace(change=change, velocity=velocity)
 
 
 def noisy(values: Any, sizes: Any, rate: Any, key: Any) -> Any:

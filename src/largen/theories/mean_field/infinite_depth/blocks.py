@@ -1,7 +1,8 @@
-"""The limit of infinite width and depth at α = 1 for blocks of several matrices.
+"""The limit of infinite width and depth without noise: blocks of one matrix, or, α = 1, of several.
 
-Averages are over neurons of the stream, and over neurons of the blocks at each node of depth.
-Independent sets of neurons give the error. The equations are in ``block_fields``.
+Averages are means over quasi-random neurons of the stream, and over neurons of the blocks of
+several matrices at each node of depth. Independent sets of neurons give the error. The equations
+are in ``block_fields``.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from jaxtyping import Array
 
 from largen.arrays import precision as in_precision
 from largen.errors import NumericalFailure
-from largen.theories.chains.normalized import LayerActivation
+from largen.theories.chains.normalized import elementwise
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
+from largen.theories.mean_field.deep.sweep.smoothness import smooth
 from largen.theories.mean_field.deep.sweep.state import fill_side
 from largen.theories.mean_field.deep.sweep.variance_reduction import (
     new_directions,
@@ -37,7 +39,6 @@ from largen.theories.mean_field.infinite_depth.block_fields import (
     backward,
     descend,
     forward,
-    has_room,
     room_for,
 )
 from largen.theories.mean_field.infinite_depth.depth_grid import gauss
@@ -55,7 +56,6 @@ from largen.theories.mean_field.infinite_depth.neuron_network import (
     by_size,
     neurons,
 )
-from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 from largen.theories.mean_field.infinite_depth.training_loop import (
     Loop,
     run_through,
@@ -63,16 +63,8 @@ from largen.theories.mean_field.infinite_depth.training_loop import (
     train_until,
 )
 
-
-class BlockNetwork(NamedTuple):
-    """A residual network of infinite depth whose blocks have several matrices, α = 1."""
-
-    # Read-in, read-out, and φ in front of the first map. Its block is not used.
-    stream: NeuronNetwork
-    # phi, maps: φ in front of each map of a block, and the maps, with rates ρ that do not depend on
-    # L: 1/L times those of a finite network.
-    phi: tuple[LayerActivation, ...]
-    maps: tuple[MapConstants, ...]
+PAIRS = 4  # sets that are solved on both grids where φ' jumps, for blocks of one matrix
+USUAL = 10  # directions for each column that most runs of smooth activations do not exceed
 
 
 class Start(NamedTuple):
@@ -80,7 +72,7 @@ class Start(NamedTuple):
 
     fields: np.ndarray
     readout: np.ndarray
-    # inputs, outputs: directions and images of each matrix.
+    # inputs, outputs: directions and images of each matrix; empty for blocks of one matrix.
     inputs: list[tuple[np.ndarray, np.ndarray]]
     outputs: list[tuple[np.ndarray, np.ndarray]]
     biases: np.ndarray  # b of each matrix
@@ -91,7 +83,7 @@ class Start(NamedTuple):
 def blocks_limit(
     # network, training, record_at: the network, its training, and times at which kernels are
     # recorded.
-    network: BlockNetwork,
+    network: NeuronNetwork,
     training: Training,
     record_at: Sequence[int] = (),
     *,
@@ -100,12 +92,13 @@ def blocks_limit(
     particles: int = 8192,
     replicates: int = 4,
     # nodes, coarse: number of nodes of depth, and that of the grid beside which the error of depth
-    # is found, by default one less. Neurons of blocks are drawn anew at each node, so that two
-    # grids differ by sampling errors, too, which are subtracted.
+    # is found, by default one less. Where φ' jumps, neurons cross the jump between nodes, and
+    # neurons of blocks differ between nodes, so that two grids differ by sampling errors, too:
+    # there several sets are solved on both grids, otherwise one.
     nodes: int = 3,
     coarse: int | None = None,
     # Relative size of the part of features and gradients outside their bases that is neglected.
-    tolerance: float = 1e-2,
+    tolerance: float = 1e-3,
     dtype: Any = np.float32,  # precision of the neurons
     key: int = 0,  # random key of the sets of neurons
     tell: Callable[[float], Any] = lambda done: None,  # called with the finished fraction
@@ -114,51 +107,81 @@ def blocks_limit(
     known: dict[tuple[int, int], Found] | None = None,
 ) -> DepthEstimate:
     """Solve with several independent sets of neurons."""
-    network = network._replace(stream=by_size(network.stream))
-    known, coarse = {} if known is None else known, nodes - 1 if coarse is None else coarse
-    wanted = [(i, n) for n in (nodes, coarse) for i in range(replicates)]
+    network, known = by_size(network), {} if known is None else known
+    coarse = nodes - 1 if coarse is None else coarse
+    pairs = replicates if len(network.maps) > 1 else min(PAIRS, replicates)
+    pairs = 1 if analytic(network) else pairs
+    wanted = [(i, n) for i in range(replicates) for n in (coarse, nodes) if n == nodes or i < pairs]
     for done, (i, n) in enumerate(wanted):
         tell(done / len(wanted))
         if (i, n) not in known:
             rng = source_of(key, i)
-            start = begin(network, training, particles, n, tolerance, rng, dtype)
+            start = begin(network, training, particles, (n, nodes), tolerance, rng, dtype)
             random = jax.random.key(int(rng.integers(2**31)))
             known[i, n] = solve(network, training, record_at, start, n, tolerance, random)
     tell(1.0)
     found = [known[i, nodes] for i in range(replicates)]
+    apart = [known[i, coarse].outputs - known[i, nodes].outputs for i in range(pairs)]
+    depth = beyond_chance(*mean_and_error(np.stack(apart)))
     mean, error = mean_and_error(np.stack([one.outputs for one in found]))
-    rough, its_error = mean_and_error(
-        np.stack([known[i, coarse].outputs for i in range(replicates)])
-    )
-    depth = beyond_chance(rough - mean, np.hypot(error, its_error))
     kernels, spread = mean_kernels(found)
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)
     return DepthEstimate(mean, np.hypot(error, depth), depth, kernels, spread, tau, ranks)
 
 
+def analytic(network: NeuronNetwork) -> bool:
+    """Whether neurons are analytic in depth: the same at all nodes, without jumps of φ'."""
+    phi = *network.phi, network.phi_out
+    return len(network.maps) == 1 and all(smooth(elementwise(each)) for each in phi)
+
+
+def bytes_held(
+    network: NeuronNetwork, training: Training, particles: int, nodes: int, dtype: Any
+) -> int:
+    """Return the bytes that one set of neurons takes, unless its bases have to grow."""
+    samples, trained, maps = len(network.fields), len(training.targets), len(network.maps)
+    rows = sum(_capacities(network, training, particles)) * (1 if maps == 1 else 2)
+    each = maps * rows + 6 * samples + 6 * trained
+    return int(np.dtype(dtype).itemsize * nodes * each * particles)
+
+
+def _capacities(network: NeuronNetwork, training: Training, count: int) -> tuple[int, int]:
+    """Return the first capacities of bases, for features and gradients."""
+    maps, samples, batch = len(network.maps), len(network.fields), training.batch
+    columns, steps = (batch if maps == 1 else samples, batch), min(USUAL, len(training.rates) + 1)
+    room = room_for(maps, samples, batch)
+    features, gradients = (
+        capacity_for(min(steps * size, count) + more)
+        for size, more in zip(columns, room, strict=True)
+    )
+    return features, gradients
+
+
 def begin(
-    network: BlockNetwork,
+    network: NeuronNetwork,
     training: Training,
     count: int,
-    nodes: int,
+    # The nodes that are used, and all: one program serves several grids of depth.
+    nodes: tuple[int, int],
     tolerance: float,
     rng: np.random.Generator,
     dtype: Any,
 ) -> Start:
     """Draw neurons, with images that have their exact second moments at initialisation."""
-    stream, precision = network.stream, Precision(1 / count, tolerance)
-    fields, readout = neurons(stream, count, rng, dtype)
+    precision, (used, padded) = Precision(1 / count, tolerance), nodes
+    fields, readout = neurons(network, count, rng, dtype)
 
-    h = stream.fields.astype(dtype) @ fields
+    h = network.fields.astype(dtype) @ fields
     none, trained, last = h[:0], len(training.targets), len(network.maps) - 1
+    unused = (padded - used if last else padded) * len(network.maps)
     phi_last = network.phi[last]
     # Directions of all gradients on training samples, and their images in the last layer.
-    rows = stream.read_out.std * readout
-    g = np.concatenate([pull_back_at(stream.phi_out, h[:trained], row) for row in rows])
+    rows = network.read_out.std * readout
+    g = np.concatenate([pull_back_at(network.phi_out, h[:trained], row) for row in rows])
     seen = new_directions(g, precision)[0] if last and 8 * len(g) <= count else none
     inputs, outputs, biases, anchors = [], [], [], []
-    for _ in range(nodes):
+    for _ in range(used if last else 0):
         x, answers = h, none
         for k, (phi, map_) in enumerate(zip(network.phi, network.maps, strict=True)):
             basis, c, _ = new_directions(values_at(phi, x), precision)
@@ -183,13 +206,17 @@ def begin(
                 anchors.append(np.concatenate([known, answers]))
             inputs.append((basis, images))
             biases.append(bias)
+    empty = none, none if last else none[:, :0]
+    inputs, outputs = (side + [empty] * unused for side in (inputs, outputs))
+    anchors += [none] * unused
+    biases += [np.zeros_like(h[:1])] * unused
     most = max(len(rows) for rows in anchors)
     anchors = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in anchors]
     return Start(fields, readout, inputs, outputs, np.concatenate(biases), np.stack(anchors))
 
 
 def solve(
-    network: BlockNetwork,
+    network: NeuronNetwork,
     training: Training,
     record_at: Sequence[int],
     start: Start,
@@ -198,16 +225,15 @@ def solve(
     key: Any,
 ) -> Found:
     """Train one set of neurons."""
-    stream, times = network.stream, len(training.rates) + 1
-    model = BlockModel(network.phi, stream.phi_out, training.loss, stream.output_shape, nodes)
-    trained, columns = len(training.targets), len(stream.fields)
-    batch = trained if training.batches is None else training.batches.shape[1]
+    times = len(training.rates) + 1
+    model = BlockModel(network.phi, network.phi_out, training.loss, network.output_shape)
+    room = room_for(model.maps, len(network.fields), training.batch)
     with in_precision(start.fields):
-        state = _begin(network, training, start, nodes, (columns, batch), times, key)
+        state = _begin(network, training, start, times, key)
         constants = _constants(network, training, start, nodes, tolerance)
         loop = Loop(
             advance=lambda state, stop: _check_room(_advance(model, state, constants, stop)),
-            has_room=lambda state: has_room(state, columns, batch),
+            has_room=lambda state: state.matrices.has_room(*room),
             grown=_grown,
             look=lambda state: _look(model, state, constants),
         )
@@ -228,27 +254,27 @@ def _check_room(state: BlockState) -> BlockState:
     return state
 
 
-def _begin(network, training, start: Start, nodes: int, asked, times: int, key) -> BlockState:
-    stream, (_, count), dtype = network.stream, start.fields.shape, start.fields.dtype
-    matrices = nodes * len(network.maps)
-    samples, trained = len(stream.fields), len(training.targets)
+def _begin(
+    network: NeuronNetwork, training: Training, start: Start, times: int, key: Any
+) -> BlockState:
+    count, dtype, number = start.fields.shape[1], start.fields.dtype, len(start.biases)
+    nodes = number // len(network.maps)
+    samples, trained = len(network.fields), len(training.targets)
 
     def zeros(*shape: int) -> Array:
         return jnp.zeros(shape, dtype)
 
-    # Most runs of smooth activations need at most 10 directions for each column.
-    capacities = [capacity_for(min(10, times) * size + room_for(size)) for size in asked]
-    inputs, outputs = (
-        fill_side(parts, capacity, (count, count), dtype)
-        for parts, capacity in zip((start.inputs, start.outputs), capacities, strict=True)
-    )
-    change = zeros(matrices, capacities[1], capacities[0])
+    features, gradients = _capacities(network, training, count)
+    widths = count, 0 if nodes == number else count
+    inputs = fill_side(start.inputs, features, widths, dtype)
+    outputs = fill_side(start.outputs, gradients, widths, dtype)
+    change = zeros(number, gradients, features)
     params = Moving(
         jnp.asarray(start.fields),
         jnp.asarray(start.readout),
         jnp.asarray(start.biases),
-        zeros(stream.outputs),
-        jnp.ones(matrices, dtype),
+        zeros(network.outputs),
+        jnp.ones(number, dtype),
     )
     return BlockState(
         step=jnp.zeros((), jnp.int32),
@@ -258,76 +284,67 @@ def _begin(network, training, start: Start, nodes: int, asked, times: int, key) 
         key=key,
         moved=zeros(2, nodes, samples, count),
         pulled=zeros(2, nodes, trained, count),
-        outputs=jnp.full((times, samples, stream.outputs), jnp.nan, dtype),
+        outputs=jnp.full((times, samples, network.outputs), jnp.nan, dtype),
     )
 
 
 def _constants(network, training, start: Start, nodes: int, tolerance: float) -> BlockConstants:
-    stream, dtype = network.stream, start.fields.dtype
+    dtype, maps = start.fields.dtype, network.maps
 
     def real(value) -> Array:
         return jnp.asarray(value, dtype)
 
-    grid, y, out = gauss(nodes), np.asarray(training.targets), stream.read_out
-    std, rate, bias_std, bias_rate = (real(column) for column in zip(*network.maps, strict=True))
-    rates = Moving(
-        real(stream.field_rate)[:, None],
-        real(out.rate),
-        jnp.tile(bias_rate, nodes)[:, None],
-        real(out.bias_rate * out.bias_std**2),
-        jnp.tile(rate, nodes),
+    grid, y, out = gauss(nodes), np.asarray(training.targets), network.read_out
+    padded = len(start.biases) // len(maps)
+    more = (0, padded - nodes)
+    std, rate, bias_std, bias_rate = (
+        real([getattr(each, name) for each in maps])
+        for name in ("std", "rate", "bias_std", "bias_rate")
     )
+    rates = Moving(
+        real(network.field_rate)[:, None],
+        real(out.rate),
+        jnp.tile(bias_rate, padded)[:, None],
+        real(out.bias_rate * out.bias_std**2),
+        jnp.tile(rate, padded),
+    )
+    rounding = float(20 * np.finfo(dtype).eps)
     return BlockConstants(
-        fields=real(stream.fields),
-        field_rate=real(stream.field_rate),
+        fields=real(network.fields),
+        field_rate=real(network.field_rate),
         targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
         batches=None if training.batches is None else jnp.asarray(training.batches),
-        rise=real(grid.rise),
-        whole=real(grid.whole),
+        rise=real(np.pad(grid.rise, (more, more))),
+        whole=real(np.pad(grid.whole, more)),
         anchors=real(start.anchors),
         std=std,
         rate=rate * std,
         bias_std=bias_std,
         bias_rate=bias_rate * bias_std,
         readout=real([out.std, out.rate, out.bias_rate * out.bias_std**2]),
-        gamma=real(stream.gamma),
+        gamma=real(network.gamma),
         momentum=real(training.momentum),
         rates=real(np.append(training.rates, 0.0)),
         decay=jax.tree.map(lambda rate: training.decay * jnp.sign(rate), rates),
         precision=Precision(real(1 / start.fields.shape[1]), real(tolerance)),
-        close=real(max(1e-5, 20 * np.finfo(dtype).eps)),
+        close=real(rounding if len(maps) == 1 else max(1e-5, rounding)),
     )
 
 
 def _grown(state: BlockState) -> BlockState:
     """Return the state with twice the room for directions."""
-    matrices = state.matrices
-    _, rows, across = matrices.change.shape
-
-    def larger(side):
-        more = ((0, 0), (0, side.basis.shape[1]), (0, 0))
-        return side._replace(basis=jnp.pad(side.basis, more), images=jnp.pad(side.images, more))
-
-    more = ((0, 0), (0, rows), (0, across))
-    assert matrices.velocity is not None
-    return state._replace(
-        matrices=Matrices(
-            larger(matrices.inputs),
-            larger(matrices.outputs),
-            jnp.pad(matrices.change, more),
-            jnp.pad(matrices.velocity, more),
-        )
-    )
+    _, gradients, features = state.matrices.change.shape
+    return state._replace(matrices=state.matrices.enlarged(2 * features, 2 * gradients))
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _advance(model: BlockModel, state: BlockState, constants: BlockConstants, stop) -> BlockState:
     """Train up to a step, or until a basis is full or the outputs have diverged."""
-    trained, columns = len(constants.targets), len(constants.fields)
-    batch = trained if constants.batches is None else constants.batches.shape[1]
+    batch = len(constants.targets) if constants.batches is None else constants.batches.shape[1]
+    room = room_for(model.maps, len(constants.fields), batch)
     return train_until(
         lambda state: descend(model, state, constants),
-        lambda state: has_room(state, columns, batch),
+        lambda state: state.matrices.has_room(*room),
         state,
         constants.targets,
         stop,

@@ -19,22 +19,16 @@ from largen.errors import OutOfMemory
 from largen.memory import check_fits
 from largen.parameterizations import GradientDescent
 from largen.runs import Run
-from largen.theories.chains.problem import AffineMap, Problem
+from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels, kernel_variables
 from largen.theories.mean_field.engine.statistics import margin, ratio, replicates_for
-from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
-from largen.theories.mean_field.infinite_depth.deterministic import (
-    analytic,
-    bytes_held,
-    deterministic_limit,
-)
+from largen.theories.mean_field.infinite_depth.blocks import analytic, blocks_limit, bytes_held
 from largen.theories.mean_field.infinite_depth.estimates import Found
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit
-from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 from largen.theories.mean_field.options import WantedKernels
 
 SHARES = np.linspace(0, 1, 5)  # shares of the blocks at which closed equations are recorded
@@ -58,8 +52,8 @@ def linear_network(endless: EndlessProblem) -> LinearNetwork:
     return LinearNetwork.of(
         net.fields,
         net.field_rate,
-        list(map(_map, net.maps[:-1])),
-        _map(net.maps[-1]),
+        net.maps[:-1],
+        net.maps[-1],
         float(endless.alpha),
         run.rates,
         gamma=net.gamma,
@@ -126,13 +120,13 @@ def deterministic(
     Nodes of depth, and sets of neurons, are added until the error is small enough.
     """
     run, net = endless.run, endless.finite(1)
-    *maps, read_out = map(_map, net.maps)
-    stream = NeuronNetwork(
-        net.phi[0],
+    *maps, read_out = net.maps
+    network = NeuronNetwork(
+        net.phi[:-1],
         net.phi[-1],
         net.fields,
         net.field_rate,
-        maps[0],
+        maps,
         read_out,
         net.gamma,
         run.output_shape,
@@ -146,21 +140,19 @@ def deterministic(
         run.batches,
     )
     several, at = len(maps) > 1, wanted.recorded.alone.tolist()
-    options: dict[str, Any] = {"particles": particles, "dtype": dtype, "key": key, "tell": tell}
+    grids = GRIDS if analytic(network) else DOUBLED
+    tolerance = np.clip(rtol / 10, 1e-6, 1e-3)
     if several:
-        network = BlockNetwork(stream, net.phi[:-1], tuple(maps))
-        options["tolerance"] = float(np.clip(rtol, 1e-3, 1e-2))
-        limit = partial(blocks_limit, network, training, at, **options)
         grids = GRIDS[:1]  # finer ones do not pay: the error of depth is below that of sampling
-    else:
-        options["tolerance"] = float(np.clip(rtol / 10, 1e-6, 1e-3))
-        limit = partial(deterministic_limit, stream, training, at, **options)
-        grids = GRIDS if analytic(stream) else DOUBLED
+        tolerance = np.clip(rtol, 1e-3, 1e-2)
+    options: dict[str, Any] = {"particles": particles, "dtype": dtype, "key": key, "tell": tell}
+    options["tolerance"] = float(tolerance)
+    limit = partial(blocks_limit, network, training, at, **options)
     (nodes, coarse), *finer = grids
     known: dict[tuple[int, int], Found] = {}
     sets = replicates or FEWEST_SETS
     while True:
-        held = (1 + several) * bytes_held(stream, training, particles, nodes, dtype)
+        held = bytes_held(network, training, particles, nodes, dtype)
         check_fits(held, f"particles: {particles} neurons", "Take fewer.")
         found = limit(nodes=nodes, coarse=coarse, replicates=sets, known=known)
         depth, whole = (ratio(e, found.outputs) for e in (found.depth_error, found.error))
@@ -207,10 +199,6 @@ def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> i
 def _rows(net: Problem, wanted: WantedKernels) -> int:
     """Return the number of samples whose kernels with the training samples are recorded."""
     return net.total if wanted.test else net.samples
-
-
-def _map(affine: AffineMap) -> MapConstants:
-    return MapConstants(affine.std, affine.rate, affine.bias_std, affine.bias_rate)
 
 
 def _momentum(run: Run) -> float:

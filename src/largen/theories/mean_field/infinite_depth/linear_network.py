@@ -8,12 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from largen.theories.mean_field.infinite_depth.time_filters import (
-    Filter,
-    Link,
-    MapConstants,
-    in_a_row,
-)
+from largen.theories.chains.constants import MapConstants
+from largen.theories.mean_field.infinite_depth.time_filters import Filter, Link, in_a_row
 
 
 class LinearNetwork(NamedTuple):

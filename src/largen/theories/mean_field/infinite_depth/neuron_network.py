@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,24 +11,24 @@ from jaxtyping import Float
 
 from largen.arrays import precision as in_precision
 from largen.runs import Loss
+from largen.theories.chains.constants import MapConstants
 from largen.theories.chains.normalized import LayerActivation
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
-from largen.theories.mean_field.infinite_depth.time_filters import MapConstants
 
 
 class NeuronNetwork(NamedTuple):
-    """A residual network of infinite depth, with blocks of one matrix and α > ½."""
+    """A residual network of infinite depth: blocks of one matrix, α > ½, or of several, α = 1."""
 
-    # phi, phi_out: φ of the branches and in front of the read-out.
-    phi: LayerActivation
+    # phi, phi_out: φ in front of each map of a block, and in front of the read-out.
+    phi: tuple[LayerActivation, ...]
     phi_out: LayerActivation
     # fields, field_rate: F of all samples, training samples first, h(0) = F a, and ρ of its
     # directions.
     fields: Float[np.ndarray, "sample direction"]
     field_rate: Float[np.ndarray, " direction"]
-    # block, read_out: the map of a block, with rates ρ that do not depend on L, L^(1−2α) times
+    # maps, read_out: the maps of a block, with rates ρ that do not depend on L, L^(1−2α) times
     # those of a finite network; and the map of the read-out.
-    block: MapConstants
+    maps: Sequence[MapConstants]
     read_out: MapConstants
     gamma: float  # γ₀
     output_shape: tuple[int, ...] = ()  # shape of a sample's output
@@ -47,6 +48,11 @@ class Training(NamedTuple):
     momentum: float = 0.0
     decay: float = 0.0
     batches: Any = None
+
+    @property
+    def batch(self) -> int:
+        """The number of samples of a step."""
+        return len(self.targets) if self.batches is None else self.batches.shape[1]
 
 
 def by_size(network: NeuronNetwork) -> NeuronNetwork:

@@ -21,6 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from largen.theories.chains.constants import MapConstants
+
 
 class Filter(NamedTuple):
     """d and k of all pairs of times; k is 0 unless s < t."""
@@ -53,15 +55,6 @@ class Filter(NamedTuple):
         return Filter(np.ones_like(self.kept), np.zeros_like(self.taken))
 
 
-class MapConstants(NamedTuple):
-    """Constants of an affine map σWx + σ_b b: σ, its ρ, σ_b and its ρ."""
-
-    std: float = 1.0
-    rate: float = 1.0
-    bias_std: float = 0.0
-    bias_rate: float = 0.0
-
-
 class Link(NamedTuple):
     """The action of an affine map, or of several in a row, on kernels between two times.
 
@@ -83,9 +76,9 @@ class Link(NamedTuple):
     @classmethod
     def of(cls, constants: MapConstants, filter: Filter) -> Link:
         """Return the link of one map, whose weights have a filter if they train."""
-        std, rate, bias_std, bias_rate = constants
-        noise, tangent, own = _parts(std, rate, filter)
-        return cls(noise, tangent, *(bias := _parts(bias_std, bias_rate, filter))[:2], own, bias[2])
+        noise, tangent, own = _parts(constants.std, constants.rate, filter)
+        bias = _parts(constants.bias_std, constants.bias_rate, filter)
+        return cls(noise, tangent, *bias[:2], own, bias[2])
 
     @property
     def quiet(self) -> Link:

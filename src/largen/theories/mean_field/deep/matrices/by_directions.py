@@ -14,7 +14,7 @@ Averages Ξ_oᵀφ/N converge to the response function A, Ξ_iᵀg/N to B, equal
 (Pehlevan and Bordelon's lecture notes, (65), where the equal-time term is missing). They are never
 computed between pairs of times.
 
-Gradient descent adds V − V(0) = Q_o M Q_iᵀ/N with a small matrix M.
+In training V = s V(0) + Q_o M Q_iᵀ/N with a small matrix M, and s = 1 without weight decay.
 
 A convolution has a matrix for each tap (``theories/chains/receptive_fields.py``). Side by side they
 form one N × (taps · N) matrix, whose inputs are patches; all inner products are divided by N, so
@@ -57,13 +57,20 @@ class Side(NamedTuple):
     rank: Int[Array, " matrix"]  # the number of filled rows
 
 
+class Share(NamedTuple):
+    """The share s of V(0) in a matrix V, and that in its momentum; None without momentum."""
+
+    now: Float[Array, ""]
+    velocity: Float[Array, ""] | None
+
+
 class Matrices(NamedTuple):
     """V of all layers in the coordinates of their two bases."""
 
     # inputs, outputs: the bases and images for features and for gradients.
     inputs: Side
     outputs: Side
-    change: Float[Array, "matrix capacity_o capacity_i"]  # M, the change by training
+    change: Float[Array, "matrix capacity_o capacity_i"]  # M, what training has added
     # The momentum of M; None without momentum.
     velocity: Float[Array, "matrix capacity_o capacity_i"] | None
 
@@ -84,23 +91,54 @@ class Matrices(NamedTuple):
         draws: Draws,
         fresh_vectors: FreshVectors,
         precision: Precision,
+        share: Share,
         *,
         transposed: bool = False,
     ) -> tuple[Matrices, Float[Array, "k far"], Float[Array, "capacity k"], Draws]:
         """Return V x of matrix l, or Vᵀ x, the coordinates c of x, and the remaining draws.
 
-        It is V x = Ξᵀc + Q_far(Ξ_far·x/N + M c), with Q_far and Ξ_far of the side opposite to x.
+        It is V x = s Ξᵀc + Q_far(s Ξ_far·x/N + M c), with Q_far and Ξ_far of the side opposite to
+        x.
         """
-        near, far, change = self.inputs, self.outputs, self.change[l]
-        if transposed:
-            near, far, change = far, near, change.T
+        near, far = (self.outputs, self.inputs) if transposed else (self.inputs, self.outputs)
         near, c, draws = extend(near, far, l, x, draws, fresh_vectors, precision)
-        rank = far.rank[l]
-        response = precision.weight * inner(far.images, l, x, rank)
-        y = combine(near.images, l, c, near.rank[l])
-        y = y + combine(far.basis, l, response + inner(change[None], 0, c.T, rank), rank)
+        response = share.now * precision.weight * inner(far.images, l, x, far.rank[l])
+        y = combine(near.images, l, share.now * c, near.rank[l])
+        y = y + self.added(l, c, transposed=transposed, response=response)
         sides = {"outputs": near} if transposed else {"inputs": near}
         return self._replace(**sides), y, c, draws
+
+    def added(
+        self, l: Index, c: Float[Array, "capacity k"], *, transposed: bool, response: Any = 0
+    ) -> Float[Array, "k far"]:
+        """Return what training has added to V x, or Vᵀ x, from the coordinates of x.
+
+        ``response`` is added to the coordinates M c of the result.
+        """
+        far, change = self.outputs, self.change[l]
+        if transposed:
+            far, change = self.inputs, change.T
+        rank = far.rank[l]
+        return combine(far.basis, l, response + inner(change[None], 0, c.T, rank), rank)
+
+    def has_room(self, features: int, gradients: int) -> Bool[Array, ""]:
+        """Whether every basis has free rows for these numbers of directions."""
+        inputs, outputs = (side.basis.shape[1] - side.rank for side in (self.inputs, self.outputs))
+        return jnp.all(inputs >= features) & jnp.all(outputs >= gradients)
+
+    def enlarged(self, features: int, gradients: int) -> Matrices:
+        """Return the matrices with bases of these capacities."""
+
+        def larger(side: Side, capacity: int) -> Side:
+            more = ((0, 0), (0, capacity - side.basis.shape[1]), (0, 0))
+            return Side(jnp.pad(side.basis, more), jnp.pad(side.images, more), side.rank)
+
+        _, rows, across = self.change.shape
+        more = ((0, 0), (0, gradients - rows), (0, features - across))
+        change = jnp.pad(self.change, more)
+        velocity = None if self.velocity is None else jnp.pad(self.velocity, more)
+        inputs, outputs = larger(self.inputs, features), larger(self.outputs, gradients)
+        return Matrices(inputs, outputs, change, velocity)
 
 
 class Precision(NamedTuple):

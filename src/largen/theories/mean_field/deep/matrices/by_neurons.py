@@ -27,7 +27,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from largen.theories.mean_field.deep.matrices.by_directions import SMALL, Precision
+from largen.theories.mean_field.deep.matrices.by_directions import SMALL, Precision, Share
 from largen.theories.mean_field.deep.matrices.fresh_vectors import following
 from largen.theories.mean_field.deep.matrices.row_buffers import (
     Index,
@@ -76,6 +76,7 @@ class NeuronMatrices(NamedTuple):
         draws: Any,
         normals: Normals,
         precision: Precision,
+        share: Share,
         *,
         transposed: bool = False,
     ) -> tuple[NeuronMatrices, Float[Array, "k far"], Float[Array, "near k"], Any]:
@@ -92,13 +93,15 @@ class NeuronMatrices(NamedTuple):
             row = normals(following(draws, place[i]), xi.shape[1])
             return xi.at[order[i]].set(row)
 
-        def grow(v):
+        def grow(parts):
             xi = jnp.zeros((len(x), far.rows.shape[2]), x.dtype)
             xi = lax.fori_loop(0, count, draw, xi)
             xi = beside(far.rows, l, xi, far.rank[l], weight) * kept[:, None]
-            return v + weight * (q.T @ xi if transposed else xi.T @ q)
+            more = weight * (q.T @ xi if transposed else xi.T @ q)
+            return jax.tree.map(lambda part, factor: part + factor * more, parts, tuple(share))
 
-        v = lax.cond(count > 0, grow, lambda v: v, self.change[l])
+        parts = self.change[l], None if self.velocity is None else self.velocity[l]
+        v, velocity = lax.cond(count > 0, grow, lambda parts: parts, parts)
         near = Basis(
             append_rows(near.rows, l, q[order], near.rank[l]),
             near.rank.at[l].add(count),
@@ -107,6 +110,8 @@ class NeuronMatrices(NamedTuple):
         sides = {"outputs" if transposed else "inputs": near}
         y = x @ v if transposed else x @ v.T
         found = self._replace(change=self.change.at[l].set(v), **sides)
+        if self.velocity is not None:
+            found = found._replace(velocity=self.velocity.at[l].set(velocity))
         return found, y, jnp.sqrt(weight) * x.T, draws
 
 

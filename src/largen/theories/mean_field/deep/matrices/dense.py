@@ -20,7 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from largen.theories.mean_field.deep.matrices.by_directions import Draws, FreshVectors, Precision
+from largen.theories.mean_field.deep.matrices.by_directions import (
+    Draws,
+    FreshVectors,
+    Precision,
+    Share,
+)
 from largen.theories.mean_field.deep.matrices.row_buffers import Index
 
 
@@ -49,6 +54,7 @@ class DenseMatrices(NamedTuple):
         draws: Draws,
         fresh_vectors: FreshVectors,
         precision: Precision,
+        share: Share,
         *,
         transposed: bool = False,
     ) -> tuple[DenseMatrices, Float[Array, "k far"], Float[Array, "near k"], Draws]:

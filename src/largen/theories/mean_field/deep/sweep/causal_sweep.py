@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from largen.theories.mean_field.deep.matrices.by_directions import Draws
+from largen.theories.mean_field.deep.matrices.by_directions import Draws, Share
 from largen.theories.mean_field.deep.matrices.by_neurons import normals_of_neurons
 from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian, unit_vectors
@@ -148,8 +148,8 @@ def forward_pass(
         matrices, draws, hs, coordinates = carry
         x, stream = at.patches(l, live_features(model, constants, l, hs[l])), streams[l + 1]
         rule = _mute(model, l, 0, _rule(model, constants, l + 1))
-        matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
-        h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
+        matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision, state.share(l))
+        h = constants.std[l] * y + constants.bias_std[l] * params.biases[l]
         h = at.widen(h)
         if max(model.skips) >= 0:
             h = h + jnp.where(skips[l] >= 0, hs[skips[l]], 0)
@@ -194,7 +194,7 @@ def backward_pass(
         l = count - 1 - done
         stream = streams[l]
         matrices, z, d, used = backward_field(
-            model, matrices, state.params, constants, l, g[l + 1], draws[stream]
+            model, matrices, state.share(l), constants, l, g[l + 1], draws[stream]
         )
         if max(model.skips) >= 0:
             g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
@@ -211,7 +211,7 @@ def backward_pass(
 def backward_field(
     model: SweepModel,
     matrices: AnyMatrices,
-    params: Moving,
+    share: Share,
     constants: SweepConstants,
     l: Index,
     g: Float[Array, "k n"],
@@ -221,9 +221,9 @@ def backward_field(
     at = constants.positions
     rule = _mute(model, l, 1, _rule(model, constants, l, at.live(l)))
     matrices, y, d, used = matrices.apply(
-        l, at.narrow(g), draws, rule, constants.precision, transposed=True
+        l, at.narrow(g), draws, rule, constants.precision, share, transposed=True
     )
-    return matrices, constants.std[l] * params.scale[l] * at.spread(l, y), d, used
+    return matrices, constants.std[l] * at.spread(l, y), d, used
 
 
 def _step(
@@ -258,14 +258,8 @@ def _step(
     params, velocity = moved(state.params, state.velocity, gradient, step)
     c = of_samples(passed.coordinates, batch, 2, at.output_positions)
     d = d * jnp.repeat(coefficients, at.output_positions)
-    changed = moved_matrices(
-        state.matrices.change,
-        state.matrices.velocity,
-        gamma * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d, c),
-        (state.params.scale, params.scale),
-        step,
-    )
-    matrices = state.matrices._replace(change=changed[0], velocity=changed[1])
+    learnt = gamma * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d, c)
+    matrices = moved_matrices(state.matrices, learnt, constants.decay.scale, step)
     if constants.noise is not None:
         assert isinstance(matrices, DenseMatrices)
         key = jax.random.fold_in(state.draws[0], state.step)

@@ -137,7 +137,7 @@ def _backward_fields(
     def layer(l, z):
         draws = state.draws[model.streams[0]]
         _, z_l, *_ = backward_field(
-            model, state.matrices, state.params, constants, l, g[l + 1], draws
+            model, state.matrices, state.share(l), constants, l, g[l + 1], draws
         )
         return z.at[l].set(z_l)
 

@@ -20,12 +20,12 @@ from largen.theories.mean_field.engine.descent import noisy
 def add_langevin_noise(
     params: Moving, matrices: DenseMatrices, noise: Noise, live: Array | None, lr: Any, key: Any
 ) -> tuple[Moving, DenseMatrices]:
-    """Return parameters and matrices with √(2ηT) ξ added, in the coordinates V = s · change.
+    """Return parameters and matrices with √(2ηT) ξ added.
 
     ``live`` is a mask of the neurons of each layer, None for all; other neurons stay 0.
     """
     there = jnp.ones((matrices.number + 1, 1), params.fields.dtype) if live is None else live
-    size = (noise.matrices / params.scale)[:, None, None] * there[1:, :, None] * there[:-1, None]
+    size = noise.matrices[:, None, None] * there[1:, :, None] * there[:-1, None]
     sizes = (
         noise.fields * there[0],
         noise.readout * there[-1],

@@ -17,6 +17,7 @@ from largen.theories.mean_field.deep.matrices.by_directions import (
     TOGETHER,
     Matrices,
     Precision,
+    Share,
     Side,
 )
 from largen.theories.mean_field.deep.matrices.by_neurons import NeuronMatrices
@@ -101,7 +102,7 @@ class Moving(NamedTuple):
     biases: Float[Array, "matrix n"]
     constant: Float[Array, " output"]  # the read-out's bias, which is 0 at initialisation
     linear: Float[Array, "model sample output"]
-    # s, the factor of weight decay for each hidden matrix: V = s (V(0) + Q_o M Q_iᵀ/N).
+    # s, the share of V(0) in each hidden matrix, less than 1 by weight decay.
     scale: Float[Array, " matrix"]
 
 
@@ -120,6 +121,11 @@ class SweepState(NamedTuple):
     # f of all samples at every step so far: first of the network, then of the models that are
     # linear in their parameters.
     outputs: Float[Array, "step network sample output"]
+
+    def share(self, l: Index) -> Share:
+        """Return the share of the initial matrix in a hidden matrix."""
+        velocity = None if self.velocity is None else self.velocity.scale[l]
+        return Share(self.params.scale[l], velocity)
 
 
 class Noise(NamedTuple):
@@ -212,33 +218,25 @@ def enlarge(state: SweepState, columns: int, samples: int, factor: float) -> Swe
     """Return the state with larger capacities for the bases that are full or will be soon."""
     matrices = state.matrices
     assert isinstance(matrices, Matrices)
-    inputs = _larger(matrices.inputs, columns, factor)
-    outputs = _larger(matrices.outputs, samples, factor)
-    _, rows, across = matrices.change.shape
-    more = ((0, 0), (0, outputs.basis.shape[1] - rows), (0, inputs.basis.shape[1] - across))
-    velocity = None if matrices.velocity is None else jnp.pad(matrices.velocity, more)
-    change = jnp.pad(matrices.change, more)
-    return state._replace(matrices=Matrices(inputs, outputs, change, velocity))
+    features = _larger(matrices.inputs, columns, factor)
+    gradients = _larger(matrices.outputs, samples, factor)
+    return state._replace(matrices=matrices.enlarged(features, gradients))
 
 
-def _larger(side: Side, most: int, factor: float) -> Side:
+def _larger(side: Side, most: int, factor: float) -> int:
     _, capacity, neurons = side.basis.shape
     needed = int(side.rank.max()) + most + TOGETHER
     if 2 * needed <= capacity:
-        return side
+        return capacity
     # There are at most as many directions as neurons, counted over all taps.
-    wanted = max(min(int(factor * capacity), neurons + most + TOGETHER), needed)
-    more = ((0, 0), (0, capacity_for(wanted) - capacity), (0, 0))
-    return Side(jnp.pad(side.basis, more), jnp.pad(side.images, more), side.rank)
+    return capacity_for(max(min(int(factor * capacity), neurons + most + TOGETHER), needed))
 
 
 def has_room(state: SweepState, columns: int, samples: int, model: SweepModel) -> Bool[Array, ""]:
     """Whether every basis has free rows for all the directions of another step."""
-    room = jnp.asarray(True)
     if not isinstance(state.matrices, Matrices):
-        return room
-    for side, most in ((state.matrices.inputs, columns), (state.matrices.outputs, samples)):
-        room &= jnp.all(side.rank + most + TOGETHER <= side.basis.shape[1])
+        return jnp.asarray(True)
+    room = state.matrices.has_room(columns + TOGETHER, samples + TOGETHER)
     if model.sampling == "linear":
         layers = jnp.asarray(np.bincount(model.streams))
         taps = state.matrices.inputs.basis.shape[2] // model.units
