@@ -61,11 +61,14 @@ def jump(below: float) -> tuple[Callable, None]:
     return value, None
 
 
-def _sum(q, sign):
-    return np.exp(-(q.aa + q.bb) / 2) * (np.exp(q.ab) + sign * np.exp(-q.ab)) / 2
+def _waves(q, sign, hyperbolic):
+    mean, ab = (q.aa + q.bb) / 2, np.asarray(q.ab)
+    small = np.abs(ab) < 1  # where the difference has fewer digits, and products do not overflow
+    of_small = np.exp(-mean) * hyperbolic(np.where(small, ab, 0))
+    return np.where(small, of_small, (np.exp(ab - mean) + sign * np.exp(-ab - mean)) / 2)
 
 
-SIN, COS = (lambda q: _sum(q, -1)), (lambda q: _sum(q, 1))
+SIN, COS = (lambda q: _waves(q, -1, np.sinh)), (lambda q: _waves(q, 1, np.cosh))
 CLOSED: dict[str, tuple[Any, ...]] = {
     "linear": homogeneous(1, 1),
     "relu": homogeneous(1, 0),

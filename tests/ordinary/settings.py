@@ -227,6 +227,8 @@ def refusal(s: Setting, needs: str, error: LargenError, check: Callable[[Setting
             return "the variance is beyond what is integrated"
     if isinstance(error, (NoTheory, NoRule)) and "theory" in needs and _of_gaussian(s, check):
         return "no theory covers the network"
+    if "inputs vanish" in text and not s.double.any():
+        return "a row of zeros has no relative fluctuations"
     if "singular" in needs and s.network.kernels and (failed or (of_form and _singular(text))):
         tangent = "tangent" in needs and s.network.tangent
         try:
