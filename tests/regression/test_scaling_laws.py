@@ -124,6 +124,26 @@ def test_compute_is_spent_as_in_the_phases_of_the_paper(phase, alpha, beta):
     assert found.error == pytest.approx(error, abs=1e-12)
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(0.9, 0.7), (0.7, 1.5), (0.4, 0.8)])
+def test_errors_fall_with_compute_as_the_phases_say(alpha, beta):
+    """II, III and IVa: with t = C/k steps on the predicted number k of features of 4k modes."""
+    a, b = 2 * alpha, 2 * alpha + 2 * beta
+    law = in_compute(Laws(a, b))
+
+    def slope(x):
+        compute, errors = np.array([2000.0, 8000.0]) ** (1 / law.width), []
+        for c in compute:
+            k = c**x
+            i = np.arange(1, int(4 * k) + 1.0)
+            task = lg.regression.Spectrum(i**-a, i**-b)
+            found = lg.regression.one_pass_sgd(task, [round(c / k)], widths=[round(k)])
+            errors.append(found.mse_test.item())
+        return -np.diff(np.log(errors)).item() / np.diff(np.log(compute)).item()
+
+    assert slope(law.width) == pytest.approx(law.error, rel=0.04)
+    assert slope(law.width - 0.1) < 0.95 * law.error
+
+
 def test_noise_of_slow_spectra_does_not_grow_in_time():
     """For a < 1/2 it stays below what features lack, until all is learned."""
     assert in_steps(Laws(0.4, 1.6)) == pytest.approx(1.5)

@@ -91,7 +91,7 @@ class Expanded:
 
         def kernel(epsilon):
             theta = self._curve(moves, epsilon, ORDERS - 1)
-            return record(self.plan, theta, self.numbers.x)
+            return record(self.plan, theta, self.numbers.x, self.numbers.y)
 
         parts = coefficients(kernel, ORDERS - 1, self.dtype)
         return jax.tree.map(lambda *each: jnp.stack(each), *parts)
