@@ -82,7 +82,7 @@ def measured_at(checkout: Path) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("before", type=Path, nargs="?", help="a checkout of the other commit")
     parser.add_argument("--processes", type=int, default=3, help="of each commit")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
