@@ -40,20 +40,25 @@ def test_kernels_and_limits_wait_for_no_solver_of_differential_equations():
 ATTENTION = "lg.serial(lg.Dense(), lg.QKVAttention(), lg.GlobalAvgPool(), lg.Dense())"
 
 
+SMALL = "rtol=0.5, particles=64, replicates=2"
+
+
 @pytest.mark.parametrize(
-    ("net", "scaling", "shape"),
+    ("net", "scaling", "shape", "options"),
     [
-        ("lg.mlp(1)", "ntk", "2, 8"),
-        ("lg.mlp(1)", "mean_field", "2, 8"),
-        (ATTENTION, "mean_field", "2, 4, 2"),
+        ("lg.mlp(1)", "ntk", "2, 8", ""),
+        ("lg.mlp(1)", "mean_field", "2, 8", ""),
+        (ATTENTION, "mean_field", "2, 4, 2", ""),
+        ("lg.mlp(2)", "mean_field", "2, 8", SMALL),
+        ("lg.residual_mlp(np.inf)", "depth_mup", "2, 8", f"{SMALL}, depths=(1, 2)"),
     ],
 )
-def test_a_run_brings_its_theory_alone(net, scaling, shape):
+def test_a_run_brings_its_theory_alone(net, scaling, shape, options):
     loaded = modules_after(
         "import largen as lg, numpy as np;"
         f"data = lg.Dataset(np.eye(8)[:2].reshape({shape}), [1.0, 2.0]);"
         f"run = lg.Run({net}, lg.{scaling}(), data, optimizer=lg.gd(0.1), steps=1);"
-        "lg.solve(run, throw=False)"
+        f"lg.solve(run, throw=False, {options})"
     )
     assert 100 < sum(name.startswith("largen.") for name in loaded) <= 172
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from largen.experiments.claims import Claim, above_zero
-from largen.parameterizations import classify, plane_scheme
+from largen.parameterizations import plane_scheme
+from largen.parameterizations.classification import classify
 from largen.parameterizations.classification.plane import NAMED
 from papers.golikov import checks
 from papers.golikov.parts import ladder

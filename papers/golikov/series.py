@@ -10,7 +10,7 @@ import numpy as np
 
 from largen.experiments.exponents.fit import exponent
 from largen.experiments.power_law import PowerLaw
-from largen.parameterizations import plane_class
+from largen.parameterizations.classification import plane_class
 from largen.parameterizations.classification.orders import Order
 from largen.parameterizations.classification.plane import NAMED
 from papers.golikov.setups import LIMITS, REFERENCE_WIDTH, Ladder

@@ -3,13 +3,13 @@ from largen.experiments import measure_exponents as measure_exponents
 from largen.experiments import plane_map as plane_map
 from largen.parameterizations import Parameterization as Parameterization
 from largen.parameterizations import abc as abc
-from largen.parameterizations import classify as classify
 from largen.parameterizations import complete_p as complete_p
 from largen.parameterizations import depth_mup as depth_mup
-from largen.parameterizations import from_reference as from_reference
 from largen.parameterizations import mean_field as mean_field
 from largen.parameterizations import mup as mup
 from largen.parameterizations import ntk as ntk
-from largen.parameterizations import plane_class as plane_class
 from largen.parameterizations import plane_scheme as plane_scheme
 from largen.parameterizations import standard as standard
+from largen.parameterizations.classification import classify as classify
+from largen.parameterizations.classification import plane_class as plane_class
+from largen.parameterizations.given_at_width import from_reference as from_reference

@@ -11,7 +11,7 @@ import numpy as np
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput
-from largen.parameterizations import ScalingClass, plane_class
+from largen.parameterizations.classification import ScalingClass, plane_class
 from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.exponents import exact
 from largen.results import Result, with_labels

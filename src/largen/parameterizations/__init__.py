@@ -1,11 +1,7 @@
 """How multipliers, variances and rates scale with width and depth: one class, one table."""
 
 from largen.parameterizations.canonical import CanonicalForm, CanonicalWeight, canonical_form
-from largen.parameterizations.classification.by_exponents import classify, plane_class
-from largen.parameterizations.classification.plane import ScalingClass
-from largen.parameterizations.classification.report import Classification, LayerScaling
 from largen.parameterizations.exponents import Exponents
-from largen.parameterizations.given_at_width import from_reference
 from largen.parameterizations.learning_rules import (
     FeedbackAlignment,
     feedback_alignment,
@@ -44,13 +40,11 @@ __all__ = [
     "Adam",
     "CanonicalForm",
     "CanonicalWeight",
-    "Classification",
     "Exponents",
     "FeedbackAlignment",
     "GradientDescent",
     "GradientFlow",
     "Langevin",
-    "LayerScaling",
     "Optimizer",
     "Parameterization",
     "Power",
@@ -58,24 +52,20 @@ __all__ = [
     "Reference",
     "Rule",
     "RuleTable",
-    "ScalingClass",
     "Stepped",
     "abc",
     "adam",
     "canonical_form",
-    "classify",
     "complete_p",
     "depth_mup",
     "feedback_alignment",
     "feedback_of",
-    "from_reference",
     "gd",
     "gradient_flow",
     "langevin",
     "mean_field",
     "mup",
     "ntk",
-    "plane_class",
     "plane_scheme",
     "rmsprop",
     "sgd",

@@ -7,7 +7,6 @@ from typing import Any
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.exponents import Exponents, exact
 from largen.parameterizations.parameterization import Parameterization
 
@@ -312,6 +311,8 @@ def plane_scheme(
 def scaling_of(value: Any) -> Any:
     """Return the parameterization of a named scaling or of a point; other values unchanged."""
     if isinstance(value, str):
+        from largen.parameterizations.classification.plane import NAMED
+
         return plane_scheme(*NAMED[one_of("scaling", value, NAMED)], name=value)
     if isinstance(value, (tuple, list)):
         if len(value) not in (2, 3, 4):

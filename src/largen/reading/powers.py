@@ -6,9 +6,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from largen.errors import InvalidInput
+from largen.parameterizations.classification import Classification
 from largen.parameterizations.classification.by_exponents import kind_of
 from largen.parameterizations.classification.deep import classify_program
-from largen.parameterizations.classification.report import Classification
 from largen.parameterizations.classification.scaled_program import (
     Entry,
     MapExponents,

@@ -10,7 +10,7 @@ import numpy as np
 from largen.criticality import Propagation, propagate
 from largen.errors import InvalidInput, NoTheory, one_of
 from largen.finite_width import WidthCorrections, width_corrections
-from largen.parameterizations.classification.report import Classification
+from largen.parameterizations.classification import Classification
 from largen.reading.depth import Depth, depth_of
 from largen.reading.powers import classified
 from largen.regression import Prediction, critical_learning_rate, posterior_from_kernel

@@ -52,7 +52,8 @@ def checked(rates: Any, names: set[Any]) -> Any:
         if name not in names:
             raise InvalidInput(
                 f"rates: {shown(name)} is no parameter of an affine map; there are "
-                f"{', '.join(sorted(names)[:8])}."
+                f"{', '.join(sorted(names)[:8])}. Trained gains and offsets of channels add a part "
+                "of relative order 1/width at equal rates, for which there is no rule."
             )
     found = {name: real(f"rates[{name!r}]", r, at_least=0) for name, r in rates.items()}
     return lambda name: found.get(name, 1.0)

@@ -47,8 +47,9 @@ def _by_feedback(run: Run) -> bool:
 
 
 def _two_maps(run: Run) -> bool:
-    maps = [step for step in run.program.operations if isinstance(step, Affine)]
-    return _moves(run) and len(maps) == 2
+    steps = run.program.operations
+    maps = sum(isinstance(step, Affine) for step in steps)
+    return _moves(run) and maps == 2 and not any(isinstance(step, Repeat) for step in steps)
 
 
 def _endless(run: Run) -> bool:

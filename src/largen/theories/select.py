@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from largen.errors import InvalidInput, LargenError, NoRule, NoTheory, instance_of, one_of
-from largen.parameterizations import classify
-from largen.parameterizations.classification.report import MEANING
 from largen.runs import Posed, Run, Theory, Trajectory
 from largen.scalars import flag
 from largen.text import shown
@@ -119,6 +117,8 @@ def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
 
 def _class_of(run: Run) -> list[str]:
     """Return the limit that the exponents of the scaling imply, solvable or not."""
+    from largen.parameterizations.classification import MEANING, classify
+
     try:
         classification = classify(run.param, run.net, run.optimizer)
     except LargenError:

@@ -18,7 +18,7 @@ from largen.experiments.exponents.report import MeasuredExponent, MeasuredExpone
 from largen.memory import MEMORY_BUDGET
 from largen.networks import train_and_measure
 from largen.networks.ensembles import MOST_SEEDS
-from largen.parameterizations import classify
+from largen.parameterizations.classification import classify
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from largen.experiments.exponents.quantities import Name, has_terms
-from largen.parameterizations import Classification, LayerScaling
+from largen.parameterizations.classification import Classification, LayerScaling
 from largen.parameterizations.classification.one_hidden_layer import increments, terms
 from largen.parameterizations.classification.orders import Order, largest, product
 from largen.runs import Run

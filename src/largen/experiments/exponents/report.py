@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from largen.bibliography import cites
 from largen.experiments.exponents.quantities import GROUPS
 from largen.experiments.power_law import PowerLaw
-from largen.parameterizations import Classification
+from largen.parameterizations.classification import Classification
 from largen.parameterizations.classification.orders import Order
 from largen.results import Result, with_labels
 

@@ -6,3 +6,16 @@ any depth (``scaled_program``, ``recursion``, ``deep``, ``report``) carry the sa
 the operations. The public
 functions are in ``by_exponents``.
 """
+
+from largen.parameterizations.classification.by_exponents import classify, plane_class
+from largen.parameterizations.classification.plane import ScalingClass
+from largen.parameterizations.classification.report import MEANING, Classification, LayerScaling
+
+__all__ = [
+    "MEANING",
+    "Classification",
+    "LayerScaling",
+    "ScalingClass",
+    "classify",
+    "plane_class",
+]

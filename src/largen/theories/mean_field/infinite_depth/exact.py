@@ -7,7 +7,6 @@ on L.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,7 +26,10 @@ from largen.theories.mean_field.infinite_depth.blocks import analytic, blocks_li
 from largen.theories.mean_field.infinite_depth.estimates import Found
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
-from largen.theories.mean_field.infinite_depth.problem import EndlessProblem
+from largen.theories.mean_field.infinite_depth.problem import (
+    EndlessProblem,
+    network_of_layers,
+)
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit
 from largen.theories.mean_field.options import WantedKernels
 
@@ -223,15 +225,3 @@ def _kernels(features: np.ndarray, gradients: np.ndarray, tangent: np.ndarray) -
     depths, _, p, outputs, _ = gradients.shape
     none = (depths, p, 1, 0), (depths, p, outputs, 1, 0), (depths, p, outputs, 1, 0)
     return RecordedKernels(features, gradients, tangent, *map(np.zeros, none))
-
-
-def network_of_layers(net: Problem, shares: np.ndarray) -> Problem:
-    """Return a network with a layer of the stream at each share of the blocks."""
-    layers = len(shares)
-    return replace(
-        net,
-        phi=(net.phi[0],) * layers,
-        positions=(1,) * layers,
-        inside=(False,) * layers,
-        ratios=(net.ratios[0],) * layers,
-    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from largen.architectures import endless_stack, of_depth
 from largen.errors import NoTheory
 from largen.parameterizations import canonical_form, temperature_of
@@ -143,6 +145,18 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
     alpha = -Fraction(param.table(run.net, run.optimizer, inputs=inputs).branch.depth)
     problem = EndlessProblem(run, alpha, _stack(run))
     return Posed(run, _reason(problem), problem)
+
+
+def network_of_layers(net: Problem, shares: np.ndarray) -> Problem:
+    """Return a network with a layer of the stream at each share of the blocks."""
+    layers = len(shares)
+    return replace(
+        net,
+        phi=(net.phi[0],) * layers,
+        positions=(1,) * layers,
+        inside=(False,) * layers,
+        ratios=(net.ratios[0],) * layers,
+    )
 
 
 def _stack(run: Run) -> Stack:

@@ -34,15 +34,12 @@ from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.replicates import watched
-from largen.theories.mean_field.infinite_depth.exact import (
-    Solved,
-    closed_bytes,
-    deterministic,
-    network_of_layers,
-    solve_linear,
-)
 from largen.theories.mean_field.infinite_depth.extrapolation import Depths, replicate
-from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, endless_problem
+from largen.theories.mean_field.infinite_depth.problem import (
+    EndlessProblem,
+    endless_problem,
+    network_of_layers,
+)
 from largen.theories.mean_field.options import (
     Sampling,
     WantedKernels,
@@ -217,6 +214,8 @@ class InfiniteDepth(Theory):
             net, shares = depths.recorded_network, depths.shares
             estimate, stopped = self._extrapolate(run, depths, wanted)
         elif method == "closed":
+            from largen.theories.mean_field.infinite_depth.exact import solve_linear
+
             rtol = min(self.rtol, CLOSED_RTOL)
             estimate, shares = solve_linear(endless, wanted, rtol, self.memory_budget)
             net = network_of_layers(endless.finite(1), shares)
@@ -235,14 +234,17 @@ class InfiniteDepth(Theory):
 
     def _method(self, endless: EndlessProblem) -> Method:
         """Return the method, ``"auto"`` resolved."""
-        applies = {
+        applies: dict[Method, bool] = {
             "closed": endless.has_closed_equations and not self.record_pairs,
             "deterministic": endless.deterministic and not self.record_pairs,
             "sweep": True,
         }
         if self.method == "auto":
-            if applies["closed"] and closed_bytes(endless) <= self.memory_budget:
-                return "closed"
+            if applies["closed"]:
+                from largen.theories.mean_field.infinite_depth.exact import closed_bytes
+
+                if closed_bytes(endless) <= self.memory_budget:
+                    return "closed"
             return "deterministic" if applies["deterministic"] else "sweep"
         if not applies[self.method]:
             pairs = "; 'sweep' alone has record_pairs" if self.record_pairs else ""
@@ -252,8 +254,12 @@ class InfiniteDepth(Theory):
             )
         return self.method
 
-    def _deterministic(self, endless: EndlessProblem, wanted: WantedKernels) -> Solved:
+    def _deterministic(
+        self, endless: EndlessProblem, wanted: WantedKernels
+    ) -> tuple[Estimate, np.ndarray]:
         """Return the solution by deterministic neurons."""
+        from largen.theories.mean_field.infinite_depth.exact import deterministic
+
         seed = np.asarray(jax.random.key_data(random_key(self.key)))
         with reporter(self.progress, "mean field, infinite depth") as report:
             return deterministic(
