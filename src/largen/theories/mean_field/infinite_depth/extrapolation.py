@@ -256,10 +256,8 @@ def _extrapolate(found: list[Swept], depths: Depths) -> Swept:
 
 def _keep_layers(swept: Swept, layers: list[int]) -> Swept:
     def kept(kernels: RecordedKernels) -> RecordedKernels:
-        by_layer = {
-            n: getattr(kernels, n)[layers] for n in RecordedKernels._fields if n != "tangent"
-        }
-        return kernels._replace(**by_layer)
+        names = "features", "gradients", "h", "g", "z"
+        return kernels._replace(**{name: getattr(kernels, name)[layers] for name in names})
 
     return swept._replace(
         kernels=list(map(kept, swept.kernels)), pairs=list(map(kept, swept.pairs))
