@@ -13,13 +13,13 @@ import numpy as np
 from largen.architectures import mlp
 from largen.parameterizations import (
     Parameterization,
-    from_reference,
     gd,
     plane_scheme,
     rmsprop,
     sgd,
 )
 from largen.parameterizations.classification.plane import NAMED
+from largen.parameterizations.given_at_width import from_reference
 from largen.runs import Dataset, Run
 from papers.images import Images
 

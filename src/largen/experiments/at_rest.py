@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -224,7 +225,8 @@ def _closed(run: Run, of: Equilibrium, rtol: float, key: jax.Array, throw: bool)
         found = homogeneous_at_rest(of, x, targets, kappa, rng, rtol)
     outputs = [found.outputs(of, np.asarray(at, float)) for at in (x, run.data.x_test)]
     shaped = [f.reshape(len(f), *y.shape[1:]) for f in outputs]
-    data = _data_set(run, *shaped, *(np.zeros_like(f) for f in shaped), found.feature_kernel(of, x))
+    exact = [np.zeros_like(f) for f in shaped]
+    data = _data_set(run, shaped, exact, found.feature_kernel(of, x))
     result = _result(run, data, "closed", found.excess <= rtol, neurons=found)
     if throw and result.status != Status.OK:
         raise NumericalFailure(
@@ -248,7 +250,7 @@ def _posterior(run: Run, key: jax.Array, throw: bool, options: dict[str, Any]) -
     test = given.predict(run.data.x_test) if len(run.data.x_test) else None
     means = train.mean, train.mean[:0] if test is None else test.mean
     errors = train.mean_error, train.mean_error[:0] if test is None else test.mean_error
-    data = _data_set(run, *means, *errors, given.feature_kernel)
+    data = _data_set(run, means, errors, given.feature_kernel)
     return _result(run, data, "posterior", given.status != "not_converged", posterior=given)
 
 
@@ -263,7 +265,7 @@ def _trained(
     parts = [limit.f_train[-1], limit.f_test[-1]]
     errors = [found[f"{name}_error"].values[-1] for name in ("f_train", "f_test")]
     kernel = _read_out_kernel(run, found["feature_kernel"].values[-1, -1])
-    result = _result(run, _data_set(run, *parts, *errors, kernel), "trained", settled)
+    result = _result(run, _data_set(run, parts, errors, kernel), "trained", settled)
     if throw and not settled:
         raise NumericalFailure(
             f"equilibrium: outputs still move by {moved:.1e} of the largest target in the "
@@ -305,19 +307,18 @@ def _read_out_kernel(run: Run, features: np.ndarray) -> np.ndarray:
     return stds["weight"] ** 2 * features + stds["bias"] ** 2
 
 
-def _data_set(
-    run: Run, f_train: Any, f_test: Any, train_error: Any, test_error: Any, kernel: Any
-) -> xarray.Dataset:
+def _data_set(run: Run, f: Sequence[Any], errors: Sequence[Any], kernel: Any) -> xarray.Dataset:
+    """Return outputs on training and test samples, their errors, and the kernel."""
     import xarray
 
     output = ("output",) * (np.ndim(run.data.y_train) - 1)
     train, test = ("sample", *output), ("test_sample", *output)
     return xarray.Dataset(
         {
-            "f_train": (train, f_train),
-            "f_test": (test, f_test),
-            "f_train_error": (train, train_error),
-            "f_test_error": (test, test_error),
+            "f_train": (train, f[0]),
+            "f_test": (test, f[1]),
+            "f_train_error": (train, errors[0]),
+            "f_test_error": (test, errors[1]),
             "feature_kernel": (("sample", "sample_2"), kernel),
         }
     )
