@@ -355,7 +355,8 @@ def examples() -> dict[str, Example]:
             {"record": "gradient_kernel"},
         ),
         "Trajectory.weight_outliers": Example(
-            lg.solve(rich_run(), record=["singular_values"]).weight_outliers, {"layer": 2}
+            lg.solve(rich_run(), record=["singular_values"], record_at=[8]).weight_outliers,
+            {"layer": 2},
         ),
         "Trajectory.load": Example(lg.Trajectory.load, {"path": limit().save(FOLDER / "saved.nc")}),
         "abc": Example(lg.abc, {"a": (0, "1/2", "1/2"), "b": 0, "c": 0}),
