@@ -60,9 +60,10 @@ def best(modes: Pool | Population, sizes: list[int], widths: list[int], ridge: f
     n, k = (a.ravel().astype(float) for a in np.meshgrid(sizes, widths, indexing="ij"))
     start = np.empty(len(n))
     for i in range(len(n)):
-        given, errors = at.ridge(n[i], k[i]), at.errors(n[i], k[i])[0].mean(axis=-1)
-        allowed = (at.learned[0] < min(n[i], k[i])) & (given > 0)
-        start[i] = _lowest(np.log(nu), np.where(allowed, errors, np.inf))
+        lowest = np.exp(_lowest(np.log(nu), _allowed_errors(at, n[i], k[i])))
+        step = nu[1] / nu[0]
+        near = np.geomspace(lowest / step, lowest * step, _AT_PEAK)
+        start[i] = _lowest(np.log(near), _allowed_errors(_at(modes, near), n[i], k[i]))
     fine = _at(modes, np.exp(start))
     ridges, errors = fine.ridge(n, k), fine.errors(n, k)[0]
     without, _ = points(modes, n, k, np.zeros(len(n)))
@@ -71,6 +72,12 @@ def best(modes: Pool | Population, sizes: list[int], widths: list[int], ridge: f
     shape = len(sizes), len(widths)
     peaks = np.array([_peak(modes, size, ridge) for size in sizes])
     return Best(ridges.reshape(shape), errors.reshape(*shape, -1), peaks)
+
+
+def _allowed_errors(at: Any, n: float, k: float) -> np.ndarray:
+    """Return errors at n and k, infinite where no ridge has these points."""
+    allowed = (at.learned[0] < min(n, k)) & (at.ridge(n, k) > 0)
+    return np.where(allowed, at.errors(n, k)[0].mean(axis=-1), np.inf)
 
 
 def _at(modes: Pool | Population, nu: np.ndarray) -> Any:
