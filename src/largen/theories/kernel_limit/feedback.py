@@ -30,21 +30,8 @@ class FeedbackKernelLimit(KernelLimit):
 
     Parameters
     ----------
-    std
-        Whether to compute standard deviations over initialisations for the squared error.
-    covariance
-        Whether to keep full covariances over initialisations (squared error only).
-    draws
-        Number of draws of the initial outputs for other losses, in pairs of opposite sign.
-    rtol
-        Target relative error of the outputs for other losses, as in
-        :class:`largen.theories.KernelLimit`.
-    key
-        The key of these draws, a JAX key or an integer.
-    kernel_rtol
-        Target relative error of the kernels; see :func:`largen.kernel`.
-    memory_budget
-        Bytes of working memory for the kernels.
+    std, covariance, draws, rtol, key, kernel_rtol, memory_budget
+        As in :class:`largen.theories.KernelLimit`.
 
     Notes
     -----

@@ -56,24 +56,9 @@ class AdaptiveKernelLimit(AdaptiveMeanField):
     replicates
         The number of replicates, each of which is solved with S and with S/2 neurons, and for d = 0
         from initial outputs of both signs; by default at least 8, and as many as ``rtol`` requires.
-    max_particles
-        The largest number of neurons of a population, summed over all replicates.
     record
         Kernels to record, as in :class:`largen.theories.AttentionMeanField`; they stand still.
-    record_at
-        Time indices of the trajectory at which kernels are recorded; the first and the last by
-        default.
-    record_pairs
-        Pairs (t, s) of time indices between which kernels are recorded.
-    memory_budget
-        The number of bytes that the matrices of all replicates may take that are computed at the
-        same time. If one replicate takes more, the status is ``"out of memory"``.
-    key
-        The key of the random numbers: a JAX key or an integer.
-    checkpoint
-        A file to which each replicate is written as it finishes, and from which the same call
-        resumes.
-    progress
+    max_particles, record_at, record_pairs, memory_budget, key, checkpoint, progress
         As in :class:`largen.theories.AttentionMeanField`.
 
     Raises

@@ -58,24 +58,7 @@ class AdaptiveMeanField(AttentionMeanField):
     replicates
         The number of replicates, each of which is solved with S and with S/2 neurons; by default at
         least 8, and as many as ``rtol`` requires.
-    max_particles
-        The largest number of neurons of a population, summed over all replicates.
-    record
-        Kernels to record, as in :class:`largen.theories.AttentionMeanField`.
-    record_at
-        Time indices of the trajectory at which attention weights and kernels are recorded; the
-        first and the last by default.
-    record_pairs
-        Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are recorded.
-    memory_budget
-        The number of bytes that the matrices of all replicates may take that are computed at the
-        same time. If one replicate takes more, the status is ``"out of memory"``.
-    key
-        The key of the random numbers: a JAX key or an integer.
-    checkpoint
-        A file to which each replicate is written as it finishes, and from which the same call
-        resumes.
-    progress
+    record, max_particles, record_at, record_pairs, memory_budget, key, checkpoint, progress
         As in :class:`largen.theories.AttentionMeanField`.
 
     Notes

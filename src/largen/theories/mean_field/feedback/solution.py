@@ -47,26 +47,11 @@ class FeedbackMeanField(AttentionMeanField):
         position of a sample.
     replicates
         The number of replicates; by default at least 4, and as many as ``rtol`` requires.
-    max_particles
-        The largest number of neurons of a population, summed over all replicates.
     record
         Kernels to record, as in :class:`largen.theories.AttentionMeanField`, and
         ``"pseudo_gradient_kernel"``, G̃ˡ, ``"effective_ntk"``, K̃ among training samples, and
         ``"alignment"``, the cosine of gˡ and g̃ˡ of each sample. ``"ntk"`` is that of gradients.
-    record_at
-        Time indices of the trajectory at which kernels are recorded; the first and the last by
-        default.
-    record_pairs
-        Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are recorded.
-    memory_budget
-        The number of bytes that the directions of all matrices may take, of all replicates that are
-        computed at the same time. If they outgrow it, the status is ``"out of memory"``.
-    key
-        The key of the random numbers: a JAX key or an integer.
-    checkpoint
-        A file to which each replicate is written as it finishes, and from which the same call
-        resumes.
-    progress
+    max_particles, record_at, record_pairs, memory_budget, key, checkpoint, progress
         As in :class:`largen.theories.AttentionMeanField`.
 
     Raises
