@@ -1,7 +1,8 @@
 r"""The largest singular values of trained hidden weights, from what the causal sweep holds.
 
-A trained matrix is a Gaussian one and a change of finite rank, V = V(0) + Q_o M Q_iᵀ/N, whose
-directions depend on V(0). In the bases of the sweep it has the block A = Â + B̂ + M with
+A trained matrix is a Gaussian one and a change of finite rank, V/s = V(0) + Q_o M Q_iᵀ/N with the
+share s that decay leaves, whose directions depend on V(0). In the bases of the sweep it has the
+block A = Â + B̂ + M with
 
     Â = Ξ_oᵀQ_i/N,   B̂ = Q_oᵀΞ_i/N,
 
@@ -34,12 +35,13 @@ from largen.theories.mean_field.deep.sweep.state import SweepConstants, SweepMod
 
 MOST = 8  # singular values that are recorded of each matrix
 ABOVE = 1e-7  # relative distance from the edge of a singular value that is none of the bulk
+LEAST_SHARE = 1e-9  # of V(0): below it the bulk is 0
 
 
 class Small(NamedTuple):
     """A trained matrix in the bases of its directions."""
 
-    # response, back, change: Â, B̂ and M.
+    # response, back, change: Â, B̂ and M, of V/s.
     response: Float[np.ndarray, "o i"]
     back: Float[np.ndarray, "o i"]
     change: Float[np.ndarray, "o i"]
@@ -62,7 +64,9 @@ def largest(
     matrices = state.matrices
     assert isinstance(matrices, Matrices)
     small = [np.asarray(part, np.float64) for part in _small(model, state, constants, seen)]
-    factors = np.asarray(constants.std[:-1] * state.params.scale, np.float64)
+    share = np.asarray(state.params.scale, np.float64)
+    share = np.where(np.abs(share) < LEAST_SHARE, LEAST_SHARE, share)
+    factors = np.asarray(constants.std[:-1], np.float64) * np.abs(share)
     factors = factors / np.where(problem.into_stream, problem.branch, 1.0)
     found = np.zeros((matrices.number, 4, MOST))
     for l, (inputs, outputs) in enumerate(matrices.ranks):
@@ -71,7 +75,7 @@ def largest(
         one = Small(
             response,
             back,
-            change,
+            change / share[l],
             small[3][l, :inputs],
             small[4][l, :outputs],
             float(constants.ratios[l + 1]),
