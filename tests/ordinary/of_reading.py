@@ -63,7 +63,7 @@ def models(s: Setting) -> object:
     net = lg.read(make, s.x)
     found = net.kernel(s.x)
     for name, K, want in zip(("nngp", "ntk"), found, s.kernels, strict=True):
-        symmetric(name, K)
+        symmetric(name, K, s.tolerance)
         near(name, K, want, max(DOUBLE, s.tolerance), sizes(want))
     drawn = net.kernel(s.x, method=FEW)
     for name, want in zip(("nngp", "ntk")[: 2 - s.rare_slopes], s.kernels, strict=False):
