@@ -1,7 +1,7 @@
 """Speed of kernels, training and limits against another commit: ratios of processor seconds.
 
-    git worktree add --detach /tmp/before COMMIT
-    python benchmarks/against_commit.py /tmp/before
+    git worktree add --detach ../before COMMIT
+    python benchmarks/against_commit.py ../before
 
 Processes of both commits take turns, since machines are shared, and each measures every case: the
 first call, which compiles and reads nothing from the persistent cache, and the fastest of the

@@ -35,6 +35,11 @@ def random_key(key: Any) -> jax.Array:
     raise InvalidInput(f"key: wanted jax.random.key(seed) or an integer seed, got {shown(key)}.")
 
 
+def numpy_generator(key: Any) -> np.random.Generator:
+    """Return NumPy's generator that a key or an integer seed stands for."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))).ravel())
+
+
 def integer(name: str, value: Any, at_least: int, at_most: int = MOST_COUNTED) -> int:
     """Check that an argument of a public function is an integer in a range."""
     known(name, value)

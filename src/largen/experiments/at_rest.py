@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,7 +25,7 @@ from largen.regression.equilibrium.network import (
 from largen.regression.equilibrium.posterior import adaptive_posterior
 from largen.results import DataResult
 from largen.runs import Run, Status, Trajectory
-from largen.scalars import flag, integer, random_key, real
+from largen.scalars import flag, integer, numpy_generator, random_key, real
 from largen.theories import solve
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class NetworksAtRest(DataResult):
     stationarity
         max |f − Φ(Φ + κ)⁻¹y| / max |y| over training samples, with the kernel Φ at rest and κ the
         weight decay times the number of samples. It vanishes at rest for every activation and
-        depth, and in the posterior up to sites. None if the kernel is not known.
+        depth, and in the posterior up to the error of the sites. None for other losses than
+        ``mse``.
     collapsed
         Whether decay has taken all weights to zero, so that f = 0.
     posterior
@@ -126,8 +127,9 @@ def equilibrium(
     Parameters
     ----------
     run
-        A run of the loss ``mse`` with all samples in each step, ``weight_decay`` > 0, by gradient
-        descent, gradient flow or Langevin dynamics; its steps and times are ignored.
+        A run with all samples in each step and ``weight_decay`` > 0, by gradient descent, gradient
+        flow or Langevin dynamics; its steps, times and schedule are ignored. Networks under other
+        losses than ``mse`` are trained.
     still
         The change of outputs, relative to the largest target, in the second half of a training that
         ends it.
@@ -146,7 +148,7 @@ def equilibrium(
     Raises
     ------
     InvalidInput
-        Without weight decay, with batches, or for another loss in a closed problem.
+        Without weight decay, with batches, or for another loss at a temperature.
     NoTheory
         For a parameterization in which features do not move, a network without a theory, and noise
         in networks that :func:`largen.regression.adaptive_posterior` does not have.
@@ -221,8 +223,7 @@ def _closed(run: Run, of: Equilibrium, rtol: float, key: jax.Array, throw: bool)
     if of.linear and targets.shape[1] == 1:
         found = linear_at_rest(of, x, targets, kappa)
     else:
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-        found = homogeneous_at_rest(of, x, targets, kappa, rng, rtol)
+        found = homogeneous_at_rest(of, x, targets, kappa, numpy_generator(key), rtol)
     outputs = [found.outputs(of, np.asarray(at, float)) for at in (x, run.data.x_test)]
     shaped = [f.reshape(len(f), *y.shape[1:]) for f in outputs]
     exact = [np.zeros_like(f) for f in shaped]
@@ -280,6 +281,9 @@ def _until_still(
 ) -> tuple[Trajectory, float]:
     """Return the last training, and the sum of its rates."""
     optimizer = run.optimizer
+    if isinstance(optimizer, Stepped):  # the rest is that of any rates
+        optimizer = replace(optimizer, schedule=None)
+        run = run.with_changes(optimizer=optimizer)
     time = LIFETIMES / optimizer.weight_decay
     while True:
         if isinstance(optimizer, GradientFlow):
@@ -329,7 +333,7 @@ def _result(
 ) -> NetworksAtRest:
     """Return the result, with the stationarity of its outputs."""
     stationarity = None
-    if run.loss.linear_residual and method != "posterior":
+    if run.loss.linear_residual:
         kernel, y = data["feature_kernel"].values, np.asarray(run.data.y_train, float)
         f = kernel @ np.linalg.solve(kernel + _kappa(run) * np.eye(len(y)), y)
         stationarity = float(np.abs(data["f_train"].values - f).max() / (np.abs(y).max() or 1.0))

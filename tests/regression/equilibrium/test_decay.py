@@ -106,6 +106,7 @@ def test_the_posterior_is_that_of_the_parameterization():
         lg.mlp(1, "erf"), X, Y, noise=0.2, param=lg.mean_field(), sites=1024
     )
     np.testing.assert_allclose(found.f_test, same.predict(X_TEST).mean, rtol=1e-12)
+    assert found.stationarity < 1e-4  # α = (y − f)/κ, up to the spread of the sites
 
 
 @pytest.mark.slow

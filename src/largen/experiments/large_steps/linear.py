@@ -24,7 +24,7 @@ from largen.parameterizations.distributions import GAUSSIAN
 from largen.progress import Report
 from largen.results import Result, with_labels
 from largen.runs import Run
-from largen.scalars import integer, random_key
+from largen.scalars import integer, numpy_generator, random_key
 
 if TYPE_CHECKING:
     import xarray
@@ -286,7 +286,6 @@ def _of_network(run: Run, params: Any) -> tuple[two_layers.Constants, many_sampl
 def _drawn(
     run: Run, constants: two_layers.Constants, width: int, key: Any, what: str
 ) -> many_samples.State:
-    import jax
 
     for row in two_layers.table_at(run, width).rows:
         if row.distribution != GAUSSIAN:
@@ -294,5 +293,5 @@ def _drawn(
                 f"{what}: {row.name} starts with the {row.distribution} distribution, whose "
                 "networks are not drawn without weights; pass params."
             )
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    rng = numpy_generator(key)
     return many_samples.drawn(run, constants, width, rng)

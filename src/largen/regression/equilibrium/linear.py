@@ -114,17 +114,10 @@ class DeepLinearPosterior:
             law = self.modes.limit(self.scale)
         else:
             law = self.modes.at_width(neurons, self.branches)[0]
-        along = cross * self.modes.targets
-        mean, correction = along @ law.mean, along @ law.correction
-        if covariance:
-            spread = law.size * self.equilibrium.kernel(x) - (cross * law.within) @ cross.T
-            spread = spread + along @ law.between @ along.T
-            variance = np.diagonal(spread)
-        else:
-            spread = None
-            variance = law.size * self.equilibrium.variances(x) - cross**2 @ law.within
-            variance = variance + np.sum((along @ law.between) * along, 1)
-        variance = np.maximum(variance, 0)
+        prior = self.equilibrium.kernel(x) if covariance else self.equilibrium.variances(x)
+        mean, correction, found = law.moments(cross, self.modes.targets, prior)
+        spread = found if covariance else None
+        variance = np.maximum(np.diagonal(found) if covariance else found, 0)
         if neurons is not None:
             unit = self.equilibrium.gamma**2 * neurons
             variance, spread = variance / unit, None if spread is None else spread / unit

@@ -142,6 +142,23 @@ class Law(NamedTuple):
     # N times the difference of a width's mean from the limit's.
     correction: Float[np.ndarray, " mode"]
 
+    def moments(
+        self, cross: np.ndarray, targets: np.ndarray, prior: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return mean, correction, and γ₀²N times the covariance or the variance at test samples.
+
+        ``cross``: their kernel with the modes. ``targets``: in the modes. ``prior``: their kernel
+        with one another, or its diagonal for variances alone.
+        """
+        along = cross * targets
+        if prior.ndim == 2:
+            spread = self.size * prior - (cross * self.within) @ cross.T
+            spread = spread + along @ self.between @ along.T
+        else:
+            spread = self.size * prior - cross**2 @ self.within
+            spread = spread + np.sum((along @ self.between) * along, 1)
+        return along @ self.mean, along @ self.correction, spread
+
 
 def _log_density(u: np.ndarray, scales: list[float], width: int, depth: int) -> np.ndarray:
     """Return the log density of log Q on a grid around 0; −∞ where no tilt resolves it."""

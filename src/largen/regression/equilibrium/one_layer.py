@@ -29,7 +29,7 @@ from largen.regression.equilibrium.sites import (
     prior_mixture,
     sphere_sites,
 )
-from largen.scalars import flag, integer
+from largen.scalars import flag, integer, numpy_generator
 
 LOWEST_EFFECTIVE = 0.01
 STAGES = 4  # of γ₀, from a quarter to the whole
@@ -248,7 +248,7 @@ def solve_one_layer(
     throw: bool,
 ) -> AdaptivePosterior:
     """Return the posterior of one hidden layer from checked arguments."""
-    rng = _generator(key)
+    rng = numpy_generator(key)
     rows = x.astype(np.float64)
     targets = y.reshape(len(y), -1)
     check_size("x", sites, rows.shape[1] + 3 * len(rows), replicates, np.float64)
@@ -271,7 +271,7 @@ def proposal_of(
 ) -> Mixture:
     """Return a Gaussian mixture that is close to the tilted neurons."""
     try:
-        return _proposal(Posed(of, rows, targets, noise), _generator(key))[1]
+        return _proposal(Posed(of, rows, targets, noise), numpy_generator(key))[1]
     except np.linalg.LinAlgError as error:
         raise NumericalFailure(SINGULAR) from error
 
@@ -295,10 +295,6 @@ class Posed:
         except np.linalg.LinAlgError:
             # Few sites carry the weights: their prior kernel says nothing of their errors.
             return _replicate(Problem(at, phi, 0 * missing, *given, 0.0), start)
-
-
-def _generator(key: jax.Array) -> np.random.Generator:
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
 
 
 def _replicate(problem: Problem, start: np.ndarray) -> Replicate:

@@ -101,10 +101,8 @@ def rescaled_posterior(
     modes = Modes(values, vectors, vectors.T @ targets, ridge, neurons**-0.5, 1)
     law, _ = modes.at_width(neurons, modes.branches())
     cross = K[count:, :count] @ vectors
-    along = cross * modes.targets
-    spread = law.size * K[count:, count:] - (cross * law.within) @ cross.T
-    spread = spread + along @ law.between @ along.T
-    mean, variance = along @ law.mean, np.maximum(np.diagonal(spread), 0)
+    mean, _, spread = law.moments(cross, modes.targets, K[count:, count:])
+    variance = np.maximum(np.diagonal(spread), 0)
     nothing = np.zeros((len(test), 1))
     full = spread[:, None, :, None] if covariance else None
     columns: tuple[Any, ...] = (mean[:, None], variance[:, None], full, nothing, nothing)

@@ -19,7 +19,7 @@ from largen.networks import finite_network
 from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
-from largen.scalars import integer, random_key, real
+from largen.scalars import integer, numpy_generator, random_key, real
 from largen.theories.kernel_limit.limit import KernelLimit, Reduced
 
 WHAT = "the mean at order 1/width"
@@ -171,7 +171,7 @@ class FiniteWidth(Theory):
 
     def _points(self, dimensions: int):
         """Yield standard Gaussian numbers, (sample neuron, parameter), for each replicate."""
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
+        rng = numpy_generator(self.key)
         for _ in range(self.replicates):
             yield normal_points(self.particles, dimensions, rng)
 

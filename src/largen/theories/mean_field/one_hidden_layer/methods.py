@@ -12,7 +12,7 @@ from largen.memory import check_fits
 from largen.parameterizations import GradientFlow, temperature_of
 from largen.progress import Report
 from largen.runs import Run
-from largen.scalars import random_key
+from largen.scalars import numpy_generator
 from largen.theories.mean_field.engine.statistics import margin, mean_and_error, widening
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
@@ -186,7 +186,7 @@ def particles(
 ) -> OneLayerEstimate:
     """Average over independent replicates, with more and more neurons until ``rtol`` is reached."""
     draw, called = DRAWN[drawn.sampling]
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
+    rng = numpy_generator(key)
     # Rounding errors of single precision are below the sampling error, unless γ₀ is so small that
     # f = ⟨zφ⟩/γ₀ suffers from cancellation, or the target error is small.
     single = posed.gamma >= 0.03 and rtol >= 1e-4

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import jax
 import numpy as np
 
 from largen.arrays import precision
@@ -15,7 +14,7 @@ from largen.interrupts import interruptible
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Theory, Trajectory
 from largen.runs.theory import set_fields
-from largen.scalars import random_key
+from largen.scalars import numpy_generator
 from largen.theories.mean_field.answers import error_in_words
 from largen.theories.mean_field.one_hidden_layer import fluctuations as response
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
@@ -205,7 +204,7 @@ class MeanField(Theory):
                 )
             varies = None
             if self.fluctuations and found.finite:
-                rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
+                rng = numpy_generator(self.key)
                 varies = response.fluctuations(problem, run, rng)
         result = _trajectory(posed, found, varies, wanted, self.rtol)
         if throw and not found.finite:

@@ -195,25 +195,36 @@ class KernelRecords:
             for parts in zip(one.features, two.features, strict=True)
         ]
         g = self._products(one.gradients, two.gradients)
-        mixed = self._products(one.gradients, two.pseudo) if single else []
         found: dict[str, np.ndarray] = {}
         if "feature_kernel" in names:
             found |= _by_position("feature_kernel", [each[:p] for each in phi[1:]], mean=True)
-        for name, kernels in (("gradient_kernel", g), ("pseudo_gradient_kernel", mixed)):
-            if name in names and kernels:
-                found |= _by_position(name, [each[:p] for each in kernels], mean=False)
-        if "ntk" in names and single:
+        if "gradient_kernel" in names and g:
+            found |= _by_position("gradient_kernel", [each[:p] for each in g], mean=False)
+        if single:
+            found |= self._of_one_time(one, phi, g)
+        alone = self._scalar and self._with_gradients
+        return {name: _without_output(name, x) if alone else x for name, x in found.items()}
+
+    def _of_one_time(
+        self, now: ObservedFields, phi: list[np.ndarray], g: list[np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Return the kernels that are of single times: tangent kernels and pseudo-gradients."""
+        p, names = self._samples, self.wanted.names
+        mixed = self._products(now.gradients, now.pseudo)
+        found: dict[str, np.ndarray] = {}
+        if "ntk" in names:
             kernel = self._tangent(phi, g)
             found["ntk"] = kernel[:p]
             if self.wanted.test:
                 found["ntk_test"] = kernel[p:]
-        if "effective_ntk" in names and single:
+        if "pseudo_gradient_kernel" in names and mixed:
+            found |= _by_position("pseudo_gradient_kernel", [x[:p] for x in mixed], mean=False)
+        if "effective_ntk" in names:
             found["effective_ntk"] = self._tangent(phi, mixed)[:p]
-        if "alignment" in names and single:
-            products = (g, mixed, self._products(two.pseudo, two.pseudo))
+        if "alignment" in names:
+            products = (g, mixed, self._products(now.pseudo, now.pseudo))
             found["alignment"] = _cosines(*(_of_samples(each, p) for each in products))
-        alone = self._scalar and self._with_gradients
-        return {name: _without_output(name, x) if alone else x for name, x in found.items()}
+        return found
 
     def _products(self, one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return r⟨g g'⟩ of backward fields behind all maps but the last."""
