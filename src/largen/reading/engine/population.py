@@ -167,7 +167,7 @@ class Engine(ABC):
     ) -> tuple[np.ndarray, np.ndarray]:
         values, direction = self.fields.entries(law, shape, neurons)
         if law.variance:
-            direction = direction * (self._rate(name, law.variance) / law.variance) ** 0.5
+            direction = direction * (self.own_rate(name, law.variance) / law.variance) ** 0.5
         return values, direction
 
     def rows(
@@ -264,11 +264,11 @@ class Engine(ABC):
             its.move,
             weight,
             bias,
-            self._rate(its.weight, weight),
-            0.0 if its.bias is None else self._rate(its.bias, bias),
+            self.own_rate(its.weight, weight),
+            0.0 if its.bias is None else self.own_rate(its.bias, bias),
         )
 
-    def _rate(self, name: str, summed: float) -> float:
+    def own_rate(self, name: str, summed: float) -> float:
         """Return ρ·fan_in of a parameter, given Var·fan_in."""
         if self._rates is None:
             return summed

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 # Equations that do what a jaxpr among their parameters says, and nothing else.
 CALLS = frozenset({
@@ -67,16 +68,38 @@ def _dtype(literal: Any) -> Any:
 
 def _inner(equation: Any) -> ClosedJaxpr | None:
     """Return the jaxpr that an equation calls, if it is a call."""
+    if equation.primitive.name == "scan":
+        return unrolled(equation)
     if equation.primitive.name not in CALLS:
         return None
     inner = next(equation.params[name] for name in CALLED if name in equation.params)
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
+def unrolled(equation: Any) -> ClosedJaxpr:
+    """Return the jaxpr of a loop of known length with its steps written out."""
+    options, step = equation.params, jaxpr_as_fun(equation.params["jaxpr"])
+    consts, carried = options["num_consts"], options["num_consts"] + options["num_carry"]
+
+    def loop(*given: Any) -> list[Any]:
+        state, rows = given[consts:carried], []
+        places = range(options["length"])
+        for n in reversed(places) if options["reverse"] else places:
+            each = [jax.lax.index_in_dim(x, n, 0, keepdims=False) for x in given[carried:]]
+            made = step(*given[:consts], *state, *each)
+            state = made[: options["num_carry"]]
+            rows.append(made[options["num_carry"] :])
+        rows = rows[::-1] if options["reverse"] else rows
+        return [*state, *(jnp.stack(each) for each in zip(*rows, strict=True))]
+
+    return jax.make_jaxpr(loop)(*(var.aval for var in equation.invars))
+
+
 def has_own_derivatives(closed: ClosedJaxpr) -> bool:
     """Whether a jaxpr calls functions to which a user gave derivatives."""
     for equation in closed.jaxpr.eqns:
-        inner = _inner(equation)
+        loop = equation.primitive.name == "scan"
+        inner = equation.params["jaxpr"] if loop else _inner(equation)
         named = equation.primitive.name.startswith("custom_")
         if named or (inner is not None and has_own_derivatives(inner)):
             return True
