@@ -19,7 +19,7 @@ from largen.reading.entries import compared
 from largen.reading.family import Family
 from largen.reading.jax.construction import keys, laws
 from largen.reading.jax.elementwise import joined
-from largen.reading.jax.recording import record, traced
+from largen.reading.jax.recording import check_derivatives, record, traced
 from largen.reading.jax.rules import REASONS, RULES
 from largen.reading.jax.tracing import computed
 from largen.reading.laws import Law, Parameter
@@ -80,14 +80,17 @@ class Functions(Family):
 
         closed = jax.make_jaxpr(weights)(jax.eval_shape(jax.random.key, 0))
         found: dict[str, Parameter] = {}
-        entries = None if meta else self.function(width)[1](0)
+        read = laws(closed)
+        # Other weights, such as orthogonal ones, may show what they are.
+        unread = not meta and any(isinstance(law, str) for law in read)
+        entries = self.function(width)[1](0) if unread else {}
         drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
         first: dict[bytes, str] = {}  # of each key, the parameter that is drawn from it first
-        for name, law, shape, of in zip(names, laws(closed), closed.out_avals, drawn, strict=True):
+        for name, law, shape, of in zip(names, read, closed.out_avals, drawn, strict=True):
             whole = name.partition("[")[0]
             used = next((first[key] for key in of if first.get(key, whole) != whole), None)
             first |= {key: whole for key in of if key not in first}
-            if used is not None or entries is None:
+            if used is not None or isinstance(law, Law) or meta:
                 known = law if isinstance(law, Law) and used is None else None
                 why = f"it is drawn from the random key of {used}; split the key" if used else law
                 found[name] = Parameter(known, tuple(shape.shape), str(why))
@@ -165,12 +168,15 @@ class Functions(Family):
         """Return the forward pass at a width, primitive by primitive."""
         if width not in self._records:
             with computed():
-                weights = _whole(self._made(jax.random.key(0), width))
                 closed, shapes = self._traced(width)
                 assert width is not None
                 fixed = _fixed(shapes, self._skeleton(2 * width)[1])
-                names, entries, x = list(weights), list(weights.values()), jnp.asarray(self.x)
-                found, stacks = record(closed, names, entries, x, self.file, fixed)
+
+                def draw() -> list[Any]:
+                    return list(_whole(self._made(jax.random.key(0), width)).values())
+
+                check_derivatives(closed, draw, jnp.asarray(self.x))
+                found, stacks = record(closed, list(shapes), self.x, self.file, fixed)
             if stacks.keys() - self._stacks.keys():
                 self._stacks |= stacks
                 self._known.clear()

@@ -39,8 +39,7 @@ def traced(apply: Callable[[list[Any], Any], Any], weights: list[Any], x: Any) -
 
 
 def record(
-    closed: Any, names: Sequence[str], weights: list[Any], x: Any, file: str,
-    fixed: Mapping[str, tuple[int, ...]],
+    closed: Any, names: Sequence[str], x: Any, file: str, fixed: Mapping[str, tuple[int, ...]],
 ) -> tuple[Record, dict[str, int]]:  # fmt: skip
     """Record the primitives of a jaxpr of weights, which have names, and of samples.
 
@@ -48,7 +47,6 @@ def record(
     the axes of each weight that do not grow with the width. Returned as well are the axes along
     which weights are stacked, whose parts have the names ``weight[0]``, ….
     """
-    _check_derivatives(closed, weights, x)
     stacked = dict(fixed)
     while True:
         recorder = Recorder(file, stacked)
@@ -60,14 +58,17 @@ def record(
         stacked |= dict.fromkeys(whole, ())  # read in parts, and as a whole as well
 
 
-def _check_derivatives(closed: Any, weights: list[Any], x: Any) -> None:
-    """Refuse functions whose derivatives are given and are not those of their values."""
+def check_derivatives(closed: Any, draw: Callable[[], list[Any]], x: Any) -> None:
+    """Refuse functions whose derivatives are given and are not those of their values.
+
+    ``draw``: a function that returns weights.
+    """
     if not has_own_derivatives(closed):
         return
     rng = np.random.default_rng(0)
     if jnp.issubdtype(x.dtype, jnp.floating):
         x = jnp.asarray(rng.standard_normal(x.shape))  # no zeros, where derivatives may be chosen
-    weights = [jnp.asarray(w + 0.1 * rng.standard_normal(w.shape)) for w in weights]
+    weights = [jnp.asarray(w + 0.1 * rng.standard_normal(w.shape)) for w in draw()]
 
     def gradients(step: Any) -> list[Any]:
         def f(weights: list[Any]) -> Any:

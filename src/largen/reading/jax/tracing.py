@@ -96,14 +96,20 @@ def unrolled(equation: Any) -> ClosedJaxpr:
 
 
 def has_own_derivatives(closed: ClosedJaxpr) -> bool:
-    """Whether a jaxpr calls functions to which a user gave derivatives."""
+    """Whether a jaxpr calls functions to which a user gave derivatives, not JAX itself."""
     for equation in closed.jaxpr.eqns:
         loop = equation.primitive.name == "scan"
         inner = equation.params["jaxpr"] if loop else _inner(equation)
-        named = equation.primitive.name.startswith("custom_")
+        named = equation.primitive.name.startswith("custom_") and not _is_of_jax(inner)
         if named or (inner is not None and has_own_derivatives(inner)):
             return True
     return False
+
+
+def _is_of_jax(inner: Any) -> bool:
+    """Whether a jaxpr is that of a function of JAX, by the place where it says that it is from."""
+    said = getattr(getattr(inner.jaxpr, "debug_info", None), "func_src_info", "")
+    return f" at {Path(jax.__file__).parent}" in str(said)
 
 
 def evaluated(equation: Any, given: list[Any]) -> list[Any]:
