@@ -58,6 +58,8 @@ class ReadOut:
     drawn: Drawn
     axis: int
     outputs: int
+    # What the call makes of the product, (*rows, output), if it makes more than that.
+    result: Callable[[Any], Any] | None = None
 
 
 class Offset(NamedTuple):

@@ -200,7 +200,7 @@ def _sum(parameters: Any, name: str, fan_in: tuple[int, ...]) -> float:
 
 def _number(call: Call) -> float | None:
     """Return the number that a call multiplies or divides one value by."""
-    if call.kwargs or len(call.args) != 2:
+    if any(each is not None for each in call.kwargs.values()) or len(call.args) != 2:
         return None
     values = [arg for arg in call.args if isinstance(arg, Ref)]
     number = as_number(call.args[1] if isinstance(call.args[0], Ref) else call.args[0])

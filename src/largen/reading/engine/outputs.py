@@ -35,7 +35,7 @@ class Outputs:
                 f"wanted ({samples},) or ({samples}, output) for {samples} samples, got "
                 f"{self._shape}",
             )
-        self._direct = self._index == self._last.index
+        self._direct = self._index == self._last.index and self._last.result is None
         if not self._direct:
             self._check_linear(calls[self._index].place)
 

@@ -105,7 +105,8 @@ class Engine(ABC):
         """Refuse numbers that differ from channel to channel."""
         small, large = (_numbers(each.args) for each in self.widths.calls(call.index))
         for one, two in zip(small, large, strict=False):
-            if tuple(one.shape) != tuple(two.shape) and bool((two != two.flatten()[0]).any()):
+            grow = [axis for axis, n in enumerate(one.shape) if n != two.shape[axis]]
+            if any(bool((two != two[(slice(None),) * axis + (slice(1),)]).any()) for axis in grow):
                 raise self.refused(
                     call,
                     "it reads numbers that differ from channel to channel, of which there are more "

@@ -121,8 +121,10 @@ class Functions(Family):
         """Return the weights by name, and the parts of those that are stacks."""
         found = _whole(tree)
         for name, axis in self._stacks.items():
-            each = jnp.unstack(found.pop(name), axis=axis)
-            found |= {f"{name}[{n}]": part for n, part in enumerate(each)}
+            whole = found.pop(name)
+            for n in range(whole.shape[axis]):
+                part = jax.lax.index_in_dim(whole, n, axis, keepdims=False)
+                found[f"{name}[{n}]"] = part
         return found
 
     def _joined(self, weights: Weights) -> Weights:

@@ -159,13 +159,8 @@ class Recorder:
         """Return the part of a parameter that is one of several in a stack; None if it is none."""
         if name != "slice" or not isinstance(given[0], Param):
             return None
-        weight, pairs = (
-            given[0],
-            zip(options["start_indices"], options["limit_indices"], strict=True),
-        )
-        cut = [
-            i for i, (pair, n) in enumerate(zip(pairs, before[0], strict=True)) if pair != (0, n)
-        ]
+        weight, starts, limits = given[0], options["start_indices"], options["limit_indices"]
+        cut = [i for i, n in enumerate(before[0]) if (starts[i], limits[i]) != (0, n)]
         if len(cut) != 1 or weight.axes is None:
             return None
         (place,) = cut

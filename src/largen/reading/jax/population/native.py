@@ -23,8 +23,8 @@ ELEMENTWISE = frozenset(FUNCTIONS) | {
     "broadcast_in_dim", "optimization_barrier",
 }  # fmt: skip
 VIEWS = frozenset({
-    "reshape", "transpose", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev", "split",
-    "pad", "gather", "unstack",
+    "reshape", "transpose", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev", "pad",
+    "gather",
 })  # fmt: skip
 ALONG = frozenset({
     "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax", "argmin",

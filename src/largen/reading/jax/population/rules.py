@@ -86,7 +86,7 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
         whole = jnp.stack(parts).reshape(*batch, *kept, *sizes) * weight.factor
         return jnp.transpose(whole, order)
 
-    population.note_product(call, weight.name)
+    population.note_product(call, weight.name, lambda t: placed([t]))
     return [Dual(placed([f.value for f in found]), placed([f.derivative for f in found]))]
 
 
@@ -144,9 +144,13 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
         )
     x = population.tensors(value, call).moved(lambda t: jnp.transpose(t, inside))
     found = population.affine(call, Computed(x), affine, _fails)
-    population.note_product(call, weight.name)
     back = np.argsort(behind)
-    return [found.moved(lambda t: jnp.transpose(t, back) * weight.factor)]
+
+    def placed(t: Any) -> Any:
+        return jnp.transpose(t, back) * weight.factor
+
+    population.note_product(call, weight.name, placed)
+    return [found.moved(placed)]
 
 
 @rule("gather")
@@ -154,18 +158,18 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
     table, ids = call.args
     if not isinstance(table, Param):
         return None
-    numbers = call.kwargs["dimension_numbers"]
-    found = population.tensors(ids, call).value
-    rows = numbers.start_index_map == numbers.collapsed_slice_dims == (0,)
-    whole = tuple(call.kwargs["slice_sizes"][1:]) == population.shape(table)[1:]
-    last = numbers.offset_dims == (found.ndim - 1,) and len(table.axes or ()) == 2
-    if not (rows and whole and last and table.axes == (0, 1)):
+    count, channels = population.shape(table)[0], population.shape(table)[1:]
+    if table.axes != (0, 1) or call.kwargs["slice_sizes"] != (1, *channels):
         raise population.refused(
             call, f"it takes other parts of {table.name} than rows; table[ids] has a rule"
         )
-    factors = population.factors(table, call)
-    made = population.rows(table.name, np.asarray(found)[..., 0], None, call, factors)
-    return [made.moved(lambda t: t * table.factor)]
+    # Which row each part of the result is from shows in a table of the numbers of its rows.
+    numbers = Dual(jnp.arange(count)[:, None]), population.tensors(ids, call)
+    (found,) = differentiated(primitive, {**call.kwargs, "slice_sizes": (1, 1)}, numbers)
+    axis = call.kwargs["dimension_numbers"].offset_dims[-1]
+    rows = np.asarray(found.value).squeeze(axis)
+    made = population.rows(table.name, rows, None, call, population.factors(table, call))
+    return [made.moved(lambda t: jnp.moveaxis(t, -1, axis) * table.factor)]
 
 
 @rule("add", "sub", "add_any")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -144,8 +145,12 @@ class Population(Engine, Recorder):
             found.bias = bias.name
             self.maps[node] = found, (of_weight, self.factors(bias, call))
 
-    def note_product(self, call: Pending, weight: str) -> None:
-        """Note that a call is a product with a weight."""
+    def note_product(
+        self, call: Pending, weight: str, placed: Callable[[Any], Any] | None = None
+    ) -> None:
+        """Note that a call is a product with a weight, and how its result is made of that."""
+        if self.read_out is not None and self.read_out.index == call.index:
+            self.read_out = replace(self.read_out, result=placed)
         node = weight.removesuffix(".weight") or weight
         if node in self.maps:
             self._nodes[call.index] = node
@@ -153,6 +158,9 @@ class Population(Engine, Recorder):
     def replayed(self, index: int, starts: np.ndarray, behind: set[int]) -> np.ndarray:
         """Return the outputs if the result of a call is each of ``starts``."""
         offsets = {each.index for each in self.offsets}
+        assert self.read_out is not None
+        if index == self.read_out.index and self.read_out.result is not None:
+            starts = np.asarray(jax.vmap(self.read_out.result)(starts))
         nothing = Pending(0, "", (), {}, "")
 
         def output(start: Any) -> Any:
@@ -184,7 +192,7 @@ def _double(array: Any) -> Any:
     return array.astype(jnp.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
-def differentiated(primitive: Any, options: Any, given: list[Dual]) -> list[Dual]:
+def differentiated(primitive: Any, options: Any, given: Sequence[Dual]) -> list[Dual]:
     """Return the results of a primitive, with their derivatives along those of its arguments."""
     moving = tuple(i for i, each in enumerate(given) if each.derivative is not None)
     items = tuple(sorted(options.items()))
