@@ -24,7 +24,7 @@ class Map:
     bias: str | None
     # fan_in, fan_out: the axes of the weight that are summed over, and that of the outputs.
     fan_in: tuple[int, ...]
-    fan_out: int
+    fan_out: int | None  # None for a vector of weights
     reads_data: bool  # whether it acts on the data, before any other weights
     geometry: dict[str, Any] | None  # the arguments of Conv, None for a map of each position
     place: str  # the module and the operation, for messages

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,7 +12,6 @@ import numpy as np
 
 from largen.errors import InvalidInput
 from largen.interrupts import check
-from largen.networks import ntk_of_function
 from largen.reading.jax.tracing import computed
 from largen.reading.nodes import Map, law_of
 
@@ -30,7 +31,7 @@ def kernels_of(
     nngp, ntk = [], []
     with computed():
         samples = jnp.asarray(x)
-        outputs = jax.jit(f)
+        outputs, tangents = jax.jit(f), _tangents(f, samples, rates)
         for seed in seeds:
             check()
             weights = draw(seed)
@@ -40,15 +41,35 @@ def kernels_of(
             except (TypeError, ValueError, AssertionError):  # a fixed number of outputs
                 found = outputs(weights, samples)
             nngp.append(_covariance(found))
-            tangents = np.asarray(ntk_of_function(f, weights, samples, rates=rates))
-            if tangents.ndim == 4:
-                tangents = np.einsum("abkk->ab", tangents) / tangents.shape[-1]
-            ntk.append(tangents)
+            ntk.append(np.asarray(tangents(weights)))
     return np.stack(nngp), np.stack(ntk), {}
 
 
+def _tangents(f: Any, x: Any, rates: dict[str, float]) -> Callable[[Any], Any]:
+    """Return a function of weights whose value is Θ, a mean over outputs.
+
+    Outputs may depend on the other samples, as by statistics of the batch.
+    """
+
+    @jax.jit
+    def tangents(weights: dict[str, Any]) -> Any:
+        trained = {name: each for name, each in weights.items() if rates[name]}
+
+        def of_output(channel: Any) -> Any:
+            rows = jax.jacrev(lambda t: f(weights | t, x).reshape(len(x), -1)[:, channel])(trained)
+            flat = {name: each.reshape(len(x), -1) for name, each in rows.items()}
+            return sum(rates[name] * each @ each.T for name, each in flat.items())
+
+        shape = jax.eval_shape(f, weights, x).shape
+        return jax.lax.map(of_output, jnp.arange(prod(shape[1:]))).mean(0)
+
+    return tangents
+
+
 def _wider(last: Map, parameters: Any, seed: int) -> dict[str, Any]:
-    """Return a read-out of more outputs."""
+    """Return a read-out of more outputs, if it has an axis of them."""
+    if last.fan_out is None:
+        return {}
     rng = np.random.default_rng(seed)
     shape = list(parameters[last.weight].shape)
     shape[last.fan_out] = OUTPUTS
