@@ -49,6 +49,7 @@ class Functions(Family):
         self.x = np.asarray(floating("x", x), np.float64)
         self._ids = given if given.dtype.kind in "iu" else None
         self._stacks: dict[str, int] = {}  # weights that are read in parts, with their axes
+        self._inits: dict[int | None, tuple[Any, list[str], Any]] = {}
         self._records: dict[int | None, Record] = {}
         self._known: dict[tuple[int | None, bool], dict[str, Parameter]] = {}
 
@@ -71,29 +72,28 @@ class Functions(Family):
         return self._known[key]
 
     def _parameters(self, width: int | None, meta: bool) -> dict[str, Parameter]:
-        names: list[str] = []
-
-        def weights(seed: Any) -> list[Any]:
-            found = self._weights(self._made(seed, width))
-            names[:] = found
-            return list(found.values())
-
-        closed = jax.make_jaxpr(weights)(jax.eval_shape(jax.random.key, 0))
+        _, names, closed = self._drawn(width)
         found: dict[str, Parameter] = {}
         read = laws(closed)
         # Other weights, such as orthogonal ones, may show what they are.
         unread = not meta and any(isinstance(law, str) for law in read)
         entries = self.function(width)[1](0) if unread else {}
         drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
+        shapes = [tuple(each.shape) for each in closed.out_avals]
+        rows = {n: row for n, *row in zip(names, read, shapes, drawn, strict=True)}
+        for name, axis in self._stacks.items():
+            law, shape, of = rows.pop(name)
+            part = (*shape[:axis], *shape[axis + 1 :])
+            rows |= {f"{name}[{n}]": [law, part, of] for n in range(shape[axis])}
         first: dict[bytes, str] = {}  # of each key, the parameter that is drawn from it first
-        for name, law, shape, of in zip(names, read, closed.out_avals, drawn, strict=True):
+        for name, (law, shape, of) in rows.items():
             whole = name.partition("[")[0]
             used = next((first[key] for key in of if first.get(key, whole) != whole), None)
             first |= {key: whole for key in of if key not in first}
             if used is not None or isinstance(law, Law) or meta:
                 known = law if isinstance(law, Law) and used is None else None
                 why = f"it is drawn from the random key of {used}; split the key" if used else law
-                found[name] = Parameter(known, tuple(shape.shape), str(why))
+                found[name] = Parameter(known, shape, str(why))
             else:
                 found[name] = compared(law, np.asarray(entries[name]))
         return found
@@ -226,17 +226,26 @@ class Functions(Family):
 
     def _skeleton(self, width: int | None) -> tuple[Any, dict[str, Any]]:
         """Return parameters of a width without entries, and the shapes of whole weights."""
-        made: list[Any] = []
+        tree, names, closed = self._drawn(width)
+        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in closed.out_avals]
+        return tree, dict(zip(names, shapes, strict=True))
 
-        def build(key: Any) -> list[Any]:
-            made[:] = [self._made(key, width)]
-            return list(_whole(made[0]).values())
+    def _drawn(self, width: int | None) -> tuple[Any, list[str], Any]:
+        """Return parameters without entries, the names of weights, and the jaxpr of these."""
+        if width not in self._inits:
+            made: list[Any] = []
 
-        shapes = jax.eval_shape(build, jax.eval_shape(jax.random.key, 0))
-        (tree,) = made
-        if any(is_traced(leaf) for _, leaf in named_leaves(tree) if not is_weight(leaf)):
-            tree = self._made(jax.random.key(0), width)
-        return tree, dict(zip(_whole(tree), shapes, strict=True))
+            def build(key: Any) -> list[Any]:
+                made[:] = [self._made(key, width)]
+                return list(_whole(made[0]).values())
+
+            with jax.enable_x64(True):
+                closed = jax.make_jaxpr(build)(jax.eval_shape(jax.random.key, 0))
+                (tree,) = made
+                if any(is_traced(leaf) for _, leaf in named_leaves(tree) if not is_weight(leaf)):
+                    tree = self._made(jax.random.key(0), width)
+            self._inits[width] = tree, list(_whole(tree)), closed
+        return self._inits[width]
 
     def kernels(
         self, last: Map, x: np.ndarray, width: int, seeds: range

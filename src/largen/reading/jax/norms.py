@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import jax
 import numpy as np
 
 from largen.architectures import Layer, LayerNorm, RMSNorm
 from largen.reading.calls import Call
-from largen.reading.jax.elementwise import Steps
-from largen.reading.jax.tracing import computed
+from largen.reading.jax.elementwise import Steps, values
 from largen.reading.reader import Reader
 from largen.reading.values import Value
 
@@ -99,12 +97,7 @@ def _squared(reader: Reader, call: Call) -> Value | None:
 
 
 def _is_square(phi: Steps) -> bool:
-    return bool(np.allclose(_values(phi, -POINTS), POINTS**2, rtol=ROUNDING))
-
-
-def _values(phi: Steps, points: np.ndarray) -> np.ndarray:
-    with computed():
-        return np.asarray(jax.jit(phi.__call__)(points), np.float64)
+    return bool(np.allclose(values(phi, -POINTS), POINTS**2, rtol=ROUNDING))
 
 
 def _check_axes(reader: Reader, call: Call, value: Value, over: tuple[int, ...]) -> None:
@@ -122,7 +115,7 @@ def of_function(reader: Reader, call: Call, given: Mean, phi: Steps) -> Mean:
         if given.square or not _is_square(phi):
             raise reader.refused(call, "a function of a value without its mean has no rule")
         return replace(given, square=True)
-    return _fitted(reader, call, given, _values(phi, given.at(POINTS)))
+    return _fitted(reader, call, given, values(phi, given.at(POINTS)))
 
 
 def scaled(reader: Reader, call: Call, given: Mean, factor: float) -> Mean:
