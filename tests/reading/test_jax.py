@@ -601,4 +601,6 @@ def test_a_wrong_rule_is_found_by_draws(monkeypatch):
     right = RULES["mul"]
     monkeypatch.setitem(RULES, "mul", doubled)
     net = lg.read(init, VECTORS, SMALL, apply=residual(by_variance))
-    assert not net.check(widths=(32, 64, 128), seeds=32).agrees
+    found = net.check(widths=(32, 64, 128), seeds=32)
+    assert not found.agrees
+    assert found.first == "up"

@@ -103,8 +103,6 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
         small, large = family.nodes_at_two(pair)
         return _model(family, small, _weights_of(small, large, family, pair), pair)
     except NoRule as error:
-        if not family.populations:
-            raise
         return _population(family, pair, error)
 
 

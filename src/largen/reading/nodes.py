@@ -87,6 +87,11 @@ class Nodes:
     does: dict[str, Does] = field(default_factory=dict)
     # The nodes that it reads, with factors.
     reads: dict[str, tuple[tuple[float, str], ...]] = field(default_factory=dict)
+    # Of nodes that became a part of a map, the node whose value theirs is; None if it is that of
+    # no node.
+    became: dict[str, str | None] = field(default_factory=dict)
+    # The call that makes the value of each node, before calls were joined, and its axis of samples.
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, name: str, does: Does, *reads: str, factors: tuple[float, ...] = ()) -> str:
         """Append a node with a name that is free, and return its name."""
@@ -134,13 +139,22 @@ class Nodes:
             if isinstance(before, Map) and read not in shared and self._readers(read) == [name]:
                 before.weight_factor *= factor
                 before.bias_factor *= factor
+                self.became[name] = read
             elif isinstance(after, Map) and behind[0] not in shared:
                 after.weight_factor *= factor
+                self.became[name] = None
             else:
                 continue
             self._bypass(name, read)
             output = read if output == name else output
         return output
+
+    def remaining(self, name: str) -> str | None:
+        """Return the node whose value that of a node is after factors became a part of maps."""
+        found: str | None = name
+        while found in self.became:
+            found = self.became[found]
+        return found if found in self.does else None
 
     def _bypass(self, name: str, read: str) -> None:
         """Remove a node; those that read it read another one."""

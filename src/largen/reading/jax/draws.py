@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, LargenError, NoRule
 from largen.interrupts import check
 from largen.reading.jax.tracing import computed
+from largen.reading.jax.values import Values
 from largen.reading.nodes import Map, law_of
 
 if TYPE_CHECKING:
@@ -28,21 +29,46 @@ def kernels_of(
     parameters = family.at(width)
     f, draw = family.function(width)
     rates = {n: 0.0 if p.law is None else p.law.variance for n, p in parameters.items()}
-    nngp, ntk = [], []
+    nngp, ntk, squares = [], [], []
     with computed():
         samples = jnp.asarray(x)
-        outputs, tangents = jax.jit(f), _tangents(f, samples, rates)
+        outputs, tangents = _measured(family, width), _tangents(f, samples, rates)
         for seed in seeds:
             check()
             weights = draw(seed)
             wider = weights | _wider(last, parameters, seed)
             try:
-                found = outputs(wider, samples)
-            except (TypeError, ValueError, AssertionError):  # a fixed number of outputs
-                found = outputs(weights, samples)
+                found, means = outputs(wider, samples)
+            except (LargenError, TypeError, ValueError):  # a fixed number of outputs
+                found, means = outputs(weights, samples)
             nngp.append(_covariance(found))
+            squares.append(means)
             ntk.append(np.asarray(tangents(weights)))
-    return np.stack(nngp), np.stack(ntk), {}
+    moments = map(np.stack, zip(*squares, strict=True))
+    named = dict(zip(_places(family, width), moments, strict=True))
+    return np.stack(nngp), np.stack(ntk), named
+
+
+def _places(family: Functions, width: int) -> dict[str, tuple[int, int]]:
+    """Return where values of nodes are; nowhere where no network was read."""
+    try:
+        return family.nodes(width).places
+    except NoRule:
+        return {}
+
+
+def _measured(family: Functions, width: int) -> Callable[[Any, Any], tuple[Any, list[Any]]]:
+    """Return a function of weights and samples: the outputs, and mean squares of nodes' values."""
+    places = _places(family, width)
+
+    @jax.jit
+    def measured(weights: dict[str, Any], x: Any) -> tuple[Any, list[Any]]:
+        run = Values(family, width, weights, x)
+        values = [jnp.moveaxis(run.values[place], axis, 0) for place, axis in places.values()]
+        means = [jnp.square(each.reshape(len(x), -1)).mean(1) for each in values]
+        return run.values[run.record.output], means
+
+    return measured
 
 
 def _tangents(f: Any, x: Any, rates: dict[str, float]) -> Callable[[Any], Any]:

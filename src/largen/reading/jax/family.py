@@ -18,7 +18,7 @@ from largen.reading.calls import Record
 from largen.reading.entries import compared
 from largen.reading.family import Family
 from largen.reading.jax.construction import keys, laws
-from largen.reading.jax.elementwise import joined
+from largen.reading.jax.elementwise import joined as with_functions
 from largen.reading.jax.recording import check_derivatives, record, traced
 from largen.reading.jax.rules import REASONS, RULES
 from largen.reading.jax.tracing import computed
@@ -36,6 +36,7 @@ class Functions(Family):
     """
 
     rules, reasons = RULES, REASONS
+    of_nodes = True
 
     def __init__(self, init: Callable[..., Any], apply: Any, x: Any):
         self._init, self._apply = init, apply
@@ -127,7 +128,7 @@ class Functions(Family):
                 found[f"{name}[{n}]"] = part
         return found
 
-    def _joined(self, weights: Weights) -> Weights:
+    def joined(self, weights: Weights) -> Weights:
         """Return whole weights."""
         found = dict(weights)
         for name, axis in reversed(self._stacks.items()):
@@ -137,11 +138,16 @@ class Functions(Family):
             found[name] = jnp.stack(parts, axis)
         return found
 
-    def outputs(self, tree: Any, x: Any, width: int | None) -> Any:
-        """Return the outputs of the forward pass."""
-        if self._takes_width:
-            return self._apply(tree, x, width=width)
-        return self._apply(tree, x)
+    def forward(self, width: int | None) -> Callable[[Weights, Any], Any]:
+        """Return the forward pass as a function of whole weights by name and of samples."""
+        tree, _ = self._skeleton(width)
+        options = {"width": width} if self._takes_width else {}
+
+        def f(weights: Weights, x: Any) -> Any:
+            filled = map_named(lambda name, leaf: weights.get(name, leaf), tree)
+            return self._apply(filled, x, **options)
+
+        return f
 
     @cached_property
     def _takes_width(self) -> bool:
@@ -154,11 +160,10 @@ class Functions(Family):
         self, width: int | None
     ) -> tuple[Callable[[Weights, Any], Any], Callable[[int], Weights]]:
         """Return f(weights, x), and the weights of a seed, by name."""
-        with computed():
-            tree = self._made(jax.random.key(0), width)
+        forward = self.forward(width)
 
         def f(weights: Weights, x: Any) -> Any:
-            return self.outputs(_filled(tree, self._joined(weights)), x, width)
+            return forward(self.joined(weights), x)
 
         def draw(seed: int) -> Weights:
             with computed():
@@ -192,7 +197,7 @@ class Functions(Family):
 
     def recorded(self, width: int | None) -> Record:
         """Return the forward pass at a width, with elementwise functions joined."""
-        return joined(self.calls(width))
+        return with_functions(self.calls(width))
 
     @cached_property
     def file(self) -> str:
@@ -212,12 +217,8 @@ class Functions(Family):
 
     def program(self, width: int | None, x: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Return the jaxpr of the forward pass at a width, and the shapes of its weights."""
-        tree, shapes = self._skeleton(width)
-
-        def f(given: list[Any], x: Any) -> Any:
-            return self.outputs(_filled(tree, dict(zip(shapes, given, strict=True))), x, width)
-
-        return traced(f, list(shapes.values()), jnp.asarray(x)), shapes
+        (_, shapes), forward = self._skeleton(width), self.forward(width)
+        return traced(forward, shapes, jnp.asarray(x)), shapes
 
     def shapes(self, width: int | None) -> dict[str, tuple[int, ...]]:
         """Return the shapes of parameters at a width, by name."""
@@ -264,11 +265,6 @@ class Functions(Family):
 
 def _whole(tree: Any) -> Weights:
     return {name: leaf for name, leaf in named_leaves(tree) if is_weight(leaf)}
-
-
-def _filled(tree: Any, weights: Weights) -> Any:
-    """Return a tree with other weights."""
-    return map_named(lambda name, leaf: weights.get(name, leaf), tree)
 
 
 def _fixed(shapes: dict[str, Any], wider: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -19,10 +19,15 @@ from largen.reading.refusals import refused
 ROUNDING = 1e-6  # relative size below which a difference of derivatives is rounding
 
 
-def traced(apply: Callable[[list[Any], Any], Any], weights: list[Any], x: Any) -> Any:
-    """Return the jaxpr of a function of weights, or of their shapes, and of samples."""
+def traced(apply: Callable[[dict[str, Any], Any], Any], weights: dict[str, Any], x: Any) -> Any:
+    """Return the jaxpr of a function of weights, or of their shapes, by name and of samples."""
+    names = list(weights)
+
+    def f(given: list[Any], x: Any) -> Any:
+        return apply(dict(zip(names, given, strict=True)), x)
+
     try:
-        closed, shape = jax.make_jaxpr(apply, return_shape=True)(weights, x)
+        closed, shape = jax.make_jaxpr(f, return_shape=True)(list(weights.values()), x)
     except LargenError:
         raise
     except Exception as error:
@@ -184,8 +189,9 @@ class Recorder:
     ) -> Ref:  # fmt: skip
         """Append a call, and return its result."""
         calls = self.record.calls
-        calls.append(Call(len(calls), op, args, kwargs, shape, "", of_input, line))
-        return Ref(len(calls) - 1)
+        place = len(calls)
+        calls.append(Call(place, op, args, kwargs, shape, "", of_input, line, place))
+        return Ref(place)
 
 
 def _static(options: Any, given: list[Any], shape: tuple[int, ...]) -> dict[str, Any]:

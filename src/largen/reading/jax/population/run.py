@@ -17,6 +17,7 @@ from largen.reading.engine.constants import SEEN, Constants
 from largen.reading.engine.population import Engine
 from largen.reading.jax.population.native import check
 from largen.reading.jax.recording import Recorder
+from largen.reading.jax.values import arranged, double
 
 PASSED = frozenset({*SEEN, "mul", "div", "neg"})  # what may be between a product and its bias
 
@@ -65,7 +66,7 @@ class Population(Engine, Recorder):
 
     def constant(self, array: Any) -> Any:
         """Return an array that depends on nothing, in double precision."""
-        return _double(array)
+        return double(array)
 
     def add(self, *given: Any) -> Ref:
         """Append a call with its value, and return its result."""
@@ -87,7 +88,7 @@ class Population(Engine, Recorder):
         if out is None:
             check(self, call)
             out = self.natively(primitive, call)
-        self._made = [each.moved(_double) for each in out]
+        self._made = [each.moved(double) for each in out]
         for n in range(len(out)):
             self._ran[call.index + n] = primitive, options, given, n
         places = call.args and [each.place for each in given if isinstance(each, Ref)]
@@ -120,12 +121,7 @@ class Population(Engine, Recorder):
 
     def arranged(self, parameter: Param, entries: Dual) -> Dual:
         """Return entries of a parameter in the order of axes of an argument, times its factor."""
-        shape = self.shape(parameter)
-        axes = parameter.axes or ()
-        order = [axis for axis in axes if axis is not None]
-        order += [axis for axis in range(len(shape)) if axis not in order]
-        seen = parameter.seen(shape)
-        return entries.moved(lambda x: jnp.transpose(x, order).reshape(seen) * parameter.factor)
+        return entries.moved(lambda x: arranged(parameter, x))
 
     def joined(self, value: np.ndarray, derivative: np.ndarray | None) -> Dual:
         """Return a value with its derivative."""
@@ -180,16 +176,10 @@ class Population(Engine, Recorder):
                 if place == index:
                     continue
                 made = primitive.bind(*(of(each, place) for each in given), **options)
-                known[place] = _double(made[n] if primitive.multiple_results else made)
+                known[place] = double(made[n] if primitive.multiple_results else made)
             return known[self.record.output]
 
         return np.asarray(jax.vmap(output)(jnp.asarray(starts)))
-
-
-def _double(array: Any) -> Any:
-    """Return floats in double precision, and other arrays as they are."""
-    array = jnp.asarray(array)
-    return array.astype(jnp.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
 def differentiated(primitive: Any, options: Any, given: Sequence[Dual]) -> list[Dual]:
