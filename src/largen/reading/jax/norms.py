@@ -21,6 +21,7 @@ from largen.reading.values import Value
 POINTS = np.linspace(0.11, 9.7, 60)  # values of a mean at which functions of it are compared
 POWERS = (1.0, 0.5, -0.5, 2.0)
 ROUNDING = 1e-9
+SMALL = 1e-14  # an ε below this is rounding
 NO_DIFFERENCE = "this difference of means over channels has no rule"
 
 
@@ -187,7 +188,8 @@ def quotient(reader: Reader, call: Call, one: Any, by: Any, inverse: bool) -> Va
         )
     space = any(isinstance(value.axes[axis], int) for axis in over)
     norm = LayerNorm if centred else RMSNorm
-    eps = float(f"{by.offset / by.slope:.9g}")  # without the rounding of its fit
+    eps = by.offset / by.slope
+    eps = 0.0 if abs(eps) < SMALL else float(f"{eps:.9g}")  # without the rounding of its fit
     layer: Layer = norm(over_space=space, eps=eps)
     name = "layer_norm" if centred else "rms_norm"
     node = reader.layer(replace(call, op=name), layer, value)

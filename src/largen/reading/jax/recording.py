@@ -101,6 +101,7 @@ class Recorder:
     def __init__(self, file: str, fixed: Mapping[str, tuple[int, ...]]):
         self.record, self._file, self._fixed = Record(), file, dict(fixed)
         self.stacks: dict[str, int] = {}
+        self.shapes: list[tuple[int, ...]] = []  # of the arguments of the call that runs
         self._tracer = Tracer(self.step, self.constant)
 
     def recorded(self, closed: Any, names: Sequence[str], x: Any) -> Record:
@@ -138,6 +139,7 @@ class Recorder:
         if name == "dynamic_slice" and not any(isinstance(e, (Ref, Param)) for e in given[1:]):
             primitive, name = jax.lax.slice_p, "slice"
             options, given = _static(options, given, before[0]), given[:1]
+            before = before[:1]
         found = self._part(name, options, given, before) or _seen(
             name, options, given, before, shapes[0]
         )
@@ -149,6 +151,7 @@ class Recorder:
         line = line_of([equation, *reversed(self._tracer.calls)], self._file)
         name = "to_float" if name == "convert_element_type" and floats[1] else name
         names = [name] if len(shapes) == 1 else [f"{name}[{n}]" for n in range(len(shapes))]
+        self.shapes = before
         self.run(name, primitive, options, tuple(given), line)
         return [
             self.add(each, tuple(given), options, shape, of_input, line)

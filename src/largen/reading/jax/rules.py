@@ -19,7 +19,6 @@ Rule = Callable[..., Value | Mean]
 
 RULES: dict[str, Rule] = {}
 _WHY = (
-    (("while", "cond"), "what it does depends on values; a loop of known length has a rule"),
     (("gather", "dynamic_slice", "slice"), "tokens and parts of arrays have no rule"),
     (("convert_element_type",), "integers, such as tokens, have no rule"),
     (

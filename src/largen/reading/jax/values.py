@@ -24,6 +24,11 @@ def arranged(parameter: Param, entries: Any) -> Any:
     return jnp.transpose(entries, order).reshape(seen) * parameter.factor
 
 
+def widened(array: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array in a shape, of which it has axes of length one."""
+    return array if array.shape == shape else jnp.broadcast_to(array, shape)
+
+
 class Values(Recorder):
     """Calls with their values, for weights by name, parts of stacks among them."""
 
@@ -44,7 +49,8 @@ class Values(Recorder):
 
     def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> None:
         """Run a primitive."""
-        made = primitive.bind(*map(self._value, given), **options)
+        values = map(widened, map(self._value, given), self.shapes)
+        made = primitive.bind(*values, **options)
         self._made = [double(each) for each in (made if primitive.multiple_results else [made])]
 
     def _value(self, argument: Any) -> Any:
