@@ -36,6 +36,11 @@ class Map:
     weight_factor: float = 1.0
     bias_factor: float = 1.0
 
+    @property
+    def use(self) -> tuple[Any, ...]:
+        """What has to be the same of all uses of a weight."""
+        return self.bias, self.fan_in, self.geometry, self.reads_data, self.weight_factor
+
     def layer(self, weight_std: float, bias_std: float) -> Layer:
         """Return the map with its constants."""
         stds = {"weight_std": weight_std, "bias_std": bias_std, "width_ratio": self.ratio}
@@ -48,6 +53,18 @@ class Map:
         summed = weight.variance * prod(shape[axis] for axis in self.fan_in)
         bias = 0.0 if self.bias is None else law_of(self.bias, parameters).variance
         return summed * self.weight_factor**2, bias * self.bias_factor**2
+
+
+def part_of(name: str) -> str:
+    """Return the name of the part of a model that holds a parameter, with its place in a stack.
+
+    Examples
+    --------
+    >>> part_of("blocks.0.weight"), part_of("blocks.w[2]")
+    ('blocks.0', 'blocks[2]')
+    """
+    whole, bracket, place = name.partition("[")
+    return (whole.rpartition(".")[0] or whole) + bracket + place
 
 
 def law_of(name: str, parameters: Mapping[str, Parameter]) -> Law:
@@ -150,12 +167,13 @@ class Nodes:
             output = read if output == name else output
         return output
 
-    def remaining(self, name: str) -> str | None:
-        """Return the node whose value that of a node is after factors became a part of maps."""
+    def place(self, name: str, origin: int, samples: int) -> None:
+        """Note the call that makes the value of a node, or of that which it became."""
         found: str | None = name
         while found in self.became:
             found = self.became[found]
-        return found if found in self.does else None
+        if found in self.does:
+            self.places[found] = origin, samples
 
     def _bypass(self, name: str, read: str) -> None:
         """Remove a node; those that read it read another one."""

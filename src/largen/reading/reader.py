@@ -17,7 +17,7 @@ from largen.errors import NoRule
 from largen.reading.calls import Call, Param, Record, Ref
 from largen.reading.functions import activation
 from largen.reading.laws import Parameter
-from largen.reading.nodes import Map, Nodes, law_of
+from largen.reading.nodes import Map, Nodes, law_of, part_of
 from largen.reading.refusals import refused
 from largen.reading.values import Value
 
@@ -81,11 +81,9 @@ class Reader:
         self.nodes = self.nodes.until(output.node)
         self._finish(self.nodes.absorbed(output.node))
         for place, value in self._values.items():
-            if not isinstance(value, Value) or "sample" not in value.axes:
-                continue
-            if (node := self.nodes.remaining(value.node)) is not None:
-                call = self._record.calls[place]
-                self.nodes.places[node] = call.origin, value.axes.index("sample")
+            if isinstance(value, Value) and "sample" in value.axes:
+                origin = self._record.calls[place].origin
+                self.nodes.place(value.node, origin, value.axes.index("sample"))
         return self.nodes
 
     def _follow(self, call: Call, found: Any) -> None:
@@ -284,7 +282,7 @@ class Reader:
             weight_factor=weight.factor,
         )  # fmt: skip
         if (used := self._uses.get(name)) is None:
-            node = self.nodes.add(_part_of(name), found, value.node)
+            node = self.nodes.add(part_of(name), found, value.node)
             self._uses[name] = node
             self._made[node] = call.index
             wider = self._wide_parameters or self._parameters
@@ -292,7 +290,7 @@ class Reader:
         else:
             first = self.nodes.does[used]
             assert isinstance(first, Map)
-            if _use(first) != _use(found):
+            if first.use != found.use:
                 raise refused(
                     name,
                     f"it is used in {first.place} and in {call.place} in different ways, such as "
@@ -398,14 +396,3 @@ class Reader:
                 "there is a rule for one read-out",
             )
         return found.pop()
-
-
-def _part_of(name: str) -> str:
-    """Return the name of the part of a model that holds a parameter, with its place in a stack."""
-    whole, bracket, place = name.partition("[")
-    return (whole.rpartition(".")[0] or whole) + bracket + place
-
-
-def _use(each: Map) -> tuple[Any, ...]:
-    """Return what has to be the same of all uses of a weight."""
-    return each.bias, each.fan_in, each.geometry, each.reads_data, each.weight_factor
