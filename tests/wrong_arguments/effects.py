@@ -182,6 +182,7 @@ IDLE = {
     "nngp_kernel.param": "a kernel of outputs has no rates, and is that of γf, where f vanishes",
     "ntk_kernel.param": "Θ does not depend on γ",
     "posterior.kind": "the default",
+    "network_diagram.param": "signals at initialisation have no rates, and no read-out",
     "propagate.param": "signals at initialisation have no rates, and no read-out",
     "lazy_or_rich.on": "the default is chosen by the data",
     "random_feature_curve.param": SAME_PRIOR,

@@ -382,6 +382,15 @@ def examples() -> dict[str, Example]:
         "product_density": Example(
             lg.criticality.product_density, {"values": [0.5, 2.0], "factors": 2}
         ),
+        "network_diagram": Example(
+            lg.criticality.network_diagram,
+            {
+                "network": lambda w, b: lg.residual_mlp(2, "relu", weight_std=w, bias_std=b),
+                "x": np.eye(2),
+                "weight_std": [0.5],
+                "bias_std": [0.1],
+            },
+        ),
         "phase_diagram": Example(
             lg.criticality.phase_diagram,
             {
