@@ -84,7 +84,7 @@ def lower(
     fold: bool = True,
 ) -> Lowered:
     """Split a network into features of the inputs, a program and its constants."""
-    joined = join_elementwise(program_of(net, inputs), form.branch, multiples=True)
+    joined = join_elementwise(program_of(net, inputs), form.branch, multiples=True, gains=True)
     features, program = _without_features(joined)
     program = folded(program) if fold else unrolled(program)
     try:

@@ -65,7 +65,9 @@ class Elementwise(NamedTuple):
         return tuple(found)
 
 
-def join_elementwise(program: Program, branch: float = 1.0, *, multiples: bool = False) -> Program:
+def join_elementwise(
+    program: Program, branch: float = 1.0, *, multiples: bool = False, gains: bool = False
+) -> Program:
     """Return an equal program in which no function is applied to an elementwise function.
 
     Repetitions that begin or end with functions are written out where those have to be joined with
@@ -78,18 +80,20 @@ def join_elementwise(program: Program, branch: float = 1.0, *, multiples: bool =
     branch
         The factor of residual branches, as a number.
     multiples
-        Whether functions x -> c x become sums with the factor c, which keep a Gaussian value so,
-        and gains before functions become a part of them.
+        Whether functions x -> c x become sums with the factor c, which keep a Gaussian value so.
+    gains
+        Whether gains before functions become a part of these.
     """
-    joiner = _Joiner(program, branch, multiples)
+    joiner = _Joiner(program, branch, multiples, gains)
     return joiner.found.program(replay(program, 0, joiner.place))
 
 
 class _Joiner:
     """A program while its elementwise operations are joined."""
 
-    def __init__(self, program: Program, branch: float, multiples: bool):
-        self.found, self._branch, self._multiples = Rewriter(program), branch, multiples
+    def __init__(self, program: Program, branch: float, multiples: bool, gains: bool):
+        self.found, self._branch = Rewriter(program), branch
+        self._multiples, self._gains = multiples, gains
 
     def place(self, operation: Operation, signal: Signal, source: Source) -> int:
         """Append an operation, joined with the elementwise ones that it reads."""
@@ -112,7 +116,7 @@ class _Joiner:
         match self.found.operations[value]:
             case Function(reads, phi, gains):
                 return Elementwise(reads[0], phi, gains)
-            case Gain(reads, weight, initial, offset) if self._multiples:
+            case Gain(reads, weight, initial, offset) if self._gains:
                 its = self._elementwise(reads[0])
                 own: Any = None
                 if offset:
@@ -198,7 +202,9 @@ class _Joiner:
     def _copies(self, copies: Repeat, signal: Signal, source: Source) -> int:
         # Kernels behind infinitely many copies have closed forms and tables for functions only.
         multiples = self._multiples and copies.times < float("inf")
-        body = join_elementwise(copies.body, self._branch, multiples=multiples)
+        body = join_elementwise(
+            copies.body, self._branch, multiples=multiples, gains=self._gains
+        )
         begins = any(isinstance(o, Function) and o.reads == (0,) for o in body.operations)
         ends = isinstance(body.operations[-1], Function | Gain)
         joins = self._elementwise(copies.reads[0]).phi is not None
