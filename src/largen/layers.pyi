@@ -10,6 +10,7 @@ from largen.architectures import Dense as Dense
 from largen.architectures import Dropout as Dropout
 from largen.architectures import Elementwise as Elementwise
 from largen.architectures import Flatten as Flatten
+from largen.architectures import Gain as Gain
 from largen.architectures import GlobalAvgPool as GlobalAvgPool
 from largen.architectures import GlobalSumPool as GlobalSumPool
 from largen.architectures import Graph as Graph

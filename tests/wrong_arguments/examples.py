@@ -232,7 +232,7 @@ def examples() -> dict[str, Example]:
         "Activation": Example(lg.Activation, {"function": "tanh"}),
         "AvgPool": Example(lg.layers.AvgPool, {"window": (2, 2)}),
         "Axes": Example(lg.layers.Axes, {"order": "NHWC"}),
-        "BatchNorm": Example(lg.layers.BatchNorm),
+        "BatchNorm": Example(lg.layers.BatchNorm, {"gain": True}),
         "Comparison": Example(lg.compare(limit(), networks()).plot),
         "Concatenate": Example(
             lambda branch: lg.layers.Concatenate(branch, lg.Dense()), {"branch": net()}
@@ -245,13 +245,14 @@ def examples() -> dict[str, Example]:
         "FiniteNetwork": Example(finite().apply, {"params": weights(), "x": small32}),
         "FiniteNetwork.init": Example(finite().init, {"key": 0}),
         "Flatten": Example(lg.Flatten),
+        "Gain": Example(lg.layers.Gain, {"initial": 0.5}),
         "GlobalAvgPool": Example(lg.GlobalAvgPool),
         "GlobalSumPool": Example(lg.layers.GlobalSumPool),
         "Graph": Example(
             lg.layers.Graph, {"nodes": {"h": (lg.Dense(), "x"), "f": (lg.Dense(), "h")}}
         ),
         "Layer": Example(lg.layers.Layer),
-        "LayerNorm": Example(lg.LayerNorm),
+        "LayerNorm": Example(lg.LayerNorm, {"gain": True}),
         "LocallyConnected": Example(lg.layers.LocallyConnected, {"window": (2, 2)}),
         "Loss": Example(lg.losses.as_loss("mse").residual, {"f": y, "y": y}),
         "Loss.mean": Example(lg.losses.as_loss("mse").mean, {"f": y, "y": y}),
@@ -301,7 +302,7 @@ def examples() -> dict[str, Example]:
         "classify": Example(
             lg.scaling.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}
         ),
-        "RMSNorm": Example(lg.RMSNorm),
+        "RMSNorm": Example(lg.RMSNorm, {"gain": True}),
         "Residual": Example(lg.Residual, {"branch": lg.Dense()}),
         "Run": Example(
             lg.Run,

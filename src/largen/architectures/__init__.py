@@ -27,7 +27,7 @@ from largen.architectures.pooling import (
     SumPool,
 )
 from largen.architectures.qkv import QKVAttention
-from largen.architectures.scaling import ScalePositions
+from largen.architectures.scaling import Gain, ScalePositions
 from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.standard import mlp, residual_mlp
 from largen.architectures.traits import Affine, Elementwise, Layer, kinds_of_layers
@@ -51,6 +51,7 @@ __all__ = [
     "Dropout",
     "Elementwise",
     "Flatten",
+    "Gain",
     "GlobalAvgPool",
     "GlobalSumPool",
     "Graph",

@@ -173,7 +173,7 @@ def with_suitable_methods(
 
 def check_tangent(program: Program) -> None:
     """Raise an error if an activation jumps, so that there is no tangent kernel."""
-    for phi in activations_of(program):
+    for phi in activations_of(program, inside=False):
         if phi.jumps:
             raise NoTheory(
                 f"kernels: the activation {phi!r} jumps, so that E[φ'φ'] diverges and there is no "
@@ -181,9 +181,12 @@ def check_tangent(program: Program) -> None:
             )
 
 
-def activations_of(program: Program) -> list[ActivationFunction]:
-    """Return all activations in a program."""
-    return [each.phi for each in program.all_operations() if isinstance(each, Function)]
+def activations_of(program: Program, inside: bool = True) -> list[ActivationFunction]:
+    """Return all activations in a program, and the derivatives for gains ``inside`` of them."""
+    functions = [each for each in program.all_operations() if isinstance(each, Function)]
+    derivatives = (of for each in functions for _, *both in each.gains for of in both)
+    found: list[Any] = [each.phi for each in functions] + [*derivatives] * inside
+    return [phi for phi in found if isinstance(phi, ActivationFunction)]
 
 
 def with_activations(
@@ -193,7 +196,11 @@ def with_activations(
 
     def change(operation: Operation) -> Operation:
         if isinstance(operation, Function):
-            return replace(operation, phi=chosen.get(operation.phi, operation.phi))
+            gains = tuple(
+                (weight, *(chosen.get(of, of) for of in functions))  # a number stays as it is
+                for weight, *functions in operation.gains
+            )
+            return replace(operation, phi=chosen.get(operation.phi, operation.phi), gains=gains)
         return operation
 
     return map_operations(program, change)

@@ -34,6 +34,7 @@ from largen.programs import (
     Affine,
     Concatenate,
     Function,
+    Gain,
     Mask,
     Normalise,
     Operation,
@@ -85,13 +86,13 @@ def _keeps_planes_apart(operation: Operation) -> bool:
     match operation:
         case Affine(window=window, tied=tied):
             return tied and (window is None or window.around_each)
-        case Function(phi=phi):
-            return phi.closed_form is not None
+        case Function(phi=phi, gains=gains):
+            return phi.closed_form is not None and not gains
         case Normalise(over=over):
             return over == "channels"
         case Repeat(body=body):
             return all(map(_keeps_planes_apart, body.operations[1:]))
-    return isinstance(operation, Mask | Sum | Product | Concatenate)
+    return isinstance(operation, Gain | Mask | Sum | Product | Concatenate)
 
 
 def needs(program: Program) -> Wanted:

@@ -14,7 +14,8 @@ for all that are equivalent to it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 
 from largen.architectures import Layer, depth, endless_stack
@@ -77,6 +78,8 @@ class CanonicalForm:
     diffusive
         At infinite depth, whether branches have α = ½, so that the stream diffuses; for α > ½ it
         is constant at initialisation. None for networks with a number of blocks.
+    gains
+        ρ of trained gains and offsets by name, such as ``"1.gain"``.
     """
 
     weights: dict[str, CanonicalWeight]
@@ -84,6 +87,7 @@ class CanonicalForm:
     gamma: float
     d: Fraction
     diffusive: bool | None = None
+    gains: Mapping[str, float] = field(default_factory=dict)
 
 
 def canonical_form(
@@ -166,7 +170,7 @@ def canonical_form(
     constants = [_constants(row, first, gamma) for row in table.rows]
     if leading_rates:
         constants = _leading(constants)
-    weights = {}
+    weights, gains = {}, {}
     for row, (std, rate) in zip(table.rows, constants, strict=True):
         for what, power, wanted in (("its output", std, "0"), ("its update", rate, "0")):
             if power.width and power.constant:
@@ -176,19 +180,21 @@ def canonical_form(
                     f"weight {row.name} ({row.site.role}) {grows} as N^{power.width} instead of "
                     f"N^{wanted}. lg.ntk() and lg.mean_field() have one."
                 )
-        role = "bias" if row.kind == "bias" else row.site.role
-        if row.distribution != GAUSSIAN and role in gaussian:
+        if row.site.gain:
+            gains[row.name] = rate.at(**at)
+            continue
+        if row.distribution != GAUSSIAN and row.role in gaussian:
             raise NoTheory(
                 f"{row.name} starts with the {row.distribution} distribution, and this limit "
                 "depends on the distribution of single weights there: it is implemented for "
                 "Gaussian ones. With many inputs, sums over them are Gaussian: leave "
-                f"{role!r} out of distribution."
+                f"{row.role!r} out of distribution."
             )
         weights[row.name] = CanonicalWeight(
             row.site, row.kind, std.at(**at), rate.at(**at), row.distribution
         )
     branch = table.branch.at(**at)
-    return CanonicalForm(weights, branch, param.gamma, param.canonical_d, diffusive)
+    return CanonicalForm(weights, branch, param.gamma, param.canonical_d, diffusive, gains)
 
 
 def _at_infinite_depth(table: RuleTable[Power], param: Parameterization) -> RuleTable[Power]:
@@ -206,8 +212,7 @@ def _at_infinite_depth(table: RuleTable[Power], param: Parameterization) -> Rule
         )
     rows = []
     for row in table.rows:
-        std = row.rule.multiplier * row.rule.init_std
-        update = row.rule.lr / row.rule.init_std**2
+        std, update = _sizes(row)
         power = update.depth + (1 - 2 * alpha if row.site.in_branch else 0)
         if std.depth or power > 0:
             what, power = ("its output", std.depth) if std.depth else ("its update", power)
@@ -232,9 +237,17 @@ def _leading(constants: list[tuple[Power, Power]]) -> list[tuple[Power, Power]]:
 
 def _constants(row: Row[Power], first: Weight, gamma: Power) -> tuple[Power, Power]:
     """Return σ and ρ as powers, constant in N where the limit exists."""
-    multiplier = row.rule.multiplier * row.rule.init_std
+    std, update = _sizes(row)
     if row.site.role == "output":
-        multiplier = multiplier * gamma
+        std = std * gamma
     if row.kind == "weight":
-        multiplier = multiplier * fan_in(row.site, first) ** Fraction(1, 2)
-    return multiplier, row.rule.lr / (row.rule.init_std**2 * gamma**2)
+        std = std * fan_in(row.site, first) ** Fraction(1, 2)
+    return std, update / gamma**2
+
+
+def _sizes(row: Row[Power]) -> tuple[Power, Power]:
+    """Return the effective standard deviation and rate; for gains, 1 and the rate of m·θ."""
+    rule = row.rule
+    if row.site.gain:
+        return Power(1.0), rule.lr * rule.multiplier**2
+    return rule.multiplier * rule.init_std, rule.lr / rule.init_std**2

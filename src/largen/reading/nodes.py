@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import prod, sqrt
 from typing import Any, Literal
 
-from largen.architectures import Conv, Dense, Graph, Layer
+from largen.architectures import Conv, Dense, Gain, Graph, Layer
 from largen.architectures.graph import ENTRY, JOINS
 from largen.programs import Path
 from largen.reading.laws import Law, Parameter
@@ -75,6 +75,17 @@ def centred_law(name: str, parameters: Mapping[str, Parameter]) -> Law:
     return law
 
 
+@dataclass(frozen=True)
+class Trained:
+    """Gains and offsets of channels that a model trains, behind a node with a factor for them."""
+
+    # The names of the parameters; None for one that is not there.
+    gain: str | None
+    offset: str | None
+    factor: float  # the gains at the start, which are a part of the node
+    alike: bool  # whether there is one for each channel, the same at all positions
+
+
 Does = Map | Layer | str | tuple[Literal["again"], str]
 
 
@@ -87,6 +98,7 @@ class Nodes:
     does: dict[str, Does] = field(default_factory=dict)
     # The nodes that it reads, with factors.
     reads: dict[str, tuple[tuple[float, str], ...]] = field(default_factory=dict)
+    trained: dict[str, Trained] = field(default_factory=dict)  # by the nodes that they are behind
 
     def add(self, name: str, does: Does, *reads: str, factors: tuple[float, ...] = ()) -> str:
         """Append a node with a name that is free, and return its name."""
@@ -106,7 +118,7 @@ class Nodes:
                     needed.add(read)
                     stack.append(read)
         kept = [name for name in self.does if name in needed]
-        found = Nodes({n: self.does[n] for n in kept}, {n: self.reads[n] for n in kept})
+        found = Nodes(*({n: of[n] for n in kept if n in of} for of in vars(self).values()))
         for name, does in found.does.items():  # the first use of a weight may not be needed
             if isinstance(does, tuple) and does[1] not in needed:
                 found.does[name] = self.does[does[1]]
@@ -134,7 +146,7 @@ class Nodes:
             if isinstance(before, Map) and read not in shared and self._readers(read) == [name]:
                 before.weight_factor *= factor
                 before.bias_factor *= factor
-            elif isinstance(after, Map) and behind[0] not in shared:
+            elif isinstance(after, Map) and behind[0] not in shared and name not in self.trained:
                 after.weight_factor *= factor
             else:
                 continue
@@ -147,6 +159,20 @@ class Nodes:
         for other in self._readers(name):
             self.reads[other] = tuple((c, read if r == name else r) for c, r in self.reads[other])
         del self.does[name], self.reads[name]
+        if name in self.trained:
+            self.trained[read] = self.trained.pop(name)
+
+    def with_gains(self) -> tuple[Nodes, dict[str, Trained]]:
+        """Return the nodes with a layer for all trained gains, and the gains by its name."""
+        found, trained = Nodes(), dict[str, Trained]()
+        new: dict[str, str] = {}
+        for name, does in self.does.items():
+            found.does[name] = does
+            found.reads[name] = tuple((c, new.get(read, read)) for c, read in self.reads[name])
+            if its := self.trained.get(name):
+                new[name] = found.add(f"{name} gain", Gain(offset=its.offset is not None), name)
+                trained[new[name]] = its
+        return found, trained
 
     def _readers(self, name: str) -> list[str]:
         """Return the nodes that read a node, as often as they do."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from largen.errors import NoTheory
 from largen.parameterizations import CanonicalForm, feedback_of, gd
-from largen.programs import Affine, Program, written_out
+from largen.programs import Affine, Gain, Program, written_out
 from largen.programs.refusals import at
 from largen.runs import Posed, Run
 from largen.theories.kernel_limit.limit import KernelLimit, Reduced, lowered_for
@@ -99,15 +99,17 @@ def _with_smaller_rates(form: CanonicalForm, program: Program, rho: float) -> Ca
                     f"{at(source)} reads, such as around a residual branch: the kernel is no sum "
                     "over layers."
                 )
-        if affine:
+        if isinstance(operation, Affine | Gain):
             name, factor = program.weights[operation.weight].name, rho ** behind[place]
             if factors.setdefault(name, factor) != factor:
                 raise NoTheory(
                     f"{at(source)} has a rate in common with other layers: write repeated layers "
                     "one by one."
                 )
-    weights = {
-        name: replace(weight, rate=weight.rate * factors.get(name.rsplit(".", 1)[0], 1.0))
-        for name, weight in form.weights.items()
-    }
-    return replace(form, weights=weights)
+
+    def factor_of(name: str) -> float:
+        return factors.get(name.rsplit(".", 1)[0], 1.0)
+
+    weights = {n: replace(w, rate=w.rate * factor_of(n)) for n, w in form.weights.items()}
+    gains = {name: rate * factor_of(name) for name, rate in form.gains.items()}
+    return replace(form, weights=weights, gains=gains)
