@@ -23,8 +23,10 @@ interval, from the scatter between networks with Student's quantile.
 
 Slopes of the output that fade are no faults of single weights: at the start, queries, keys and
 routers act on the output through signals that are still random. Nor are those of vectors, whose
-entries are few at small sizes. In depth only the output, attention logits and sums over the copies
-of a block have an exponent of their own.
+entries are few at small sizes, and of matrices that are applied to more signals in a wider model
+(that mix the tokens of every channel, say), whose gradient along random numbers is a random sum. In
+depth only the output, attention logits and sums over the copies of a block have an exponent of
+their own.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ from largen.transfer.plan import Plan
 from largen.transfer.updates import UPDATES
 from largen.transfer.verified import Effect
 
-Key = tuple[str, str, str]  # (kind, place, weight): weight is "" for a size or a sum over weights
+# (kind, place, weight): weight is "" for a size or a sum over weights. Of the kind "uses" is the
+# number of signals that a weight is applied to.
+Key = tuple[str, str, str]
 Rows = Sequence[Sequence[Mapping[Key, float]]]  # by size and network
 Fits = Mapping[Key, tuple[float, float]]  # slope, half-width of its interval
 
@@ -195,9 +199,16 @@ def _on_tensors(fits: Fits, layout: Layout) -> list[Effect]:
         fit = fits.get(("tensor", "", name))
         if grows(fit):
             found.append(Effect("tensor", name, fit[0], fit[1], "grows"))
-        elif layout.alone(name) and fades(fit, FADES) and fades(largest(fits, layout, name), FADES):
+        elif fit is not None and moves_nothing(fits, layout, name):
             found.append(Effect("tensor", name, fit[0], fit[1], "fades"))
     return found
+
+
+def moves_nothing(fits: Fits, layout: Layout, name: str) -> bool:
+    """Whether the effects of a matrix on tensors inside and on logits certainly fade."""
+    fit, applied = fits.get(("tensor", "", name)), fits.get(("uses", "", name))
+    known = layout.alone(name) and not grows(applied)
+    return known and fades(fit, FADES) and fades(largest(fits, layout, name), FADES)
 
 
 def _on_logits(fits: Fits, scale: float) -> list[Effect]:

@@ -64,6 +64,8 @@ def role_of(
         return "scalar"
     if ndim == 1:
         return "bias" if "bias" in name.lower() else "norm"  # a gain multiplies each channel
+    if summed and len(summed) == ndim == 2:  # used both ways; read-outs have factors of their own
+        return role_of_sides(len(growing) == 2, True)
     if summed:
         inner = any(axis in summed for axis in growing)
         return role_of_sides(inner, any(axis not in summed for axis in growing))

@@ -144,7 +144,13 @@ class Reading:
             pair = [(same(now[i], was[i], wanted), same(now[i], was[i])) for i in (q, k)]
             if not ((pair[0] == (True, False) and pair[1][1]) or (pair[1][0] and pair[0][1])):
                 return False
-        return same(again.output, self.reference.output)
+            # A fused kernel reads the values as well.
+            if not all(same(now[i], was[i]) for i in range(len(was)) if i not in (q, k)):
+                return False
+        # Sums have the results of the first run, so that the output does not show their inputs.
+        before = [t for own in self.sums for t in self.reference.inputs[own.node]]
+        after = [t for own in self.sums for t in again.inputs[own.node]]
+        return all(map(same, [*after, again.output], [*before, self.reference.output]))
 
     @cached_property
     def read_outs(self) -> list[End]:
@@ -180,14 +186,22 @@ class Reading:
         nodes = [(self.base.record.nodes[a.node], self.wide.record.nodes[b.node]) for a, b in pairs]
         return not nodes or any(a.shape != b.shape for a, b in nodes)
 
+    def _growing_nodes(self) -> list[int]:
+        """Return the tensors that are larger in the wider model; all if the passes differ."""
+        pairs = list(zip(self.base.record.nodes, self.wide.record.nodes, strict=False))
+        alike = len(self.base.record.nodes) == len(self.wide.record.nodes) == len(pairs)
+        return [a.index for a, b in pairs if not alike or (a.is_data and a.shape != b.shape)]
+
     @cached_property
     def bottlenecks(self) -> set[str]:
         """Weights of products whose results other weights or attention use further.
 
-        A read-out whose result is used inside as well is not one: with entries of n^(−½), what
-        training changes in front of it would change the output by n^½.
+        A read-out whose result is used inside as well is not one, nor is a product behind which all
+        sizes are fixed: with entries of n^(−½), what training changes in front of it would change
+        the output by n^½.
         """
         record, found = self.base.record, set()
+        grows = self._growing_nodes()
         consumers = users(record)
         last = {end.node for end in self.read_outs}
         for node in record.nodes:
@@ -195,7 +209,9 @@ class Reading:
                 continue
             end = end_at(record, node)
             if end.weights and record.output is not None:
-                inner = record.before(node.index, record.output)
+                inner = any(
+                    record.before(node.index, i) and record.before(i, record.output) for i in grows
+                )
                 if inner and not _routes(record, node, consumers):
                     found.update(end.weights)
         return found - {weight for end in self.read_outs for weight in end.weights}
@@ -249,6 +265,8 @@ def contracted_axes(record: Record) -> dict[str, set[int]]:
             axis = -1 if side == 0 else max(-2, -weight.value.ndim)
             stride = weight.value.stride()[axis]
             axes = {a for a, s in enumerate(own.value.stride()) if s == stride}
+            if len(axes) > 1:  # an axis of one entry may have any stride
+                axes = {a for a in axes if own.value.shape[a] > 1} or axes
             found.setdefault(own.parameter, set()).update(axes)
     return found
 
