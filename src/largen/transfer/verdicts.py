@@ -55,6 +55,7 @@ CERTAIN = 0.1
 # below 0, of a matrix's largest effect inside.
 TOTAL, START, SINGLE, FADES = 0.25, 0.3, 0.35, 0.35
 TINY = 1e-30
+ROUNDING = 1e-5  # of the largest effect on the same tensor
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,16 @@ def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, s
         sums[key] = sums.get(key, 0.0) + value
 
     inner = set(layout.inner)
+    largest: dict[Key, float] = {}
+    for (kind, place, name), value in numbers.items():
+        at = (kind, place, "" if kind in ("output", "logits", "input") else name)
+        largest[at] = max(largest.get(at, 0.0), value)
+    # Gradients that vanish, of biases in front of a normalisation, are rounding errors.
+    numbers = {
+        (kind, place, name): value
+        for (kind, place, name), value in numbers.items()
+        if value > ROUNDING * largest.get((kind, place, ""), 0.0)
+    }
     for (kind, place, name), value in numbers.items():
         if kind == "output":
             add(("output", "all", ""), value)
