@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from math import prod
 from typing import Any
 
 from torch import nn
@@ -68,8 +69,8 @@ class Facts(Alignment):
             return 1.0
         module, leaf = self._holder(name)
         fan_in = fan_in_axes(module, leaf, len(after), self._summed_axes(name))
-        chosen = next((axis for axis in axes if axis in fan_in), axes[0])
-        return after[chosen] / before[chosen]
+        chosen = [axis for axis in axes if axis in fan_in] or axes[:1]
+        return prod(after[axis] / before[axis] for axis in chosen)
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the role of every weight; for a tied weight, its role as an input."""

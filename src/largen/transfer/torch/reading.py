@@ -278,10 +278,13 @@ def contracted_axes(record: Record) -> dict[str, set[int]]:
                 continue
             own = first[weight.value.untyped_storage()._cdata]
             axis = -1 if side == 0 else max(-2, -weight.value.ndim)
-            stride = weight.value.stride()[axis]
-            axes = {a for a, s in enumerate(own.value.stride()) if s == stride}
-            if len(axes) > 1:  # an axis of one entry may have any stride
-                axes = {a for a in axes if own.value.shape[a] > 1} or axes
+            first_stride, entries = weight.value.stride()[axis], weight.shape[axis]
+            within = range(first_stride, first_stride * entries)  # of axes that were joined
+            axes = {
+                a
+                for a, stride in enumerate(own.value.stride())
+                if stride in within and (own.shape[a] > 1 or entries == 1)
+            }
             for part in _linear_parts(record, own):
                 if part.shape == own.shape:
                     found.setdefault(part.parameter or "", set()).update(axes)
