@@ -27,7 +27,7 @@ from largen.regression.equilibrium.nested import (
 from largen.regression.equilibrium.network import Equilibrium, width_of
 from largen.regression.equilibrium.one_layer import COARSE, LOWEST_EFFECTIVE
 from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
-from largen.regression.equilibrium.response import Base, Column, means, variances
+from largen.regression.equilibrium.response import Base, Column, forward, variances
 from largen.regression.equilibrium.sites import (
     Mixture,
     Stretched,
@@ -148,11 +148,12 @@ class DeepPosterior:
         given = (fields, fields @ posed.first.fields.T, own)
         columns = Column(*(jnp.asarray(each) for each in given))
         base = _base(posed, at)
+        f, columns = forward(posed.layers, base, columns)
         try:
             spread = variances(posed.layers, base, columns)
         except np.linalg.LinAlgError as error:
             raise NumericalFailure(f"predict: {error}.") from error
-        return np.asarray(means(posed.layers, base, columns)), spread
+        return np.asarray(f), spread
 
     def __repr__(self) -> str:
         return (
@@ -171,8 +172,6 @@ def _base(posed: Nested, at: Saddle) -> Base:
         alpha=at.maximum.alpha[:, 0],
         first=posed.first,
         sites=posed.sites,
-        y=posed.y[:, 0],
-        noise=posed.noise,
         inverse=np.linalg.inv(curvature),
         gamma=float(posed.gamma),
     )

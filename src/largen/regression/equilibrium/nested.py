@@ -112,11 +112,17 @@ def missing(layer: Neurons, before: Any, phi: Any, at: Drawn) -> Any:
     return prior - (phi * shares[:, None]).T @ phi
 
 
-def _kernel(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
-    """Return Φ = 2∂W/∂Λ."""
+def of_sites(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> tuple[Any, Any]:
+    """Return φ at the sites and ⟨φφᵀ⟩ over them."""
     phi, exponents = exponents_of(layer, fields_of(before), tilt, at)
     shares = weighted(layer, exponents, at)[2]
-    return (phi * shares[:, None]).T @ phi + missing(layer, before, phi, at)
+    return phi, (phi * shares[:, None]).T @ phi
+
+
+def _kernel(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    """Return Φ = 2∂W/∂Λ."""
+    phi, found = of_sites(layer, before, tilt, at)
+    return found + missing(layer, before, phi, at)
 
 
 def _slopes(layer: Neurons, before: Any) -> Any:

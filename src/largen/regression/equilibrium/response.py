@@ -18,9 +18,9 @@ from largen.expectations import second_moment
 from largen.regression.equilibrium.nested import (
     First,
     Neurons,
-    _kernel,
     exponents_of,
     fields_of,
+    of_sites,
     prior_of,
     tilts_behind,
     weighted,
@@ -38,59 +38,91 @@ class Base(NamedTuple):
     alpha: Any
     first: First
     sites: Any
-    y: Any
-    noise: Any
     inverse: Any  # (V + κ)⁻¹ of the last layer
     gamma: Any
 
 
 class Column(NamedTuple):
-    """A test sample: its row of A, and covariances of its first fields."""
+    """A test sample: its row of A, and per layer the prior's averages of φ_b φ and φ_b²."""
 
     fields: Any
-    cross: Any
-    own: Any
+    cross: Any  # covariances of its first fields with those of training samples
+    own: Any  # their variance
+    priors: tuple[Any, ...] = ()
+    squares: tuple[Any, ...] = ()
 
 
 Layers = tuple[Neurons, ...]
 
 
-def outputs(layers: Layers, base: Base, free: tuple[Any, ...], column: Column) -> tuple[Any, Any]:
-    """Return f_b as a function of Φ, Λ, α and shifts of Φ_bt, and φ_b with Φ_bb of all layers."""
-    kernels, tilts, alpha, shifts = free
-    tilts = (*tilts, base.gamma**2 * jnp.outer(alpha, alpha))
-    cross, own, seen = column.cross, column.own, []
-    for i, layer in enumerate(layers):
-        at, before = base.sites[i], base.first if i == 0 else kernels[i - 1]
-        roots = fields_of(before)
-        phi, exponents = exponents_of(layer, roots, tilts[i], at)
-        if i == 0:
-            h, variances = at.xi @ column.fields, jnp.sum(roots**2, 1)
-        else:
-            row = jax.scipy.linalg.solve_triangular(roots, cross, lower=True)
-            left = own - row @ row
-            rest = jnp.where(left > 0, jnp.sqrt(jnp.where(left > 0, left, 1)), 0)
-            h = at.xi[:, : len(cross)] @ row + rest * at.xi[:, len(cross)]
-            variances = jnp.diagonal(before)
-        phi_b = layer.std * layer.phi(h)
-        shares, untilted = (
-            weighted(layer, each, at)[2] for each in (exponents, jnp.zeros_like(exponents))
-        )
-        prior = prior_of(layer, own[None], variances, cross[None])[0]
-        square = layer.std**2 * jnp.asarray(second_moment(layer.phi, own))
-        cross = phi.T @ ((shares - untilted) * phi_b) + prior
-        own = jnp.sum((shares - untilted) * phi_b**2) + square
-        if i < len(layers) - 1:
-            cross = cross + shifts[i]
-        seen.append((phi_b, own))
-    return cross @ alpha, seen
+def _behind(layers: Layers, base: Base, i: int, given: Any, column: Column) -> tuple[Any, ...]:
+    """Return ⟨φ_b φ⟩, ⟨φ_b²⟩ and φ_b of a layer, for Φ and Λ as given.
+
+    What the sites miss of the prior is a constant: derivatives are those of the sites.
+    """
+    layer, at = layers[i], base.sites[i]
+    before, tilt, cross, own = given
+    roots = fields_of(before)
+    phi, exponents = exponents_of(layer, roots, tilt, at)
+    if i == 0:
+        h = at.xi @ column.fields
+    else:
+        row = jax.scipy.linalg.solve_triangular(roots, cross, lower=True)
+        left = own - row @ row
+        rest = jnp.where(left > 0, jnp.sqrt(jnp.where(left > 0, left, 1)), 0)
+        h = at.xi[:, : len(cross)] @ row + rest * at.xi[:, len(cross)]
+    phi_b = layer.std * layer.phi(h)
+    shares, prior = (weighted(layer, each * exponents, at)[2] for each in (1, 0))
+    missing = column.priors[i] - phi.T @ (prior * phi_b)
+    left_out = column.squares[i] - prior @ phi_b**2
+    fixed = jax.lax.stop_gradient((missing, left_out))
+    return phi.T @ (shares * phi_b) + fixed[0], shares @ phi_b**2 + fixed[1], phi_b
+
+
+@partial(jax.jit, static_argnums=(0, 2))
+def _next(layers: Layers, base: Base, i: int, crosses: Any, owns: Any, columns: Column) -> Any:
+    before = base.first if i == 0 else base.kernels[i - 1]
+    tilt = _all_tilts(base.tilts, base.alpha, base.gamma)[i]
+
+    def of(cross: Any, own: Any, column: Column) -> Any:
+        return _behind(layers, base, i, (before, tilt, cross, own), column)[:2]
+
+    return jax.vmap(of)(crosses, owns, columns)
 
 
 @partial(jax.jit, static_argnums=0)
-def means(layers: Layers, base: Base, columns: Column) -> Any:
-    """Return f at test samples."""
-    free = _free(base)
-    return jax.vmap(lambda column: outputs(layers, base, free, column)[0])(columns)
+def _priors(layer: Neurons, owns: Any, variances: Any, crosses: Any) -> Any:
+    return prior_of(layer, owns, variances, crosses), second_moment(layer.phi, owns)
+
+
+def _all_tilts(tilts: Any, alpha: Any, gamma: Any) -> tuple[Any, ...]:
+    return (*tilts, gamma**2 * jnp.outer(alpha, alpha))
+
+
+def forward(layers: Layers, base: Base, columns: Column) -> tuple[Any, Column]:
+    """Return f at test samples, and these with the prior's averages in all layers."""
+    crosses, owns = columns.cross, columns.own
+    for i, layer in enumerate(layers):
+        before = base.kernels[i - 1] if i else base.first.fields @ base.first.fields.T
+        priors, squares = _priors(layer, owns, jnp.diagonal(before), crosses)
+        squares = layer.std**2 * jnp.asarray(squares)
+        columns = columns._replace(
+            priors=(*columns.priors, priors), squares=(*columns.squares, squares)
+        )
+        crosses, owns = _next(layers, base, i, crosses, owns, columns)
+    return crosses @ base.alpha, columns
+
+
+def outputs(layers: Layers, base: Base, free: tuple[Any, ...], column: Column) -> tuple[Any, Any]:
+    """Return f_b as a function of Φ, Λ, α and shifts of Φ_bt, and φ_b and Φ_bb of all layers."""
+    kernels, tilts, alpha, shifts = free
+    befores, tilts = (base.first, *kernels), _all_tilts(tilts, alpha, base.gamma)
+    cross, own, seen = column.cross, column.own, []
+    for i, shift in enumerate((*shifts, 0.0)):
+        cross, own, phi_b = _behind(layers, base, i, (befores[i], tilts[i], cross, own), column)
+        cross = cross + shift
+        seen.append((phi_b, own))
+    return cross @ alpha, seen
 
 
 def _free(base: Base) -> tuple[Any, ...]:
@@ -102,7 +134,7 @@ def _free(base: Base) -> tuple[Any, ...]:
 def _driven(layers: Layers, base: Base, columns: Column) -> tuple[Any, Any]:
     """Return γ⁻² times the variance at fixed Φ, Λ and α, and derivatives of f."""
     gamma = base.gamma
-    tilts = (*base.tilts, gamma**2 * jnp.outer(base.alpha, base.alpha))
+    tilts = _all_tilts(base.tilts, base.alpha, gamma)
 
     def of(column: Column) -> tuple[Any, Any]:
         given = partial(outputs, layers, base)
@@ -130,16 +162,20 @@ def _driven(layers: Layers, base: Base, columns: Column) -> tuple[Any, Any]:
 def _swept(layers: Layers, base: Base, tilts: Any, source: Any) -> tuple[Any, Any]:
     """Return Λ after a sweep, and (Φ, Λ, α), with sources added to Φ, Λ and subtracted from y."""
     to_kernels, to_tilts, to_targets = source
+
+    def at_base(known: Any, i: int, before: Any, tilt: Any) -> Any:
+        """Return the known average of the layer, with the derivatives of the sites."""
+        found = of_sites(layers[i], before, tilt, base.sites[i])[1]
+        return known + found - jax.lax.stop_gradient(found)
+
     kernels, before = [], base.first
-    for layer, tilt, at, add in zip(layers, tilts, base.sites, to_kernels, strict=False):
-        before = _kernel(layer, before, tilt, at) + add
+    for i, (known, tilt, add) in enumerate(zip(base.kernels, tilts, to_kernels, strict=True)):
+        before = at_base(known, i, before, tilt) + add
         kernels.append(before)
-    alpha, gamma = base.alpha, base.gamma
-    tilt = gamma**2 * jnp.outer(alpha, alpha)
-    f = _kernel(layers[-1], before, tilt, base.sites[-1]) @ alpha
-    alpha = alpha + base.inverse @ (base.y - base.noise * alpha - f - to_targets)
-    last = gamma**2 * jnp.outer(alpha, alpha)
-    behind = tilts_behind(layers, kernels, (*tilts[1:], last), base.sites)
+    last = _all_tilts((), base.alpha, base.gamma)[0]
+    moved = at_base(jnp.zeros_like(last), len(kernels), before, last) @ base.alpha
+    alpha = base.alpha - base.inverse @ (moved + to_targets)
+    behind = tilts_behind(layers, kernels, _all_tilts(tilts[1:], alpha, base.gamma), base.sites)
     new = tuple(tilt + add for tilt, add in zip(behind, to_tilts, strict=True))
     return new, (tuple(kernels), new, alpha)
 
@@ -163,7 +199,7 @@ def variances(layers: Layers, base: Base, columns: Column) -> np.ndarray:
     """Return γ²N Var f = df_b/dJ_b at test samples."""
     count = len(columns.own)
     parts = [
-        _variances(layers, base, Column(*(each[i : i + CHUNK] for each in columns)))
+        _variances(layers, base, jax.tree.map(lambda each, i=i: each[i : i + CHUNK], columns))
         for i in range(0, count, CHUNK)
     ]
     return np.concatenate(parts) if parts else np.zeros(0)
