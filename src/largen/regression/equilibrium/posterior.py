@@ -17,6 +17,7 @@ from largen.regression.checks import (
     training_inputs,
     training_targets,
 )
+from largen.regression.equilibrium.deep import DeepPosterior, solve_deep
 from largen.regression.equilibrium.linear import DeepLinearPosterior, solve_linear
 from largen.regression.equilibrium.network import check_noise, equilibrium_of
 from largen.regression.equilibrium.one_layer import AdaptivePosterior, solve_one_layer
@@ -37,7 +38,7 @@ def adaptive_posterior(
     replicates: int = 4,
     key: Any = 0,
     throw: bool = True,
-) -> AdaptivePosterior | DeepLinearPosterior:
+) -> AdaptivePosterior | DeepPosterior | DeepLinearPosterior:
     """Condition a wide network in mean-field scaling on samples, with features that move.
 
     The posterior of all weights, with N(0, 1) weights a priori, f = w·φ(h)/(γ₀N) and noise of the
@@ -112,12 +113,13 @@ def adaptive_posterior(
     of = equilibrium_of(net, param, rows)
     if of.linear and (of.hidden > 1 or targets.size == len(targets)):
         return solve_linear(of, rows, targets, ridge)
-    return solve_one_layer(of, rows, targets, ridge, count, copies, random, raises)
+    solve = solve_one_layer if of.hidden == 1 else solve_deep
+    return solve(of, rows, targets, ridge, count, copies, random, raises)
 
 
 def weighted_posterior(
     net: Any, x: Any, y: Any, noise: Any, weights: Any, mask: Any, param: Any, throw: Any
-) -> AdaptivePosterior | DeepLinearPosterior:
+) -> AdaptivePosterior | DeepPosterior | DeepLinearPosterior:
     """Return the posterior for the arguments of :func:`largen.posterior`."""
     if mask is not None:
         raise InvalidInput("mask: the kind 'adaptive' is that of samples without positions.")

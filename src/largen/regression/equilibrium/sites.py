@@ -16,6 +16,7 @@ FEW = 8  # dimensions in which a proposal may differ from the prior in all direc
 INFLATED = 1.2  # variance of a proposal relative to that of the weighted sites
 PRIOR = 0.1  # the prior's share of the proposal
 ROUNDS_OF_FIT = 10  # of expectation maximisation
+STRETCHED = 1.3  # the second moment above which a direction of a sphere is stretched
 FAR = 12.0  # the largest |ξ| of a mode
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -102,11 +103,34 @@ def prior_mixture(dimensions: int) -> Mixture:
     return Mixture(np.eye(dimensions)[:, :1], np.ones(1), np.zeros((1, 1)), np.ones((1, 1, 1)))
 
 
-def sphere_sites(count: int, dimensions: int, rng: np.random.Generator) -> Sites:
-    """Return points on the unit sphere, for activations that are homogeneous."""
-    xi = normal_points(count, dimensions, rng)
-    xi /= np.linalg.norm(xi, axis=1, keepdims=True)
-    return Sites(xi, np.zeros(count), dimensions)
+class Stretched(NamedTuple):
+    """A Gaussian on the unit sphere that is stretched in some directions, as a proposal."""
+
+    root: Float[np.ndarray, "direction direction"]  # T of u = Tz/|Tz|
+
+    def sites(self, count: int, rng: np.random.Generator) -> Sites:
+        """Return points on the unit sphere, for activations that are homogeneous."""
+        dimensions = len(self.root)
+        z = normal_points(count, dimensions, rng)
+        xi = z @ self.root.T
+        sizes = np.linalg.norm(xi, axis=1, keepdims=True)
+        # The density over the uniform one is |T|⁻¹|T⁻¹u|^(−d).
+        logs = np.log(np.linalg.norm(z, axis=1) / sizes[:, 0])
+        return Sites(
+            xi / sizes, dimensions * logs + np.linalg.slogdet(self.root)[1], dimensions
+        )
+
+    def fitted(self, sites: Sites, shares: np.ndarray) -> Stretched:
+        """Return a proposal with the second moments of tilted sites, where they are others."""
+        moments = (sites.xi * shares[:, None]).T @ sites.xi
+        values, vectors = np.linalg.eigh(moments)
+        sizes = np.where(values > STRETCHED, np.sqrt(np.maximum(values, 1)), 1)
+        return Stretched((vectors * sizes) @ vectors.T)
+
+
+def sphere(dimensions: int) -> Stretched:
+    """Return the prior's directions."""
+    return Stretched(np.eye(dimensions))
 
 
 def mixture_at_modes(
