@@ -20,7 +20,7 @@ from fractions import Fraction
 from largen.architectures import Layer, depth, endless_stack
 from largen.errors import NoTheory
 from largen.parameterizations.distributions import GAUSSIAN
-from largen.parameterizations.learning_rules import FeedbackAlignment
+from largen.parameterizations.learning_rules import PseudoGradient
 from largen.parameterizations.optimizers import temperature_of
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
@@ -138,9 +138,9 @@ def canonical_form(
             "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow; lg.solve has "
             "limits of adaptive optimizers in lg.mean_field() and lg.ntk()."
         )
-    if isinstance(optimizer, FeedbackAlignment):
+    if isinstance(optimizer, PseudoGradient):
         raise NoTheory(
-            f"{optimizer} has no implemented limit here: its backward pass is not that of the "
+            f"{optimizer} has no implemented limit here: its weights do not follow the "
             "gradient. lg.theories.FeedbackMeanField and FeedbackKernelLimit are its limits."
         )
     if temperature_of(optimizer) and not noise:

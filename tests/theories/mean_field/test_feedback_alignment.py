@@ -81,7 +81,7 @@ def test_one_linear_hidden_layer(rho):
     run = run_of(rule(0.5, rho), lg.mlp(1, "linear"), steps=8)
     limit = lg.solve(run, record=[*KERNELS, "alignment"], record_at=range(9))
     f, kernel = moments(rho, 8)
-    assert limit.theory == "mean field, feedback alignment"
+    assert limit.theory == "mean field, pseudo-gradients"
     np.testing.assert_allclose(limit.f_train, f, rtol=0, atol=1e-12)
     np.testing.assert_allclose(limit.pseudo_gradient_kernel[:, 0, 1, 2], kernel, atol=1e-12)
     cosines = kernel / np.sqrt(limit.gradient_kernel[:, 0, 1, 1])  # b has the variance 1
@@ -119,7 +119,7 @@ def test_the_static_kernel_has_a_power_of_the_correlation_for_each_map(rho):
     slopes = (theta2 - k2) / theta1
     expected = k2 + rho * slopes * (k1 + rho * (theta1 - k1))
     np.testing.assert_allclose(lazy.effective_ntk, expected, rtol=1e-9)
-    assert lazy.theory == "kernel, feedback alignment"
+    assert lazy.theory == "kernel, pseudo-gradients"
     assert "ntk" not in lazy.to_xarray()
     if rho == 1:
         plain = lg.solve(run_of(lg.gd(0.5), net, param=FROM_ZERO))

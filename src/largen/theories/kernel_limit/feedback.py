@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from largen.errors import NoTheory
-from largen.parameterizations import CanonicalForm, feedback_of, gd
+from largen.parameterizations import CanonicalForm, gd, pseudo_gradient_of
 from largen.programs import Affine, Program, written_out
 from largen.programs.refusals import at
 from largen.runs import Posed, Run
@@ -54,7 +54,7 @@ class FeedbackKernelLimit(KernelLimit):
     True
     """
 
-    name: ClassVar[str] = "kernel, feedback alignment"
+    name: ClassVar[str] = "kernel, pseudo-gradients"
     papers: ClassVar[tuple[str, ...]] = ("bordelon2022influence", "lee2019wide")
     tangent: ClassVar[str] = "effective_ntk"
 
@@ -70,7 +70,7 @@ class FeedbackKernelLimit(KernelLimit):
         NoRule
             For a layer that has no kernel.
         """
-        rho = feedback_of(run.optimizer).correlation
+        rho = getattr(pseudo_gradient_of(run.optimizer), "correlation", 0.0)
         if run.optimizer.weight_decay:
             raise NoTheory(
                 "weight decay shrinks the weights and not those of the backward pass, so that the "

@@ -67,12 +67,12 @@ class FeedbackMeanField(AttentionMeanField):
     >>> run = lg.Run(lg.mlp(2, "linear"), lg.mean_field(), data, optimizer=rule, steps=60)
     >>> limit = lg.solve(run, record="alignment")
     >>> limit.theory, bool(limit.loss_train[-1] < 1e-2)
-    ('mean field, feedback alignment', True)
+    ('mean field, pseudo-gradients', True)
     >>> limit.alignment[:, 0, 0].round(2).tolist()
     [0.0, 0.26]
     """
 
-    name: ClassVar[str] = "mean field, feedback alignment"
+    name: ClassVar[str] = "mean field, pseudo-gradients"
     papers: ClassVar[tuple[str, ...]] = ("bordelon2022influence", "lillicrap2016random")
 
     @classmethod
