@@ -8,7 +8,7 @@ pairs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +23,9 @@ from largen.expectations.two_functions import cross_shortfall
 from largen.kernels.depth_grid import shortfall_in_depth, with_suitable_steps
 from largen.kernels.lower import Lowered
 from largen.kernels.rules import pairs_of_functions, plan_of
-from largen.kernels.state import Wanted
+from largen.kernels.state import AffineConstants, Copies, Wanted
 from largen.kernels.variances import activation_variances
-from largen.programs import Function, Operation, Program
+from largen.programs import Function, Operation, Program, Repeat
 from largen.programs.rewriting import map_operations
 from largen.scalars import real
 
@@ -160,7 +160,7 @@ def with_suitable_methods(
 ) -> Lowered:
     """Return the network with suitable methods for expectations and steps in infinite depth."""
     if with_ntk:
-        check_tangent(lowered.program)
+        check_tangent(lowered.program, lowered.constants)
     usual = DEFAULT_RTOL["float64"]
     chosen = {
         phi: with_suitable_method(phi, q, usual, layers=times, derivative=with_ntk)
@@ -171,14 +171,26 @@ def with_suitable_methods(
     return with_suitable_steps(lowered, inputs, with_ntk, usual if rtol is None else rtol)
 
 
-def check_tangent(program: Program) -> None:
-    """Raise an error if an activation jumps, so that there is no tangent kernel."""
-    for phi in activations_of(program):
-        if phi.jumps:
+def check_tangent(program: Program, constants: Sequence[Any], moves: bool = False) -> None:
+    """Raise an error if an activation jumps behind trained weights: there is no tangent kernel.
+
+    ``moves``: whether what enters depends on trained weights.
+    """
+    values: list[bool] = []  # whether each value does
+    for operation, its in zip(program.operations, constants, strict=True):
+        moved = any(values[read] for read in operation.reads) if values else moves
+        leaves = jax.tree.leaves(its, is_leaf=lambda each: isinstance(each, AffineConstants))
+        affine = (each for each in leaves if isinstance(each, AffineConstants))
+        moved = moved or any(np.any(rate) for each in affine for rate in each[2:])
+        if isinstance(operation, Repeat):
+            check_tangent(operation.body, its.constants if isinstance(its, Copies) else its, moved)
+        elif isinstance(operation, Function) and operation.phi.jumps and moved:
             raise NoTheory(
-                f"kernels: the activation {phi!r} jumps, so that E[φ'φ'] diverges and there is no "
-                "tangent kernel; its NNGP kernel exists: lg.nngp_kernel."
+                f"kernels: the activation {operation.phi!r} jumps, so that E[φ'φ'] diverges and "
+                "there is no tangent kernel where weights before it are trained; its NNGP kernel "
+                "exists: lg.nngp_kernel."
             )
+        values.append(moved)
 
 
 def activations_of(program: Program) -> list[ActivationFunction]:

@@ -34,7 +34,9 @@ def _(operation: Function, constants: tuple[()], states: States, behind: Wanted)
 
     q1, q2 = state.facing(state.first.q, state.second.q)
     gap, derivative = pair_moments(phi, q1, q2, state.gap)
-    ntk = None if state.ntk is None else derivative * state.ntk
+    ntk = state.ntk
+    if ntk is not None and not phi.jumps:  # jumps are allowed where it is 0
+        ntk = derivative * ntk
     first, second = of_side(state.first), of_side(state.second)
     return apply_masks(state._replace(first=first, second=second, gap=gap, ntk=ntk))
 
