@@ -30,6 +30,7 @@ from largen.parameterizations.weight_rules import fan_in, first_fan_in
 from largen.programs import Weight
 
 HALF = Fraction(1, 2)
+FROM_ZERO = 1e-6  # σ of a weight whose initial values vanish with the width, relative to its σ_w
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class CanonicalForm:
     diffusive
         At infinite depth, whether branches have α = ½, so that the stream diffuses; for α > ½ it
         is constant at initialisation. None for networks with a number of blocks.
+    from_zero
+        The name of the weight that starts from zero, if there is one.
     """
 
     weights: dict[str, CanonicalWeight]
@@ -84,6 +87,7 @@ class CanonicalForm:
     gamma: float
     d: Fraction
     diffusive: bool | None = None
+    from_zero: str | None = None
 
 
 def canonical_form(
@@ -96,6 +100,7 @@ def canonical_form(
     leading_rates: bool = False,
     noise: bool = False,
     infinite_depth: bool = False,
+    from_zero: bool = False,
 ) -> CanonicalForm:
     """Reduce a parameterization to the constants that infinite width leaves of it.
 
@@ -117,6 +122,11 @@ def canonical_form(
     infinite_depth
         Whether the theory has the limit of infinitely many blocks. Rates of branches are then
         relative to L^(2α−1), with which they act on the tangent kernel at order one.
+    from_zero
+        Whether features move in the theory's limit, and one weight may start from zero, that is
+        from values that vanish with the width while its updates do not (Golikov, *Towards a
+        general theory of infinite-width limits of neural classifiers*, Appendices E.3 and E.4).
+        They then have a small size, which keeps their signs.
 
     Raises
     ------
@@ -161,11 +171,14 @@ def canonical_form(
         endless_stack(net)
         diffusive = -table.branch.depth == HALF
         table, blocks = _at_infinite_depth(table, param), 1
-    gamma = Power(param.gamma, width=param.canonical_d)
+    d, gamma = param.canonical_d, Power(param.gamma, width=param.canonical_d)
     at = {"width": 1, "depth": max(blocks, 1), "inputs": first_fan_in(inputs, first)}
     constants = [_constants(row, first, gamma) for row in table.rows]
     if leading_rates:
         constants = _leading(constants)
+    at_zero = _from_zero(table.rows, first, param) if from_zero else None
+    if at_zero is not None:
+        d, constants = HALF, at_zero[1]
     weights = {}
     for row, (std, rate) in zip(table.rows, constants, strict=True):
         for what, power, wanted in (("its output", std, "0"), ("its update", rate, "0")):
@@ -188,7 +201,8 @@ def canonical_form(
             row.site, row.kind, std.at(**at), rate.at(**at), row.distribution
         )
     branch = table.branch.at(**at)
-    return CanonicalForm(weights, branch, param.gamma, param.canonical_d, diffusive)
+    zero = None if at_zero is None else at_zero[0]
+    return CanonicalForm(weights, branch, param.gamma, d, diffusive, zero)
 
 
 def _at_infinite_depth(table: RuleTable[Power], param: Parameterization) -> RuleTable[Power]:
@@ -228,6 +242,26 @@ def _leading(constants: list[tuple[Power, Power]]) -> list[tuple[Power, Power]]:
     largest = max((rate.width for _, rate in constants if rate.constant), default=0)
     unit, frozen = Power(width=largest), Power(0.0)
     return [(std, rate / unit if rate.width == largest else frozen) for std, rate in constants]
+
+
+def _from_zero(
+    rows: tuple[Row[Power], ...], first: Weight, param: Parameterization
+) -> tuple[str, list[tuple[Power, Power]]] | None:
+    """Return the name of the weight that starts from zero, and constants in which it is small.
+
+    None unless there is a limit with exactly one such weight.
+    """
+    gamma = Power(param.gamma, width=min(param.canonical_d, HALF))
+    constants = [_constants(row, first, gamma) for row in rows]
+    small = [i for i, (std, _) in enumerate(constants) if std.constant and std.width < 0]
+    if len(small) != 1 or rows[small[0]].kind != "weight":
+        return None
+    std, rate = constants[small[0]]
+    start = Power(FROM_ZERO, width=-std.width)
+    constants[small[0]] = std * start, rate / start**2
+    if any(power.constant and power.width for pair in constants for power in pair):
+        return None
+    return rows[small[0]].name, constants
 
 
 def _constants(row: Row[Power], first: Weight, gamma: Power) -> tuple[Power, Power]:

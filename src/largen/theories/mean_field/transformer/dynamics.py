@@ -132,10 +132,11 @@ class InfiniteNetwork:
     are any.
 
     ``context``: its populations, weights and attention patterns; ``dtype``: the precision of
-    fields; ``errors``: Δ = −∂ℓ/∂f at the last outputs, (sample, position, output).
+    fields; ``errors``: Δ = −∂ℓ/∂f at the last outputs, (sample, position, output), 0 for test
+    samples.
     """
 
-    errors = np.zeros((0, 0, 0))
+    errors = np.zeros((1, 1, 1))
 
     def __init__(self, problem: AttentionProblem, drawn: Drawn | None = None):
         populations = problem.network.populations
@@ -266,8 +267,9 @@ def train(
             f[t] = start + network.forward(x)
             if not np.isfinite(f[t]).all():
                 raise Diverged
-            network.errors = residual.errors(f[t])
-            weights = problem.gamma * residual.shares(t) * network.errors if t < last else np.zeros(1)
+            errors = residual.errors(f[t])
+            network.errors = np.concatenate([errors, np.zeros_like(f[t, len(errors) :])])
+            weights = problem.gamma * residual.shares(t) * errors if t < last else np.zeros(1)
             largest = max(largest, np.abs(weights).max())
             kernels.meet(t, network.exact_backward, largest or 1.0, network.backward)
         if t in record_at and patterns.size:
