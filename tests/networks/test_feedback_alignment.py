@@ -1,4 +1,4 @@
-"""Feedback alignment and Hebbian learning of finite networks: against NumPy, and its kernels against small steps."""
+"""Feedback alignment and Hebbian learning: against NumPy, and kernels against small steps."""
 
 import numpy as np
 import pytest

@@ -108,7 +108,7 @@ def gated_linear(
     >>> net = lg.layers.gated_linear(2)
     >>> fixed = {"0": 0.0, "2": 0.0}
     >>> nngp, ntk = lg.kernel(net, np.eye(2), param=lg.ntk().with_rates(fixed))
-    >>> bool(np.allclose(ntk, 3 * nngp)), nngp[0, 0]  # 1/D times the square of 1/2
+    >>> bool(np.allclose(ntk, 3 * nngp)), float(nngp[0, 0])  # 1/D times the square of 1/2
     (True, 0.125)
     """
     hidden_layers = integer("hidden_layers", hidden_layers, at_least=1, at_most=MOST_LAYERS)

@@ -201,6 +201,4 @@ def hebbian(
     >>> print(lg.optimizers.hebbian(lr=0.5))
     Hebbian(lr=0.5)
     """
-    return Hebbian(
-        lr, weight_decay, batch_size, seed, momentum, order=order, schedule=schedule
-    )
+    return Hebbian(lr, weight_decay, batch_size, seed, momentum, order=order, schedule=schedule)

@@ -31,8 +31,9 @@ def record_names(record: Any, more: tuple[str, ...] = ()) -> tuple[str, ...]:
 
     ``"feature_kernel"`` and ``"gradient_kernel"`` are Φ and G of each layer on training samples,
     ``"ntk"`` the tangent kernel among training samples and between test and training samples. Of
-    feedback alignment and Hebbian learning there are ``"pseudo_gradient_kernel"``, G̃ = ⟨g g̃⟩, ``"effective_ntk"``, the
-    tangent kernel with G̃ in place of G, and ``"alignment"``, the cosine of g and g̃ of each sample.
+    feedback alignment and Hebbian learning there are ``"pseudo_gradient_kernel"``, G̃ = ⟨g g̃⟩,
+    ``"effective_ntk"``, the tangent kernel with G̃ in place of G, and ``"alignment"``, the cosine of
+    g and g̃ of each sample.
     """
     if isinstance(record, (set, frozenset)):
         record = list(record)

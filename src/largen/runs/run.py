@@ -292,7 +292,7 @@ class Run:
 
 
 def _check_dense(net: Layer, program: Program, what: str) -> None:
-    """Check that layers are dense and follow one another, as rules that do not pass backward by layers require."""
+    """Check that layers are dense and follow one another, as a rule of learning requires."""
     try:
         dense_chain(program, what)
         check_independent(program, what)

@@ -1,4 +1,4 @@
-"""Limits under feedback alignment and Hebbian learning: exact cases, networks that repeat them, and ensembles."""
+"""Limits under pseudo-gradients: exact cases, networks that repeat them, and ensembles."""
 
 import numpy as np
 import pytest

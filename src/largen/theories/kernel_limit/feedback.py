@@ -1,4 +1,4 @@
-"""The kernel limit under rules of pseudo-gradients: rates that fall with the distance from the output."""
+"""The kernel limit under pseudo-gradients: rates that fall with the distance from the output."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ class FeedbackKernelLimit(KernelLimit):
         ------
         NoTheory
             If the kernel limit does not cover the run, the optimizer is neither feedback alignment
-            nor Hebbian learning, weights decay, or paths of different numbers of affine maps lead to the output.
+            nor Hebbian learning, weights decay, or paths of different numbers of affine maps lead
+            to the output.
         NoRule
             For a layer that has no kernel.
         """

@@ -29,13 +29,14 @@ class FeedbackMeanField(AttentionMeanField):
     independent, and fixed read-out vectors ρw(0) + √(1 − ρ²) w̃ in place of z̃ᴸ. In contrast to
     gradient descent, updates of W are not in z̃; at ρ = 0 there are no responses. Under direct
     feedback alignment z̃ˡ are fixed vectors, Gaussian and independent, and there are none either.
-    Under :func:`largen.optimizers.hebbian` there are no z̃, and g̃ˡ_ν(s) = Δ_ν(s) φ(hˡ_ν(s)). Outputs follow the effective tangent kernel
+    Under :func:`largen.optimizers.hebbian` there are no z̃, and g̃ˡ_ν(s) = Δ_ν(s) φ(hˡ_ν(s)).
+    Outputs follow the effective tangent kernel
 
         K̃ = Φᴸ + Σ_l G̃ˡ Φˡ⁻¹,     G̃ˡ = ⟨gˡ g̃ˡ⟩,     g = Nγ₀ ∂f/∂h,
 
     for small steps; here they are averages ⟨w φ(hᴸ)⟩/γ₀ at any size of steps. Networks are those of
     :class:`largen.theories.AttentionMeanField`, which are solved in the same way: every affine map
-    behind the first has its matrix B. Direct feedback and Hebbian learning are of dense layers alone.
+    behind the first has its matrix B. Direct feedback and Hebbian learning are of dense layers.
 
     Parameters
     ----------
