@@ -506,6 +506,8 @@ def examples() -> dict[str, Example]:
         "kernel_of_stds": Example(lg.kernels.kernel_of_stds, kernels),
         "kernel_operator": Example(lg.regression.large.kernel_operator, kernels),
         "feedback_alignment": Example(lg.optimizers.feedback_alignment, {"lr": 0.1}),
+        "gated_linear": Example(lg.layers.gated_linear, {"hidden_layers": 1}),
+        "hebbian": Example(lg.optimizers.hebbian, {"lr": 0.1}),
         "langevin": Example(lg.optimizers.langevin, {"lr": 0.1, "temperature": 0.1}),
         "layer_learning_rates": Example(
             lg.finite_width.layer_learning_rates, {"net": net(), "x": X, "width": 10}
