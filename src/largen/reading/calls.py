@@ -22,6 +22,12 @@ class Param(NamedTuple):
     axes: tuple[int | None, ...] | None = None
     factor: float = 1.0
 
+    def seen(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the argument for that of the parameter."""
+        if self.axes is None:
+            return shape
+        return tuple(1 if axis is None else shape[axis] for axis in self.axes)
+
 
 @dataclass(eq=False)
 class Call:

@@ -60,6 +60,10 @@ class Family(ABC):
     def recorded(self, width: int | None) -> Record:
         """Return the forward pass at a width."""
 
+    def calls(self, width: int | None) -> Record:
+        """Return the forward pass at a width as populations of neurons run it."""
+        return self.recorded(width)
+
     @abstractmethod
     def kernels(
         self, last: Map, x: np.ndarray, width: int, seeds: range

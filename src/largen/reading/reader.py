@@ -283,7 +283,7 @@ class Reader:
             weight_factor=weight.factor,
         )  # fmt: skip
         if (used := self._uses.get(name)) is None:
-            node = self.nodes.add(name.rpartition(".")[0] or name, found, value.node)
+            node = self.nodes.add(_part_of(name), found, value.node)
             self._uses[name] = node
             self._made[node] = call.index
             wider = self._wide_parameters or self._parameters
@@ -397,6 +397,12 @@ class Reader:
                 "there is a rule for one read-out",
             )
         return found.pop()
+
+
+def _part_of(name: str) -> str:
+    """Return the name of the part of a model that holds a parameter, with its place in a stack."""
+    whole, bracket, place = name.partition("[")
+    return (whole.rpartition(".")[0] or whole) + bracket + place
 
 
 def _use(each: Map) -> tuple[Any, ...]:

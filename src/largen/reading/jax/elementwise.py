@@ -32,7 +32,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "or": jnp.logical_or, "pow": jnp.power, "rsqrt": lax.rsqrt, "select_n": lambda which, *cases:
     jnp.where(which, cases[1], cases[0]), "sign": jnp.sign, "sin": jnp.sin, "sinh": jnp.sinh,
     "sqrt": jnp.sqrt, "square": jnp.square, "sub": jnp.subtract, "tan": jnp.tan,
-    "tanh": jnp.tanh, "xor": jnp.logical_xor,
+    "tanh": jnp.tanh, "to_float": lambda x: jnp.asarray(x, float), "xor": jnp.logical_xor,
 }  # fmt: skip
 NAMES = (*sorted(NAMED), "softplus", "elu", "leaky_relu", "gaussian")
 SCALES = frozenset({"mul", "div", "neg"})

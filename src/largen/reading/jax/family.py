@@ -11,19 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.arrays import as_array, floating
+from largen.arrays import as_array, floating, is_traced
 from largen.callables import takes
 from largen.errors import InvalidInput, LargenError
 from largen.reading.calls import Record
 from largen.reading.entries import compared
 from largen.reading.family import Family
 from largen.reading.jax.construction import keys, laws
-from largen.reading.jax.recording import record
+from largen.reading.jax.elementwise import joined
+from largen.reading.jax.recording import check_derivatives, record, traced
 from largen.reading.jax.rules import REASONS, RULES
 from largen.reading.jax.tracing import computed
 from largen.reading.laws import Law, Parameter
 from largen.reading.nodes import Map
-from largen.reading.refusals import refused
 from largen.transfer.jax.trees import is_weight, map_named, named_leaves
 
 Weights = dict[str, Any]
@@ -36,7 +36,6 @@ class Functions(Family):
     """
 
     rules, reasons = RULES, REASONS
-    populations = False
 
     def __init__(self, init: Callable[..., Any], apply: Any, x: Any):
         self._init, self._apply = init, apply
@@ -48,6 +47,9 @@ class Functions(Family):
                 f"{given.shape}."
             )
         self.x = np.asarray(floating("x", x), np.float64)
+        self._ids = given if given.dtype.kind in "iu" else None
+        self._stacks: dict[str, int] = {}  # weights that are read in parts, with their axes
+        self._records: dict[int | None, Record] = {}
         self._known: dict[tuple[int | None, bool], dict[str, Parameter]] = {}
 
     @property
@@ -57,8 +59,8 @@ class Functions(Family):
 
     @property
     def takes_integers(self) -> bool:
-        """Whether samples are integers; tokens have no rule here."""
-        return False
+        """Whether samples are integers, which they are where the forward pass fails on floats."""
+        return self.x.dtype.kind == "i"
 
     def at(self, width: int | None, *, meta: bool = False) -> dict[str, Parameter]:
         """Return the laws of the parameters at a width, by name."""
@@ -78,13 +80,17 @@ class Functions(Family):
 
         closed = jax.make_jaxpr(weights)(jax.eval_shape(jax.random.key, 0))
         found: dict[str, Parameter] = {}
-        entries = None if meta else self.function(width)[1](0)
+        read = laws(closed)
+        # Other weights, such as orthogonal ones, may show what they are.
+        unread = not meta and any(isinstance(law, str) for law in read)
+        entries = self.function(width)[1](0) if unread else {}
         drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
         first: dict[bytes, str] = {}  # of each key, the parameter that is drawn from it first
-        for name, law, shape, of in zip(names, laws(closed), closed.out_avals, drawn, strict=True):
-            used = next((first[key] for key in of if key in first), None)
-            first |= {key: name for key in of if key not in first}
-            if used is not None or entries is None:
+        for name, law, shape, of in zip(names, read, closed.out_avals, drawn, strict=True):
+            whole = name.partition("[")[0]
+            used = next((first[key] for key in of if first.get(key, whole) != whole), None)
+            first |= {key: whole for key in of if key not in first}
+            if used is not None or isinstance(law, Law) or meta:
                 known = law if isinstance(law, Law) and used is None else None
                 why = f"it is drawn from the random key of {used}; split the key" if used else law
                 found[name] = Parameter(known, tuple(shape.shape), str(why))
@@ -111,9 +117,25 @@ class Functions(Family):
             )
         return made
 
-    @staticmethod
-    def _weights(tree: Any) -> Weights:
-        return {name: leaf for name, leaf in named_leaves(tree) if is_weight(leaf)}
+    def _weights(self, tree: Any) -> Weights:
+        """Return the weights by name, and the parts of those that are stacks."""
+        found = _whole(tree)
+        for name, axis in self._stacks.items():
+            whole = found.pop(name)
+            for n in range(whole.shape[axis]):
+                part = jax.lax.index_in_dim(whole, n, axis, keepdims=False)
+                found[f"{name}[{n}]"] = part
+        return found
+
+    def _joined(self, weights: Weights) -> Weights:
+        """Return whole weights."""
+        found = dict(weights)
+        for name, axis in reversed(self._stacks.items()):
+            parts = []
+            while (part := found.pop(f"{name}[{len(parts)}]", None)) is not None:
+                parts.append(part)
+            found[name] = jnp.stack(parts, axis)
+        return found
 
     def outputs(self, tree: Any, x: Any, width: int | None) -> Any:
         """Return the outputs of the forward pass."""
@@ -136,8 +158,7 @@ class Functions(Family):
             tree = self._made(jax.random.key(0), width)
 
         def f(weights: Weights, x: Any) -> Any:
-            whole = map_named(lambda name, leaf: weights.get(name, leaf), tree)
-            return self.outputs(whole, x, width)
+            return self.outputs(_filled(tree, self._joined(weights)), x, width)
 
         def draw(seed: int) -> Weights:
             with computed():
@@ -145,18 +166,77 @@ class Functions(Family):
 
         return f, draw
 
+    def calls(self, width: int | None) -> Record:
+        """Return the forward pass at a width, primitive by primitive."""
+        if width not in self._records:
+            with computed():
+                closed, shapes = self._traced(width)
+                assert width is not None
+                fixed = _fixed(shapes, self._skeleton(2 * width)[1])
+
+                def draw() -> list[Any]:
+                    return list(_whole(self._made(jax.random.key(0), width)).values())
+
+                check_derivatives(closed, draw, jnp.asarray(self.x))
+                found, stacks = record(closed, list(shapes), self.x, self.file, fixed)
+            if stacks.keys() - self._stacks.keys():
+                self._stacks |= stacks
+                self._known.clear()
+            self._records[width] = found
+        return self._records[width]
+
+    @property
+    def fixed(self) -> dict[str, tuple[int, ...]]:
+        """The axis along which each stack of weights is read in parts."""
+        return {name: (axis,) for name, axis in self._stacks.items()}
+
     def recorded(self, width: int | None) -> Record:
-        """Return the forward pass at a width."""
-        f, draw = self.function(width)
+        """Return the forward pass at a width, with elementwise functions joined."""
+        return joined(self.calls(width))
+
+    @cached_property
+    def file(self) -> str:
+        """The file that the forward pass is from, of which messages name lines."""
         code = getattr(inspect.unwrap(self._apply), "__code__", None)
-        file = "" if code is None else code.co_filename
-        with computed():
-            weights = draw(0)
-            names = list(weights)
-            return record(
-                lambda given, x: f(dict(zip(names, given, strict=True)), x),
-                names, list(weights.values()), jnp.asarray(self.x), file,
-            )  # fmt: skip
+        return "" if code is None else code.co_filename
+
+    def _traced(self, width: int | None) -> tuple[Any, dict[str, Any]]:
+        """Return the jaxpr of the samples and the shapes of its weights."""
+        try:
+            return self.program(width, self.x)
+        except InvalidInput:
+            if self._ids is None or self.takes_integers:
+                raise
+            self.x = self._ids.astype(np.int64)
+            return self.program(width, self.x)
+
+    def program(self, width: int | None, x: np.ndarray) -> tuple[Any, dict[str, Any]]:
+        """Return the jaxpr of the forward pass at a width, and the shapes of its weights."""
+        tree, shapes = self._skeleton(width)
+
+        def f(given: list[Any], x: Any) -> Any:
+            return self.outputs(_filled(tree, dict(zip(shapes, given, strict=True))), x, width)
+
+        return traced(f, list(shapes.values()), jnp.asarray(x)), shapes
+
+    def shapes(self, width: int | None) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of parameters at a width, by name."""
+        found = jax.eval_shape(self._weights, self._skeleton(width)[1])
+        return {name: tuple(each.shape) for name, each in found.items()}
+
+    def _skeleton(self, width: int | None) -> tuple[Any, dict[str, Any]]:
+        """Return parameters of a width without entries, and the shapes of whole weights."""
+        made: list[Any] = []
+
+        def build(key: Any) -> list[Any]:
+            made[:] = [self._made(key, width)]
+            return list(_whole(made[0]).values())
+
+        shapes = jax.eval_shape(build, jax.eval_shape(jax.random.key, 0))
+        (tree,) = made
+        if any(is_traced(leaf) for _, leaf in named_leaves(tree) if not is_weight(leaf)):
+            tree = self._made(jax.random.key(0), width)
+        return tree, dict(zip(_whole(tree), shapes, strict=True))
 
     def kernels(
         self, last: Map, x: np.ndarray, width: int, seeds: range
@@ -167,9 +247,28 @@ class Functions(Family):
         return kernels_of(self, last, x, width, seeds)
 
     def sampler(self, widths: tuple[int, int]) -> Any:
-        """Refuse populations."""
-        raise refused(
-            self.name,
-            "populations of neurons run PyTorch modules; functions in JAX have the kernels of "
-            "exact rules",
+        """Return populations of neurons of the functions."""
+        from largen.reading.jax.population import Sampler
+
+        return Sampler(self, widths)
+
+
+def _whole(tree: Any) -> Weights:
+    return {name: leaf for name, leaf in named_leaves(tree) if is_weight(leaf)}
+
+
+def _filled(tree: Any, weights: Weights) -> Any:
+    """Return a tree with other weights."""
+    return map_named(lambda name, leaf: weights.get(name, leaf), tree)
+
+
+def _fixed(shapes: dict[str, Any], wider: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the axes of weights that do not grow with the width, but those of length one."""
+    return {
+        name: tuple(
+            axis
+            for axis, (n, m) in enumerate(zip(each.shape, wider[name].shape, strict=True))
+            if n == m > 1
         )
+        for name, each in shapes.items()
+    }
