@@ -244,13 +244,14 @@ def train(
     tell
         Called with the numbers of finished and of all time indices.
     start
-        Outputs before training, (sample, position, output), which are added to those of the
-        network.
+        Outputs before training, ([step,] sample, position, output), which are added to those of
+        the network.
     """
     x = run.data.x.astype(np.float64)
     x = x.reshape(len(x), problem.network.positions, -1)
     times, last = len(run.times), len(run.times) - 1
     f = np.full((times, len(x), problem.positions, problem.outputs), np.nan)
+    start = np.broadcast_to(start, f.shape)
     sides = (problem.network.positions,) * 2
     patterns = np.full((len(record_at), problem.network.attentions, len(x), *sides), np.nan)
     stopped: str | None = None
@@ -264,7 +265,7 @@ def train(
         nonlocal stopped, largest
         check()
         with kernels.observation(t):
-            f[t] = start + network.forward(x)
+            f[t] = start[t] + network.forward(x)
             if not np.isfinite(f[t]).all():
                 raise Diverged
             errors = residual.errors(f[t])
