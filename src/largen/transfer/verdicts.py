@@ -219,7 +219,11 @@ def moves_nothing(fits: Fits, layout: Layout, name: str) -> bool:
     """Whether the effects of a matrix on tensors inside and on logits certainly fade."""
     fit, applied = fits.get(("tensor", "", name)), fits.get(("uses", "", name))
     known = layout.alone(name) and not grows(applied)
-    return known and fades(fit, FADES) and fades(largest(fits, layout, name), FADES)
+    if not (known and fades(fit, FADES) and fades(largest(fits, layout, name), FADES)):
+        return False
+    # A tensor that starts as small is multiplied by a power of the width in the forward pass.
+    start = fits.get(("start", f"output of {layout.holders[name]}", ""))
+    return start is None or fades((fit[0] - start[0], fit[1]), FADES)
 
 
 def _on_logits(fits: Fits, scale: float) -> list[Effect]:

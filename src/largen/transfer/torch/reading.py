@@ -323,12 +323,13 @@ def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
 
 def randomize(model: nn.Module) -> nn.Module:
     """Return the model with random weights, since weights at zero would hide dependences."""
+    tables = {m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     with fixed_seed(1), torch.no_grad():
         for name, parameter in model.eval().named_parameters():
             if not parameter.is_floating_point():
                 continue
             if parameter.ndim > 1:
-                table = "emb" in name.lower() or "wte" in name
+                table = parameter in tables or "emb" in name.lower()
                 fan_in = parameter.shape[-1] if parameter.ndim == 3 else parameter[0].numel()
                 parameter.normal_(std=1.0 if table else fan_in**-0.5)
             else:
