@@ -294,7 +294,7 @@ def page() -> str:
     )
     lines += section(
         "Five data sets, beside a Gaussian process and boosted trees",
-        "python benchmarks/tables.py mnist.npz fashion_mnist.npz --samples 1000 4000",
+        "python benchmarks/tables.py mnist.npz fashion_mnist.npz --samples 1000 5000",
         "Defaults of all methods, features standardised; the score is R² of `diabetes` and the "
         "fraction of right classes elsewhere, on samples that were held out. Processor seconds of "
         "fit and prediction include compilation, most of the time of largen on small tables, where "
