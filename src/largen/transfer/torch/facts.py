@@ -41,7 +41,8 @@ class Facts(Alignment):
         """Each weight of the target → all names under which it is used."""
         found: dict[int, list[str]] = {}
         for name, tensor in self.models["target"].named_parameters(remove_duplicate=False):
-            found.setdefault(id(tensor), []).append(name)
+            if name in self._shapes["target"]:  # a list may hold one module several times
+                found.setdefault(id(tensor), []).append(name)
         return {names[0]: names for names in found.values()}
 
     @property
