@@ -39,7 +39,7 @@ from largen.scalars import flag, numpy_generator
 
 UPWARDS = (0.25, 0.5, 0.75, 1.0, 1.0)  # stages of γ₀, from the fixed kernel
 BACK = (1.5, 2.0, 1.5, 1.0, 1.0)  # and back from above, where another branch may be the only one
-APART = 0.02  # relative distance of α in two branches
+APART = 1e-4  # relative distance of α in two branches on the same sites
 SINGULAR = (
     "posterior: averages over neurons are infinite or a kernel plus noise is singular on the way "
     "to this gamma. Take a larger noise, a smaller gamma, or drop rows of x that are equal."
@@ -277,10 +277,11 @@ def solve_deep(
         except np.linalg.LinAlgError as error:
             raise NumericalFailure(SINGULAR) from error
         try:
-            other = explorer.follow(BACK)
-            near = found[0][0][1].maximum.alpha
-            apart = np.linalg.norm(other.maximum.alpha - near) > APART * np.linalg.norm(near)
-            if other.settled and apart:
+            explorer.follow(BACK)
+            posed, near = found[0][0]
+            other = posed.solve(explorer.tilts, explorer.alpha)
+            moved = np.linalg.norm(other.maximum.alpha - near.maximum.alpha)
+            if other.settled and moved > APART * np.linalg.norm(near.maximum.alpha):
                 found.append(_replicated(explorer, (1.0,), sites, replicates))
         except np.linalg.LinAlgError:
             pass  # there is no solution on the way

@@ -125,15 +125,6 @@ def _kernel(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     return found + missing(layer, before, phi, at)
 
 
-def _slopes(layer: Neurons, before: Any) -> Any:
-    """Return ∂K_μν/∂Φ_μν of the prior's kernel K(Φ)."""
-    q = jnp.diagonal(before)
-    gap = jnp.maximum((q[:, None] + q) / 2 - before, 0)
-    slopes = pair_moments(layer.phi, q[:, None], q[None], gap).derivative
-    own = jax.grad(lambda q: jnp.sum(second_moment(layer.phi, q)))(q)
-    return layer.std**2 * (slopes - jnp.diag(jnp.diagonal(slopes) - own))
-
-
 def _tilt_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     """Return Λ of the layer before, 2∂W/∂Φ = R⁻ᵀ⟨ξξᵀ − 1⟩R⁻¹.
 
@@ -150,7 +141,8 @@ def _tilt_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     moved = (xi * (shares(1.0) - untilted - first)[:, None]).T @ xi
     half = jax.scipy.linalg.solve_triangular(roots, moved, lower=True, trans=1)
     found = jax.scipy.linalg.solve_triangular(roots, half.T, lower=True, trans=1)
-    return found + tilt * _slopes(layer, before)
+    exact = jax.grad(lambda given: jnp.sum(tilt * prior_kernel(layer, given)))(before)
+    return found + (exact + exact.T) / 2
 
 
 def tilts_behind(layers: Any, kernels: Any, tilts: Any, sites: Any) -> tuple[Any, ...]:
