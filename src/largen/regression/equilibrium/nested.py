@@ -28,7 +28,7 @@ from largen.regression.equilibrium.sites import Sites
 
 MEMORY = 6  # of Anderson's iteration
 SWEEPS = 80
-SETTLED = 1e-9  # relative change of Λ at which the iteration ends
+SETTLED = 1e-7  # relative change of Λ at which the iteration ends
 RETREATS = 12  # halvings of a step to where averages are infinite
 WEIGHT = 1e-10  # of Λ's rounding errors, by which differences of steps are regularised
 
@@ -210,7 +210,7 @@ class Nested(NamedTuple):
         behind = tilts_behind(self.layers, kernels[1:], (*tilts[1:], last), self.sites)
         return kernels, list(behind), problem, found
 
-    def solve(self, start: Any, alpha: np.ndarray) -> Saddle:
+    def solve(self, start: Any, alpha: np.ndarray, rtol: float = SETTLED) -> Saddle:
         """Return the stationary point that Anderson's iteration reaches."""
         shape = (len(self.layers) - 1, len(self.y), len(self.y))
         kept: list[Any] = [alpha]
@@ -220,7 +220,7 @@ class Nested(NamedTuple):
             kept[:] = [found[-1].alpha, found]
             return np.asarray(found[1]).ravel()
 
-        flat, sweeps, settled = anderson(step, np.asarray(start, float).ravel())
+        flat, sweeps, settled = anderson(step, np.asarray(start, float).ravel(), rtol)
         tilts = flat.reshape(shape)
         kernels, _, problem, maximum = kept[1]
         action = maximum.action
@@ -234,7 +234,7 @@ class Nested(NamedTuple):
 
 
 def anderson(
-    step: Callable[[np.ndarray], np.ndarray], start: np.ndarray
+    step: Callable[[np.ndarray], np.ndarray], start: np.ndarray, rtol: float
 ) -> tuple[np.ndarray, int, bool]:
     """Return a fixed point by Anderson's iteration, the number of steps, and whether it ended."""
     points: list[np.ndarray] = []
@@ -255,7 +255,7 @@ def anderson(
             points, steps = points[-1:], steps[-1:]
             continue
         points, steps = [*points[-MEMORY:], x], [*steps[-MEMORY:], moved]
-        if np.linalg.norm(moved) <= SETTLED * np.linalg.norm(x + moved) + 1e-300:
+        if np.linalg.norm(moved) <= rtol * np.linalg.norm(x + moved) + 1e-300:
             return x, sweep, True
         if len(points) == 1:
             x = x + moved / 2

@@ -142,9 +142,9 @@ def _driven(layers: Layers, base: Base, columns: Column) -> tuple[Any, Any]:
 
     def of(column: Column) -> tuple[Any, Any]:
         given = partial(outputs, layers, base)
-        (f, seen), slopes = jax.value_and_grad(
-            lambda free: given(free, column), has_aux=True
-        )(_free(base))
+        (f, seen), slopes = jax.value_and_grad(lambda free: given(free, column), has_aux=True)(
+            _free(base)
+        )
         found = seen[-1][1] - (gamma * f) ** 2
         rows = (*slopes[3], (base.alpha, 0.0))
         for i, (layer, row, (phi_b, _)) in enumerate(zip(layers, rows, seen, strict=True)):
