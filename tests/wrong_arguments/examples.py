@@ -648,6 +648,12 @@ def examples() -> dict[str, Example]:
             ).log_likelihood,
             {"width": 8},
         ),
+        "DeepPosterior.predict": Example(
+            lg.regression.adaptive_posterior(
+                lg.mlp(2, "relu"), X, y, noise=0.5, param=lg.mean_field(0.3), sites=256
+            ).predict,
+            {"x_test": XT},
+        ),
         "DeepLinearPosterior.predict": Example(
             lg.posterior(lg.mlp(2, "linear"), X, y, noise=0.1, param=lg.mean_field()).predict,
             {"x_test": XT},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,10 @@ from largen.regression.equilibrium.sites import (
 from largen.scalars import flag, numpy_generator
 
 UPWARDS = (0.25, 0.5, 0.75, 1.0, 1.0)  # stages of γ₀, from the fixed kernel
-BACK = (1.5, 2.0, 1.5, 1.0, 1.0)  # and back from above, where another branch may be the only one
-APART = 0.02  # relative distance of α in two branches
+BACK = (1.25, 1.5, 2.0, 1.5, 1.25, 1.0, 1.0)  # from where another branch may be the only one
+SITES_OF_SAMPLE = 64  # at least, on the way
+ROUGHLY = 1e-3  # relative change of Λ at which solutions on the way end
+APART = 1e-4  # relative distance of α in two branches on the same sites
 SINGULAR = (
     "posterior: averages over neurons are infinite or a kernel plus noise is singular on the way "
     "to this gamma. Take a larger noise, a smaller gamma, or drop rows of x that are equal."
@@ -210,8 +213,8 @@ class _Explorer:
     def follow(self, stages: tuple[float, ...]) -> Saddle:
         """Return the solution at the last stage, from the one of before."""
         for stage in stages:
-            posed = self.posed(stage * self.of.gamma, COARSE)
-            found = posed.solve(self.tilts, self.alpha)
+            posed = self.posed(stage * self.of.gamma, max(COARSE, SITES_OF_SAMPLE * len(self.y)))
+            found = posed.solve(self.tilts, self.alpha, ROUGHLY)
             self.tilts, self.alpha = found.tilts, found.maximum.alpha
             self.proposals = self._refitted(posed, found)
         return found
@@ -229,14 +232,8 @@ class _Explorer:
                 fields = np.pad(np.linalg.cholesky(at.kernels[i - 1]), ((0, 0), (0, 1)))
             values, vectors = np.linalg.eigh(tilts[i])
             factor = vectors * np.sqrt(np.maximum(values, 0))
-            modes = mixture_at_modes(
-                fields,
-                factor,
-                1.0,
-                lambda h, i=i: self.of.features(h, i),
-                lambda h, i=i: self.of.slopes(h, i),
-                self.rng,
-            )
+            layer = self.layers[i]
+            modes = mixture_at_modes(fields, factor, 1.0, layer.phi, layer.std, self.rng)
             refitted.append(modes.fitted(sites, weights).with_prior())
         return refitted
 
@@ -276,14 +273,15 @@ def solve_deep(
             found = [_replicated(explorer, UPWARDS, sites, replicates)]
         except np.linalg.LinAlgError as error:
             raise NumericalFailure(SINGULAR) from error
-        try:
-            other = explorer.follow(BACK)
-            near = found[0][0][1].maximum.alpha
-            apart = np.linalg.norm(other.maximum.alpha - near) > APART * np.linalg.norm(near)
-            if other.settled and apart:
+        for stage in BACK:
+            with suppress(np.linalg.LinAlgError):  # the next stage may be reached from before
+                explorer.follow((stage,))
+        with suppress(np.linalg.LinAlgError):
+            posed, near = found[0][0]
+            other = posed.solve(explorer.tilts, explorer.alpha)
+            moved = np.linalg.norm(other.maximum.alpha - near.maximum.alpha)
+            if other.settled and moved > APART * np.linalg.norm(near.maximum.alpha):
                 found.append(_replicated(explorer, (1.0,), sites, replicates))
-        except np.linalg.LinAlgError:
-            pass  # there is no solution on the way
         prior = of.kernel(rows)
         found.sort(key=lambda parts: np.mean([at.action for _, at in parts]))
         return _collected(of, x, y, noise, prior, found, throw)

@@ -28,7 +28,7 @@ from largen.regression.equilibrium.sites import Sites
 
 MEMORY = 6  # of Anderson's iteration
 SWEEPS = 80
-SETTLED = 1e-9  # relative change of Λ at which the iteration ends
+SETTLED = 1e-7  # relative change of Λ at which the iteration ends
 RETREATS = 12  # halvings of a step to where averages are infinite
 WEIGHT = 1e-10  # of Λ's rounding errors, by which differences of steps are regularised
 
@@ -125,15 +125,6 @@ def _kernel(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     return found + missing(layer, before, phi, at)
 
 
-def _slopes(layer: Neurons, before: Any) -> Any:
-    """Return ∂K_μν/∂Φ_μν of the prior's kernel K(Φ)."""
-    q = jnp.diagonal(before)
-    gap = jnp.maximum((q[:, None] + q) / 2 - before, 0)
-    slopes = pair_moments(layer.phi, q[:, None], q[None], gap).derivative
-    own = jax.grad(lambda q: jnp.sum(second_moment(layer.phi, q)))(q)
-    return layer.std**2 * (slopes - jnp.diag(jnp.diagonal(slopes) - own))
-
-
 def _tilt_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     """Return Λ of the layer before, 2∂W/∂Φ = R⁻ᵀ⟨ξξᵀ − 1⟩R⁻¹.
 
@@ -150,7 +141,8 @@ def _tilt_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     moved = (xi * (shares(1.0) - untilted - first)[:, None]).T @ xi
     half = jax.scipy.linalg.solve_triangular(roots, moved, lower=True, trans=1)
     found = jax.scipy.linalg.solve_triangular(roots, half.T, lower=True, trans=1)
-    return found + tilt * _slopes(layer, before)
+    exact = jax.grad(lambda given: jnp.sum(tilt * prior_kernel(layer, given)))(before)
+    return found + (exact + exact.T) / 2
 
 
 def tilts_behind(layers: Any, kernels: Any, tilts: Any, sites: Any) -> tuple[Any, ...]:
@@ -218,7 +210,7 @@ class Nested(NamedTuple):
         behind = tilts_behind(self.layers, kernels[1:], (*tilts[1:], last), self.sites)
         return kernels, list(behind), problem, found
 
-    def solve(self, start: Any, alpha: np.ndarray) -> Saddle:
+    def solve(self, start: Any, alpha: np.ndarray, rtol: float = SETTLED) -> Saddle:
         """Return the stationary point that Anderson's iteration reaches."""
         shape = (len(self.layers) - 1, len(self.y), len(self.y))
         kept: list[Any] = [alpha]
@@ -228,7 +220,7 @@ class Nested(NamedTuple):
             kept[:] = [found[-1].alpha, found]
             return np.asarray(found[1]).ravel()
 
-        flat, sweeps, settled = anderson(step, np.asarray(start, float).ravel())
+        flat, sweeps, settled = anderson(step, np.asarray(start, float).ravel(), rtol)
         tilts = flat.reshape(shape)
         kernels, _, problem, maximum = kept[1]
         action = maximum.action
@@ -242,7 +234,7 @@ class Nested(NamedTuple):
 
 
 def anderson(
-    step: Callable[[np.ndarray], np.ndarray], start: np.ndarray
+    step: Callable[[np.ndarray], np.ndarray], start: np.ndarray, rtol: float
 ) -> tuple[np.ndarray, int, bool]:
     """Return a fixed point by Anderson's iteration, the number of steps, and whether it ended."""
     points: list[np.ndarray] = []
@@ -263,7 +255,7 @@ def anderson(
             points, steps = points[-1:], steps[-1:]
             continue
         points, steps = [*points[-MEMORY:], x], [*steps[-MEMORY:], moved]
-        if np.linalg.norm(moved) <= SETTLED * np.linalg.norm(x + moved) + 1e-300:
+        if np.linalg.norm(moved) <= rtol * np.linalg.norm(x + moved) + 1e-300:
             return x, sweep, True
         if len(points) == 1:
             x = x + moved / 2

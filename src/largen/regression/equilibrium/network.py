@@ -81,11 +81,6 @@ class Equilibrium:
         with jax.ensure_compile_time_eval(), jax.enable_x64(True):
             return self.stds[layer] * np.asarray(self.phis[layer](jnp.asarray(h)))
 
-    def slopes(self, h: np.ndarray, layer: int = -1) -> np.ndarray:
-        """Return σφ'(h) of a hidden layer."""
-        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-            return self.stds[layer] * np.asarray(self.phis[layer].derivative(jnp.asarray(h)))
-
     def columns(self, x: np.ndarray) -> np.ndarray:
         """Return the contribution of each Gaussian weight of a neuron to h, (sample, weight)."""
         weights = self.in_std * x / np.sqrt(x.shape[1])

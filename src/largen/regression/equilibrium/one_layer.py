@@ -313,7 +313,7 @@ def _proposal(posed: Posed, rng: np.random.Generator) -> tuple[np.ndarray, Mixtu
         found = posed.maximum(at, gamma, alpha).maximum
         change = np.abs(found.alpha - alpha).max() / max(np.abs(found.alpha).max(), 1e-300)
         alpha = found.alpha
-        modes = mixture_at_modes(fields, alpha, gamma, of.features, of.slopes, rng)
+        modes = mixture_at_modes(fields, alpha, gamma, of.phi, of.out_std, rng)
         mixture = modes.fitted(at, found.tilted.weights).with_prior()
         if change < 1e-3 and found.tilted.effective > 0.2:
             break

@@ -56,14 +56,22 @@ def adaptive_posterior(
 
         D(α) = γ₀²(α·y − ½κ|α|²) − log E exp(½γ₀²(α·φ(h))²),
 
-    by Newton's method. Linear networks of any depth are solved at every width, by one quadrature
+    by Newton's method. In several hidden layers the neurons of the layer l have fields N(0, Φˡ⁻¹) a
+    priori, tilted by exp(½φᵀΛˡφ), with
+
+        Φˡ = ⟨φφᵀ⟩_l,   Λᴸ = γ₀²ααᵀ,   Λˡ⁻¹ = (Φˡ⁻¹)⁻¹(⟨hhᵀ⟩_l − Φˡ⁻¹)(Φˡ⁻¹)⁻¹,
+
+    and the last layer is as above with C → Φᴸ⁻¹: Anderson's iteration for Λˡ, raising γ₀ in stages.
+    There may be several solutions; the lowest action has the limit, and the
+    :class:`DeepPosterior` reports all that were found. Linear networks of any depth are solved at every width, by one quadrature
     (Hanin and Zlokapa 2023): the result is then a :class:`DeepLinearPosterior`. γ₀ → 0 is
     :func:`largen.posterior` of fixed kernels.
 
     Parameters
     ----------
     net
-        One hidden layer, or a linear network; without biases behind the first layer.
+        Fully connected, without biases behind the first layer: one hidden layer, several with an
+        activation each and one output, or a linear network with one output.
     x, y
         Training samples, (sample, input), and targets, (sample,) or (sample, output).
     noise
@@ -72,7 +80,7 @@ def adaptive_posterior(
     param
         A parameterization with γ = γ₀√N: ``lg.mean_field(gamma)``.
     sites
-        About how many quasi-random neurons averages are taken over. The error of the results falls
+        About how many quasi-random neurons of a layer averages are taken over. The error of the results falls
         a little faster than the inverse root of it.
     replicates
         Number of scramblings of the sites, at least 2, whose spread is the reported error.
@@ -84,8 +92,8 @@ def adaptive_posterior(
     Raises
     ------
     NumericalFailure
-        If fewer than 1 % of the sites carry the weight, if Newton's method does not converge, or
-        if V + κ is singular.
+        If fewer than 1 % of the sites carry the weight, if an iteration does not converge, or if
+        V + κ is singular.
     NoTheory
         For other networks, activations that grow faster than their argument, and parameterizations
         in which features do not move at order one.

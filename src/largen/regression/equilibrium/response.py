@@ -69,14 +69,18 @@ def _behind(layers: Layers, base: Base, i: int, given: Any, column: Column) -> t
     else:
         row = jax.scipy.linalg.solve_triangular(roots, cross, lower=True)
         left = own - row @ row
-        rest = jnp.where(left > 0, jnp.sqrt(jnp.where(left > 0, left, 1)), 0)
-        h = at.xi[:, : len(cross)] @ row + rest * at.xi[:, len(cross)]
-    phi_b = layer.std * layer.phi(h)
+        some = left > 1e-10 * own
+        rest = jnp.where(some, jnp.sqrt(jnp.where(some, left, 1)), 0)
+        # With both signs of the test sample's own coordinate, derivatives are finite at rest = 0.
+        apart = rest * at.xi[:, len(cross)]
+        h = at.xi[:, : len(cross)] @ row + jnp.stack([apart, -apart])
+    phi_b = layer.std * layer.phi(jnp.atleast_2d(h))
     shares, prior = (weighted(layer, each * exponents, at)[2] for each in (1, 0))
-    missing = column.priors[i] - phi.T @ (prior * phi_b)
-    left_out = column.squares[i] - prior @ phi_b**2
+    alone, square = jnp.mean(phi_b, 0), jnp.mean(phi_b**2, 0)
+    missing = column.priors[i] - phi.T @ (prior * alone)
+    left_out = column.squares[i] - prior @ square
     fixed = jax.lax.stop_gradient((missing, left_out))
-    return phi.T @ (shares * phi_b) + fixed[0], shares @ phi_b**2 + fixed[1], phi_b
+    return phi.T @ (shares * alone) + fixed[0], shares @ square + fixed[1], phi_b
 
 
 @partial(jax.jit, static_argnums=(0, 2))
@@ -114,19 +118,19 @@ def forward(layers: Layers, base: Base, columns: Column) -> tuple[Any, Column]:
 
 
 def outputs(layers: Layers, base: Base, free: tuple[Any, ...], column: Column) -> tuple[Any, Any]:
-    """Return f_b as a function of Φ, Λ, α and shifts of Φ_bt, and φ_b and Φ_bb of all layers."""
+    """Return f_b of Φ, Λ, α and shifts of Φ_bt and Φ_bb, and φ_b and Φ_bb of all layers."""
     kernels, tilts, alpha, shifts = free
     befores, tilts = (base.first, *kernels), _all_tilts(tilts, alpha, base.gamma)
     cross, own, seen = column.cross, column.own, []
-    for i, shift in enumerate((*shifts, 0.0)):
+    for i, (to_cross, to_own) in enumerate((*shifts, (0.0, 0.0))):
         cross, own, phi_b = _behind(layers, base, i, (befores[i], tilts[i], cross, own), column)
-        cross = cross + shift
+        cross, own = cross + to_cross, own + to_own
         seen.append((phi_b, own))
     return cross @ alpha, seen
 
 
 def _free(base: Base) -> tuple[Any, ...]:
-    shifts = tuple(jnp.zeros_like(base.alpha) for _ in base.tilts)
+    shifts = tuple((jnp.zeros_like(base.alpha), 0.0) for _ in base.tilts)
     return base.kernels, base.tilts, base.alpha, shifts
 
 
@@ -138,11 +142,11 @@ def _driven(layers: Layers, base: Base, columns: Column) -> tuple[Any, Any]:
 
     def of(column: Column) -> tuple[Any, Any]:
         given = partial(outputs, layers, base)
-        (f, seen), slopes = jax.value_and_grad(
-            lambda free: given(free, column), has_aux=True
-        )(_free(base))
+        (f, seen), slopes = jax.value_and_grad(lambda free: given(free, column), has_aux=True)(
+            _free(base)
+        )
         found = seen[-1][1] - (gamma * f) ** 2
-        rows = (*(gamma * each for each in slopes[3]), gamma * base.alpha)
+        rows = (*slopes[3], (base.alpha, 0.0))
         for i, (layer, row, (phi_b, _)) in enumerate(zip(layers, rows, seen, strict=True)):
             before = base.first if i == 0 else base.kernels[i - 1]
             phi, exponents = exponents_of(layer, fields_of(before), tilts[i], base.sites[i])
@@ -150,10 +154,10 @@ def _driven(layers: Layers, base: Base, columns: Column) -> tuple[Any, Any]:
             fourth = weights
             if layer.dimension is not None:
                 fourth = shares * (layer.dimension + 2) / (1 - exponents)
-            q = phi_b * (phi @ row)
-            found = found + fourth @ q**2
+            q = gamma * (phi_b * (phi @ row[0]) + phi_b**2 * row[1])
+            found = found + fourth @ jnp.mean(q**2, 0)
             if i < len(layers) - 1:
-                found = found - (shares @ q) ** 2
+                found = found - (shares @ jnp.mean(q, 0)) ** 2
         return found, slopes[:3]
 
     return jax.vmap(of)(columns)
