@@ -168,5 +168,11 @@ def draw_power(
     ends = np.array([x.min(), x.max()])
     axes.plot(ends, middle * ends**law, ":", color=marks.get_color())
     axes.set(xscale="log", yscale="log")
+    label_sizes(axes, x)
+
+
+def label_sizes(axes: Any, sizes: ArrayLike) -> None:
+    """Put ticks of a logarithmic axis at these sizes alone."""
+    x = np.asarray(sizes, float)
     axes.set_xticks(x, [f"{size:g}" for size in x])
     axes.set_xticks([], minor=True)
