@@ -139,7 +139,7 @@ FIGURE = Figure(
     source="Bahri and Hanin, Les Houches lectures on deep learning at large and infinite width, "
     "section 2.2, Theorems 4.1 and 4.2 and the exercise behind the latter",
     images=(),
-    settings=Settings(600_000, 400),
+    settings=Settings(200_000, 400),
     fast=Settings(40_000, 200),
     parts=_parts,
     claims=claims,

@@ -42,6 +42,7 @@ class Call:
     module: str  # the path of the innermost module that called it
     of_input: bool  # whether the result depends on the input, and not on parameters alone
     line: str = ""  # the line of the user's code, if it is known and no module is
+    origin: int = 0  # its place before calls were joined
 
     @property
     def place(self) -> str:

@@ -24,7 +24,7 @@ class Map:
     bias: str | None
     # fan_in, fan_out: the axes of the weight that are summed over, and that of the outputs.
     fan_in: tuple[int, ...]
-    fan_out: int
+    fan_out: int | None  # None for a vector of weights
     reads_data: bool  # whether it acts on the data, before any other weights
     geometry: dict[str, Any] | None  # the arguments of Conv, None for a map of each position
     place: str  # the module and the operation, for messages
@@ -99,6 +99,11 @@ class Nodes:
     # The nodes that it reads, with factors.
     reads: dict[str, tuple[tuple[float, str], ...]] = field(default_factory=dict)
     trained: dict[str, Trained] = field(default_factory=dict)  # by the nodes that they are behind
+    # Of nodes that became a part of a map, the node whose value theirs is; None if it is that of
+    # no node.
+    became: dict[str, str | None] = field(default_factory=dict)
+    # The call that makes the value of each node, before calls were joined, and its axis of samples.
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, name: str, does: Does, *reads: str, factors: tuple[float, ...] = ()) -> str:
         """Append a node with a name that is free, and return its name."""
@@ -146,13 +151,22 @@ class Nodes:
             if isinstance(before, Map) and read not in shared and self._readers(read) == [name]:
                 before.weight_factor *= factor
                 before.bias_factor *= factor
+                self.became[name] = read
             elif isinstance(after, Map) and behind[0] not in shared and name not in self.trained:
                 after.weight_factor *= factor
+                self.became[name] = None
             else:
                 continue
             self._bypass(name, read)
             output = read if output == name else output
         return output
+
+    def remaining(self, name: str) -> str | None:
+        """Return the node whose value that of a node is after factors became a part of maps."""
+        found: str | None = name
+        while found in self.became:
+            found = self.became[found]
+        return found if found in self.does else None
 
     def _bypass(self, name: str, read: str) -> None:
         """Remove a node; those that read it read another one."""

@@ -80,6 +80,12 @@ class Reader:
             raise refused("the output", "its first axis is not that of the samples")
         self.nodes = self.nodes.until(output.node)
         self._finish(self.nodes.absorbed(output.node))
+        for place, value in self._values.items():
+            if not isinstance(value, Value) or "sample" not in value.axes:
+                continue
+            if (node := self.nodes.remaining(value.node)) is not None:
+                call = self._record.calls[place]
+                self.nodes.places[node] = call.origin, value.axes.index("sample")
         return self.nodes
 
     def _follow(self, call: Call, found: Any) -> None:

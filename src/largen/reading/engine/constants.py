@@ -215,7 +215,7 @@ def as_number(argument: Any) -> float | None:
     """Return an argument that is a number, or an array of equal ones."""
     if isinstance(argument, (int, float)):
         return float(argument)
-    if not hasattr(argument, "shape") or getattr(argument, "is_meta", False):
+    if not hasattr(argument, "dtype") or getattr(argument, "is_meta", False):
         return None
     entries = np.asarray(argument)
     same = entries.size and np.all(entries == entries.flat[0])

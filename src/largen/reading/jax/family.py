@@ -18,7 +18,7 @@ from largen.reading.calls import Record
 from largen.reading.entries import compared
 from largen.reading.family import Family
 from largen.reading.jax.construction import keys, laws
-from largen.reading.jax.elementwise import joined
+from largen.reading.jax.elementwise import joined as with_functions
 from largen.reading.jax.recording import check_derivatives, record, traced
 from largen.reading.jax.rules import REASONS, RULES
 from largen.reading.jax.tracing import computed
@@ -36,6 +36,7 @@ class Functions(Family):
     """
 
     rules, reasons = RULES, REASONS
+    of_nodes = True
 
     def __init__(self, init: Callable[..., Any], apply: Any, x: Any):
         self._init, self._apply = init, apply
@@ -49,6 +50,7 @@ class Functions(Family):
         self.x = np.asarray(floating("x", x), np.float64)
         self._ids = given if given.dtype.kind in "iu" else None
         self._stacks: dict[str, int] = {}  # weights that are read in parts, with their axes
+        self._inits: dict[int | None, tuple[Any, list[str], Any]] = {}
         self._records: dict[int | None, Record] = {}
         self._known: dict[tuple[int | None, bool], dict[str, Parameter]] = {}
 
@@ -71,29 +73,28 @@ class Functions(Family):
         return self._known[key]
 
     def _parameters(self, width: int | None, meta: bool) -> dict[str, Parameter]:
-        names: list[str] = []
-
-        def weights(seed: Any) -> list[Any]:
-            found = self._weights(self._made(seed, width))
-            names[:] = found
-            return list(found.values())
-
-        closed = jax.make_jaxpr(weights)(jax.eval_shape(jax.random.key, 0))
+        _, names, closed = self._drawn(width)
         found: dict[str, Parameter] = {}
         read = laws(closed)
         # Other weights, such as orthogonal ones, may show what they are.
         unread = not meta and any(isinstance(law, str) for law in read)
         entries = self.function(width)[1](0) if unread else {}
         drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
+        shapes = [tuple(each.shape) for each in closed.out_avals]
+        rows = {n: row for n, *row in zip(names, read, shapes, drawn, strict=True)}
+        for name, axis in self._stacks.items():
+            law, shape, of = rows.pop(name)
+            part = (*shape[:axis], *shape[axis + 1 :])
+            rows |= {f"{name}[{n}]": [law, part, of] for n in range(shape[axis])}
         first: dict[bytes, str] = {}  # of each key, the parameter that is drawn from it first
-        for name, law, shape, of in zip(names, read, closed.out_avals, drawn, strict=True):
+        for name, (law, shape, of) in rows.items():
             whole = name.partition("[")[0]
             used = next((first[key] for key in of if first.get(key, whole) != whole), None)
             first |= {key: whole for key in of if key not in first}
             if used is not None or isinstance(law, Law) or meta:
                 known = law if isinstance(law, Law) and used is None else None
                 why = f"it is drawn from the random key of {used}; split the key" if used else law
-                found[name] = Parameter(known, tuple(shape.shape), str(why))
+                found[name] = Parameter(known, shape, str(why))
             else:
                 found[name] = compared(law, np.asarray(entries[name]))
         return found
@@ -127,7 +128,7 @@ class Functions(Family):
                 found[f"{name}[{n}]"] = part
         return found
 
-    def _joined(self, weights: Weights) -> Weights:
+    def joined(self, weights: Weights) -> Weights:
         """Return whole weights."""
         found = dict(weights)
         for name, axis in reversed(self._stacks.items()):
@@ -137,11 +138,16 @@ class Functions(Family):
             found[name] = jnp.stack(parts, axis)
         return found
 
-    def outputs(self, tree: Any, x: Any, width: int | None) -> Any:
-        """Return the outputs of the forward pass."""
-        if self._takes_width:
-            return self._apply(tree, x, width=width)
-        return self._apply(tree, x)
+    def forward(self, width: int | None) -> Callable[[Weights, Any], Any]:
+        """Return the forward pass as a function of whole weights by name and of samples."""
+        tree, _ = self._skeleton(width)
+        options = {"width": width} if self._takes_width else {}
+
+        def f(weights: Weights, x: Any) -> Any:
+            filled = map_named(lambda name, leaf: weights.get(name, leaf), tree)
+            return self._apply(filled, x, **options)
+
+        return f
 
     @cached_property
     def _takes_width(self) -> bool:
@@ -154,11 +160,10 @@ class Functions(Family):
         self, width: int | None
     ) -> tuple[Callable[[Weights, Any], Any], Callable[[int], Weights]]:
         """Return f(weights, x), and the weights of a seed, by name."""
-        with computed():
-            tree = self._made(jax.random.key(0), width)
+        forward = self.forward(width)
 
         def f(weights: Weights, x: Any) -> Any:
-            return self.outputs(_filled(tree, self._joined(weights)), x, width)
+            return forward(self.joined(weights), x)
 
         def draw(seed: int) -> Weights:
             with computed():
@@ -192,7 +197,7 @@ class Functions(Family):
 
     def recorded(self, width: int | None) -> Record:
         """Return the forward pass at a width, with elementwise functions joined."""
-        return joined(self.calls(width))
+        return with_functions(self.calls(width))
 
     @cached_property
     def file(self) -> str:
@@ -212,12 +217,8 @@ class Functions(Family):
 
     def program(self, width: int | None, x: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Return the jaxpr of the forward pass at a width, and the shapes of its weights."""
-        tree, shapes = self._skeleton(width)
-
-        def f(given: list[Any], x: Any) -> Any:
-            return self.outputs(_filled(tree, dict(zip(shapes, given, strict=True))), x, width)
-
-        return traced(f, list(shapes.values()), jnp.asarray(x)), shapes
+        (_, shapes), forward = self._skeleton(width), self.forward(width)
+        return traced(forward, shapes, jnp.asarray(x)), shapes
 
     def shapes(self, width: int | None) -> dict[str, tuple[int, ...]]:
         """Return the shapes of parameters at a width, by name."""
@@ -226,17 +227,26 @@ class Functions(Family):
 
     def _skeleton(self, width: int | None) -> tuple[Any, dict[str, Any]]:
         """Return parameters of a width without entries, and the shapes of whole weights."""
-        made: list[Any] = []
+        tree, names, closed = self._drawn(width)
+        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in closed.out_avals]
+        return tree, dict(zip(names, shapes, strict=True))
 
-        def build(key: Any) -> list[Any]:
-            made[:] = [self._made(key, width)]
-            return list(_whole(made[0]).values())
+    def _drawn(self, width: int | None) -> tuple[Any, list[str], Any]:
+        """Return parameters without entries, the names of weights, and the jaxpr of these."""
+        if width not in self._inits:
+            made: list[Any] = []
 
-        shapes = jax.eval_shape(build, jax.eval_shape(jax.random.key, 0))
-        (tree,) = made
-        if any(is_traced(leaf) for _, leaf in named_leaves(tree) if not is_weight(leaf)):
-            tree = self._made(jax.random.key(0), width)
-        return tree, dict(zip(_whole(tree), shapes, strict=True))
+            def build(key: Any) -> list[Any]:
+                made[:] = [self._made(key, width)]
+                return list(_whole(made[0]).values())
+
+            with jax.enable_x64(True):
+                closed = jax.make_jaxpr(build)(jax.eval_shape(jax.random.key, 0))
+                (tree,) = made
+                if any(is_traced(leaf) for _, leaf in named_leaves(tree) if not is_weight(leaf)):
+                    tree = self._made(jax.random.key(0), width)
+            self._inits[width] = tree, list(_whole(tree)), closed
+        return self._inits[width]
 
     def kernels(
         self, last: Map, x: np.ndarray, width: int, seeds: range
@@ -255,11 +265,6 @@ class Functions(Family):
 
 def _whole(tree: Any) -> Weights:
     return {name: leaf for name, leaf in named_leaves(tree) if is_weight(leaf)}
-
-
-def _filled(tree: Any, weights: Weights) -> Any:
-    """Return a tree with other weights."""
-    return map_named(lambda name, leaf: weights.get(name, leaf), tree)
 
 
 def _fixed(shapes: dict[str, Any], wider: dict[str, Any]) -> dict[str, tuple[int, ...]]:

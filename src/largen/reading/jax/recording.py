@@ -19,10 +19,15 @@ from largen.reading.refusals import refused
 ROUNDING = 1e-6  # relative size below which a difference of derivatives is rounding
 
 
-def traced(apply: Callable[[list[Any], Any], Any], weights: list[Any], x: Any) -> Any:
-    """Return the jaxpr of a function of weights, or of their shapes, and of samples."""
+def traced(apply: Callable[[dict[str, Any], Any], Any], weights: dict[str, Any], x: Any) -> Any:
+    """Return the jaxpr of a function of weights, or of their shapes, by name and of samples."""
+    names = list(weights)
+
+    def f(given: list[Any], x: Any) -> Any:
+        return apply(dict(zip(names, given, strict=True)), x)
+
     try:
-        closed, shape = jax.make_jaxpr(apply, return_shape=True)(weights, x)
+        closed, shape = jax.make_jaxpr(f, return_shape=True)(list(weights.values()), x)
     except LargenError:
         raise
     except Exception as error:
@@ -96,6 +101,7 @@ class Recorder:
     def __init__(self, file: str, fixed: Mapping[str, tuple[int, ...]]):
         self.record, self._file, self._fixed = Record(), file, dict(fixed)
         self.stacks: dict[str, int] = {}
+        self.shapes: list[tuple[int, ...]] = []  # of the arguments of the call that runs
         self._tracer = Tracer(self.step, self.constant)
 
     def recorded(self, closed: Any, names: Sequence[str], x: Any) -> Record:
@@ -133,6 +139,7 @@ class Recorder:
         if name == "dynamic_slice" and not any(isinstance(e, (Ref, Param)) for e in given[1:]):
             primitive, name = jax.lax.slice_p, "slice"
             options, given = _static(options, given, before[0]), given[:1]
+            before = before[:1]
         found = self._part(name, options, given, before) or _seen(
             name, options, given, before, shapes[0]
         )
@@ -144,6 +151,7 @@ class Recorder:
         line = line_of([equation, *reversed(self._tracer.calls)], self._file)
         name = "to_float" if name == "convert_element_type" and floats[1] else name
         names = [name] if len(shapes) == 1 else [f"{name}[{n}]" for n in range(len(shapes))]
+        self.shapes = before
         self.run(name, primitive, options, tuple(given), line)
         return [
             self.add(each, tuple(given), options, shape, of_input, line)
@@ -184,8 +192,9 @@ class Recorder:
     ) -> Ref:  # fmt: skip
         """Append a call, and return its result."""
         calls = self.record.calls
-        calls.append(Call(len(calls), op, args, kwargs, shape, "", of_input, line))
-        return Ref(len(calls) - 1)
+        place = len(calls)
+        calls.append(Call(place, op, args, kwargs, shape, "", of_input, line, place))
+        return Ref(place)
 
 
 def _static(options: Any, given: list[Any], shape: tuple[int, ...]) -> dict[str, Any]:

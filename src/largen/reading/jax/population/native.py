@@ -36,6 +36,11 @@ WINDOWS = frozenset({
 AXES = ("axes", "axis", "dimension", "dimensions")  # the options that say along which axes
 
 
+LOOPS = dict.fromkeys(
+    ("while", "cond"), "what it does depends on values; a loop of known length has a rule"
+)
+
+
 def check(population: Population, call: Pending) -> None:
     """Refuse a primitive that cannot run as it is."""
     population.check_numbers(call)
@@ -43,7 +48,8 @@ def check(population: Population, call: Pending) -> None:
         if call.op in names:
             rule(population, call)
             return
-    raise population.refused(call, "there is no rule for this function on populations of neurons")
+    why = "there is no rule for this function on populations of neurons"
+    raise population.refused(call, LOOPS.get(call.op, why))
 
 
 def _anywhere(population: Population, call: Pending) -> None:

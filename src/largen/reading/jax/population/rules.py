@@ -50,6 +50,10 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
     ]  # fmt: skip
     axes = weight.axes or ()
     free = [i for i in range(len(axes)) if i not in (*of[0], *of[1])]
+    if any(
+        axis is None and n != 1 for axis, n in zip(axes, population.shapes[1 - place], strict=True)
+    ):
+        return None
     if any(axes[i] is None for i in (*of[0], *of[1])):
         return None
     shape, wide = population.shape(weight), population.widths.wide(Param(weight.name))
@@ -164,10 +168,10 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
             call, f"it takes other parts of {table.name} than rows; table[ids] has a rule"
         )
     # Which row each part of the result is from shows in a table of the numbers of its rows.
-    numbers = Dual(jnp.arange(count)[:, None]), population.tensors(ids, call)
+    numbers = Dual(jnp.arange(count, dtype=float)[:, None]), population.tensors(ids, call)
     (found,) = differentiated(primitive, {**call.kwargs, "slice_sizes": (1, 1)}, numbers)
     axis = call.kwargs["dimension_numbers"].offset_dims[-1]
-    rows = np.asarray(found.value).squeeze(axis)
+    rows = np.nan_to_num(np.asarray(found.value), nan=count).squeeze(axis).astype(int)
     made = population.rows(table.name, rows, None, call, population.factors(table, call))
     return [made.moved(lambda t: jnp.moveaxis(t, -1, axis) * table.factor)]
 

@@ -17,6 +17,7 @@ from largen.reading.engine.constants import SEEN, Constants
 from largen.reading.engine.population import Engine
 from largen.reading.jax.population.native import check
 from largen.reading.jax.recording import Recorder
+from largen.reading.jax.values import arranged, double, widened
 
 PASSED = frozenset({*SEEN, "mul", "div", "neg"})  # what may be between a product and its bias
 
@@ -50,8 +51,8 @@ class Population(Engine, Recorder):
         self._rules = rules
         self._values: list[Dual | None] = []
         self._made: list[Any] = []
-        # The primitive of each call, with its options, arguments and which of the results it is.
-        self._ran: dict[int, tuple[Any, Any, Any, int]] = {}
+        # The primitive of each call, its options, its arguments and their shapes, and which result.
+        self._ran: dict[int, tuple[Any, Any, Any, Any, int]] = {}
         first = self.widths.records[0]
         self.record.calls, calls = first.calls, self.record.calls
         self._needed = self.before([first.output])
@@ -65,7 +66,7 @@ class Population(Engine, Recorder):
 
     def constant(self, array: Any) -> Any:
         """Return an array that depends on nothing, in double precision."""
-        return _double(array)
+        return double(array)
 
     def add(self, *given: Any) -> Ref:
         """Append a call with its value, and return its result."""
@@ -87,16 +88,19 @@ class Population(Engine, Recorder):
         if out is None:
             check(self, call)
             out = self.natively(primitive, call)
-        self._made = [each.moved(_double) for each in out]
+        self._made = [each.moved(double) for each in out]
         for n in range(len(out)):
-            self._ran[call.index + n] = primitive, options, given, n
+            self._ran[call.index + n] = primitive, options, given, self.shapes, n
         places = call.args and [each.place for each in given if isinstance(each, Ref)]
         if name in PASSED and len(places) == 1 and places[0] in self._nodes:
             self._nodes[call.index] = self._nodes[places[0]]
 
     def natively(self, primitive: Any, call: Pending) -> list[Dual]:
         """Return the results of a primitive on values and derivatives."""
-        duals = [self.tensors(each, call) for each in call.args]
+        duals = [
+            self.tensors(each, call).moved(lambda x, shape=shape: widened(x, shape))
+            for each, shape in zip(call.args, self.shapes, strict=True)
+        ]
         return differentiated(primitive, call.kwargs, duals)
 
     def tensors(self, value: Any, call: Pending) -> Any:
@@ -120,12 +124,7 @@ class Population(Engine, Recorder):
 
     def arranged(self, parameter: Param, entries: Dual) -> Dual:
         """Return entries of a parameter in the order of axes of an argument, times its factor."""
-        shape = self.shape(parameter)
-        axes = parameter.axes or ()
-        order = [axis for axis in axes if axis is not None]
-        order += [axis for axis in range(len(shape)) if axis not in order]
-        seen = parameter.seen(shape)
-        return entries.moved(lambda x: jnp.transpose(x, order).reshape(seen) * parameter.factor)
+        return entries.moved(lambda x: arranged(parameter, x))
 
     def joined(self, value: np.ndarray, derivative: np.ndarray | None) -> Dual:
         """Return a value with its derivative."""
@@ -176,20 +175,15 @@ class Population(Engine, Recorder):
                 return self.tensors(argument, nothing).value
 
             for place in sorted(behind & set(self._ran)):
-                primitive, options, given, n = self._ran[place]
+                primitive, options, given, shapes, n = self._ran[place]
                 if place == index:
                     continue
-                made = primitive.bind(*(of(each, place) for each in given), **options)
-                known[place] = _double(made[n] if primitive.multiple_results else made)
+                whole = map(widened, (of(each, place) for each in given), shapes)
+                made = primitive.bind(*whole, **options)
+                known[place] = double(made[n] if primitive.multiple_results else made)
             return known[self.record.output]
 
         return np.asarray(jax.vmap(output)(jnp.asarray(starts)))
-
-
-def _double(array: Any) -> Any:
-    """Return floats in double precision, and other arrays as they are."""
-    array = jnp.asarray(array)
-    return array.astype(jnp.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
 def differentiated(primitive: Any, options: Any, given: Sequence[Dual]) -> list[Dual]:
