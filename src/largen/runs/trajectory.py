@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,14 @@ from largen.architectures import depth
 from largen.errors import DamagedFile, InvalidInput, NumericalFailure, instance_of
 from largen.files import load_dataset, save_dataset
 from largen.results import labelled
-from largen.runs.checks import check_words, checked_outputs
+from largen.runs.checks import arrays_on_axes, check_words, checked_outputs
 from largen.runs.identity import identity_of
 from largen.runs.losses import mean_loss
 from largen.runs.run import Run
 from largen.runs.spectra import gauss_newton, weight_outliers
 from largen.runs.status import Status, not_finite, status_of
 from largen.runs.time_pairs import between_times
-from largen.runs.variables import WithVariables
+from largen.runs.variables import Parts, WithVariables
 
 if TYPE_CHECKING:
     import xarray
@@ -75,6 +76,7 @@ class Trajectory(WithVariables):
         import xarray
 
         instance_of("dataset", dataset, xarray.Dataset, "an xarray.Dataset")
+        self._parts = None
         self._dataset = dataset
         self.run = None if run is None else instance_of("run", run, Run, "an lg.Run")
 
@@ -111,8 +113,6 @@ class Trajectory(WithVariables):
         notes
             Remarks for the reader.
         """
-        import xarray
-
         f_train, f_test = checked_outputs(run, f_train, f_test, seeds)
         check_words(theory, reason, notes, width, extra, RESERVED)
         data, lead = run.data, () if seeds is None else ("seed",)
@@ -151,23 +151,42 @@ class Trajectory(WithVariables):
         coordinates = {"step": np.arange(len(run.times)), "time": ("step", run.times)}
         if seeds is not None:
             coordinates["seed"] = np.arange(seeds)
-        dataset = xarray.Dataset(variables, coordinates, attributes)
-        return cls(dataset.set_coords([n for n in COORDINATES if n in variables]), run)
+        checked = arrays_on_axes(variables, coordinates)
+        return cls._of_parts(Parts(checked, coordinates, attributes), run)
+
+    @classmethod
+    def _of_parts(cls, parts: Parts, run: Run | None) -> Trajectory:
+        found = cls.__new__(cls)
+        found._parts, found.run = parts, run
+        return found
+
+    @cached_property
+    def _dataset(self) -> xarray.Dataset:
+        """The variables, made from the parts when they are asked for: xarray is slow to import."""
+        import xarray
+
+        assert self._parts is not None
+        dataset = xarray.Dataset(*self._parts)
+        return dataset.set_coords([n for n in COORDINATES if n in self._parts.variables])
+
+    @property
+    def _attributes(self) -> dict[Any, Any]:
+        return self._dataset.attrs if self._parts is None else self._parts.attributes
 
     @property
     def theory(self) -> str:
         """The name of the theory that computed the trajectory, or ``"finite"``."""
-        return self._dataset.attrs["theory"]
+        return self._attributes["theory"]
 
     @property
     def reason(self) -> str:
         """The reason for the choice of the theory."""
-        return self._dataset.attrs["reason"]
+        return self._attributes["reason"]
 
     @property
     def status(self) -> Status:
         """``"ok"``, or what failed: see :class:`Status`."""
-        return Status(self._dataset.attrs["status"])
+        return Status(self._attributes["status"])
 
     @property
     def identity(self) -> dict[str, str]:
@@ -175,11 +194,14 @@ class Trajectory(WithVariables):
 
         Equal digests belong to equal parts. Empty for a file without them.
         """
-        return json.loads(self._dataset.attrs.get("run", "{}"))
+        return json.loads(self._attributes.get("run", "{}"))
 
     def with_status(self, status: Status) -> Trajectory:
         """Return the same trajectory with another status."""
-        return Trajectory(self._dataset.assign_attrs(status=str(status)), self.run)
+        if self._parts is None:
+            return Trajectory(self._dataset.assign_attrs(status=str(status)), self.run)
+        attributes = self._parts.attributes | {"status": str(status)}
+        return self._of_parts(self._parts._replace(attributes=attributes), self.run)
 
     def checked(self, throw: bool) -> Trajectory:
         """Return the trajectory; raise if it is not ok.
@@ -206,24 +228,27 @@ class Trajectory(WithVariables):
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks for the reader."""
-        return tuple(json.loads(self._dataset.attrs["notes"]))
+        return tuple(json.loads(self._attributes["notes"]))
 
     @property
     def width(self) -> int | None:
         """N; None for a limit."""
-        width = self._dataset.attrs.get("width")
+        width = self._attributes.get("width")
         return None if width is None else int(width)  # a NumPy number if loaded from a file
 
     @property
     def depth(self) -> float:
         """L, the number of residual branches; ``math.inf`` for infinitely deep networks."""
-        depth = float(self._dataset.attrs.get("depth", float("nan")))
+        depth = float(self._attributes.get("depth", float("nan")))
         return int(depth) if depth.is_integer() else depth
 
     @property
     def seeds(self) -> int | None:
         """Number of networks; None for a limit."""
-        return self._dataset.sizes.get("seed")
+        if self._parts is None:
+            return self._dataset.sizes.get("seed")
+        seeds = self._parts.coordinates.get("seed")
+        return None if seeds is None else len(seeds)
 
     def to_xarray(self) -> xarray.Dataset:
         """Return a copy of all variables as an ``xarray.Dataset``."""
@@ -378,7 +403,7 @@ class Trajectory(WithVariables):
         return cls(dataset)
 
     def __repr__(self) -> str:
-        attrs = self._dataset.attrs
+        attrs = self._attributes
         nets = "" if self.seeds is None else f"{self.seeds} networks of width {self.width}, "
         losses = [f"loss_train {_range(self._dataset['loss_train'])}"]
         if self._dataset.sizes["test_sample"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,23 @@ if TYPE_CHECKING:
     import xarray
 
 
+class Parts(NamedTuple):
+    """What an ``xarray.Dataset`` is made of."""
+
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]]
+    coordinates: dict[str, Any]
+    attributes: dict[str, Any]
+
+
 class WithVariables(Result):
     """A result whose variables are NumPy attributes."""
 
-    _dataset: xarray.Dataset
+    _parts: Parts | None  # what the data set is made of, if it was not given
+
+    if TYPE_CHECKING:
+
+        @property
+        def _dataset(self) -> xarray.Dataset: ...
 
     if TYPE_CHECKING:  # the possible variables, so that type checkers find misspelled names
         f_train: np.ndarray
@@ -69,9 +82,13 @@ class WithVariables(Result):
     else:
 
         def __getattr__(self, name: str) -> np.ndarray:
+            parts = self.__dict__.get("_parts")
+            if parts is not None and name in parts.variables:
+                return parts.variables[name][1]
             if name.startswith("_") or name not in self._dataset.variables:
-                known = ", ".join(sorted(map(str, self.__dict__.get("_dataset", ()))))
-                raise AttributeError(f"the trajectory has no {name!r}; it has {known}")
+                known = self.__dict__.get("_dataset", ()) if parts is None else parts.variables
+                names = ", ".join(sorted(map(str, known)))
+                raise AttributeError(f"the trajectory has no {name!r}; it has {names}")
             return self._dataset[name].values
 
     def __dir__(self) -> list[str]:
