@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from largen.expectations import ActivationFunction, as_activation
 from largen.expectations.composition import compose, product, slope, weighted_sum
 from largen.programs.operations import (
@@ -28,7 +30,7 @@ from largen.programs.program import Program, Source
 from largen.programs.rewriting import Rewriter, inline, replay
 from largen.programs.signals import Signal
 
-_LINEAR, _ONE = as_activation("linear"), slope(as_activation("linear"))
+_LINEAR, _ONE = as_activation("linear"), ActivationFunction("1", jnp.ones_like)
 Gains = tuple[tuple[int, ActivationFunction, ActivationFunction | float | None], ...]
 
 
