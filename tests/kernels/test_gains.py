@@ -1,5 +1,7 @@
 """Tangent kernels of trained gains and offsets: closed forms, quadrature, derivatives, networks."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +16,12 @@ GAIN, BOTH = lg.layers.Gain(), lg.layers.Gain(offset=True)
 X = np.random.default_rng(0).standard_normal((3, 5))
 
 
-def ntk_of(*layers, x=X, frozen=False, **rates):
+def ntk_of(*layers: Any, frozen: bool = False, **rates: Any) -> Any:
     """Return the tangent kernel at rates by name, with gains and offsets at 1 or frozen."""
     net = lg.serial(*layers)
     found = lg.ntk().table(net)
     rates |= {name: 0.0 for name in found if frozen and name.endswith(("gain", "offset"))}
-    return lg.kernel(net, x, param=lg.ntk().with_rates(rates)).ntk
+    return lg.kernel(net, X, param=lg.ntk().with_rates(rates)).ntk
 
 
 def part_of_gains(*layers, **rates):
@@ -93,8 +95,10 @@ def test_blocks_of_infinite_depth_have_the_kernel_of_many_finite_ones():
 
 
 NETS = {
-    "functions": (DENSE, lg.layers.Gain(0.8, offset=True), TANH, lg.layers.Gain(1.2, offset=True))
-    + (TANH, lg.Dense()),
+    "functions": (
+        DENSE, lg.layers.Gain(0.8, offset=True), TANH, lg.layers.Gain(1.2, offset=True), TANH,
+        lg.Dense(),
+    ),
     "branches": (DENSE, lg.Residual(lg.serial(lg.layers.Gain(0.6, offset=True), TANH)), lg.Dense()),
     "blocks": (
         DENSE,

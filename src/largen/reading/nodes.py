@@ -13,6 +13,7 @@ from largen.architectures.graph import ENTRY, JOINS
 from largen.programs import Path
 from largen.reading.laws import Law, Parameter
 from largen.reading.refusals import refused
+from largen.reading.values import Value
 
 
 @dataclass(eq=False)
@@ -161,6 +162,23 @@ class Nodes:
         del self.does[name], self.reads[name]
         if name in self.trained:
             self.trained[read] = self.trained.pop(name)
+
+    def note_gains(
+        self, behind: Value, gain: str | None, offset: str | None, factor: float,
+        parameters: Mapping[str, Parameter],
+    ) -> None:  # fmt: skip
+        """Note gains and offsets that are trained behind a value."""
+        names = {gain, offset} - {None}
+        sizes = {prod(parameters[name].shape) for name in names if name}
+        if names:
+            alike = sizes == {behind.shape[behind.axes.index("channels")]}
+            self.trained[behind.node] = Trained(gain, offset, factor, alike)
+
+    @property
+    def gains(self) -> set[str]:
+        """The names of trained gains and offsets."""
+        names = (name for its in self.trained.values() for name in (its.gain, its.offset))
+        return {name for name in names if name is not None}
 
     def with_gains(self) -> tuple[Nodes, dict[str, Trained]]:
         """Return the nodes with a layer for all trained gains, and the gains by its name."""

@@ -17,7 +17,7 @@ from largen.errors import NoRule
 from largen.reading.calls import Call, Param, Record, Ref
 from largen.reading.functions import activation
 from largen.reading.laws import Parameter
-from largen.reading.nodes import Map, Nodes, Trained, law_of
+from largen.reading.nodes import Map, Nodes, law_of
 from largen.reading.refusals import refused
 from largen.reading.values import Value
 
@@ -236,11 +236,9 @@ class Reader:
         """Return a value behind a gain and an offset of all channels alike."""
         factor = 1.0 if gain is None else self.number(gain, call)
         value = self.scaled(call, value, factor)
-        names = [each.name if isinstance(each, Param) else None for each in (gain, offset)]
-        if any(names) and self._made.get(value.node) == call.index and value.channels is not None:
-            shapes = (self._parameters[name].shape for name in names if name)
-            alike = all(math.prod(shape) == value.shape[value.channels] for shape in shapes)
-            self.nodes.trained[value.node] = Trained(*names, factor, alike)
+        if self._made.get(value.node) == call.index:
+            names = (each.name if isinstance(each, Param) else None for each in (gain, offset))
+            self.nodes.note_gains(value, *names, factor, self._parameters)
         return value if offset is None else self.shifted(call, value, self.number(offset, call))
 
     def with_channels(self, call: Call, value: Value, place: int) -> Value:

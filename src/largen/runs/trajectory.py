@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     import xarray
 
 FORMAT = 2  # of files; until 1 they had no checksum
-# Coordinates of the records, which are not variables.
-COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer", "attention_layer")
 RESERVED = ("f_train", "f_test", "loss_train", "loss_test", "y_train", "y_test", "step", "time")
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 
@@ -160,19 +157,6 @@ class Trajectory(WithVariables):
         found._parts, found.run = parts, run
         return found
 
-    @cached_property
-    def _dataset(self) -> xarray.Dataset:
-        """The variables, made from the parts when they are asked for: xarray is slow to import."""
-        import xarray
-
-        assert self._parts is not None
-        dataset = xarray.Dataset(*self._parts)
-        return dataset.set_coords([n for n in COORDINATES if n in self._parts.variables])
-
-    @property
-    def _attributes(self) -> dict[Any, Any]:
-        return self._dataset.attrs if self._parts is None else self._parts.attributes
-
     @property
     def theory(self) -> str:
         """The name of the theory that computed the trajectory, or ``"finite"``."""
@@ -245,10 +229,7 @@ class Trajectory(WithVariables):
     @property
     def seeds(self) -> int | None:
         """Number of networks; None for a limit."""
-        if self._parts is None:
-            return self._dataset.sizes.get("seed")
-        seeds = self._parts.coordinates.get("seed")
-        return None if seeds is None else len(seeds)
+        return self._length("seed")
 
     def to_xarray(self) -> xarray.Dataset:
         """Return a copy of all variables as an ``xarray.Dataset``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,10 @@ from largen.results import Result
 
 if TYPE_CHECKING:
     import xarray
+
+
+# Coordinates of the records, which are not variables.
+COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer", "attention_layer")
 
 
 class Parts(NamedTuple):
@@ -25,10 +30,25 @@ class WithVariables(Result):
 
     _parts: Parts | None  # what the data set is made of, if it was not given
 
-    if TYPE_CHECKING:
+    @cached_property
+    def _dataset(self) -> xarray.Dataset:
+        """The variables, made from the parts when they are asked for: xarray is slow to import."""
+        import xarray
 
-        @property
-        def _dataset(self) -> xarray.Dataset: ...
+        assert self._parts is not None
+        dataset = xarray.Dataset(*self._parts)
+        return dataset.set_coords([n for n in COORDINATES if n in self._parts.variables])
+
+    @property
+    def _attributes(self) -> dict[Any, Any]:
+        return self._dataset.attrs if self._parts is None else self._parts.attributes
+
+    def _length(self, axis: str) -> int | None:
+        """Return the length of an axis with a coordinate; None without it."""
+        if self._parts is None:
+            return self._dataset.sizes.get(axis)
+        coordinate = self._parts.coordinates.get(axis)
+        return None if coordinate is None else len(coordinate)
 
     if TYPE_CHECKING:  # the possible variables, so that type checkers find misspelled names
         f_train: np.ndarray
