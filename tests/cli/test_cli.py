@@ -98,3 +98,19 @@ def test_read_prints_the_report_of_a_model(tmp_path, monkeypatch):
     assert "softmax" in refused.stdout
     for wrong in ("my_models:other", "my_models", "none_such:make"):
         assert invoke("read", wrong, "--input", "3").exit_code == 2
+
+
+def test_read_takes_functions_in_jax(tmp_path, monkeypatch):
+    (tmp_path / "my_functions.py").write_text(
+        "import jax\n"
+        "def init(key, width):\n"
+        "    one, two = jax.random.split(key)\n"
+        "    w = jax.random.normal(one, (3, width))\n"
+        "    return {'w': w, 'v': jax.random.normal(two, (width, 1)) / width**0.5}\n"
+        "def apply(p, x):\n"
+        "    return jax.nn.relu(x @ p['w']) @ p['v']\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    told = invoke("read", "my_functions:init", "--apply", "my_functions:apply", "--input", "3")
+    assert told.exit_code == 0
+    assert "w       3       normal" in told.stdout

@@ -8,6 +8,8 @@ from scipy import stats
 
 import largen as lg
 from largen.errors import InvalidInput, NoRule, NoTheory
+from largen.reading.jax.population import run
+from largen.reading.jax.population.rules import RULES as POPULATION_RULES
 from largen.reading.jax.rules import RULES
 from largen.reading.values import Value
 
@@ -31,6 +33,7 @@ def init(key, width):
         "down": normal(keys[3], 2 * width, width) * jnp.sqrt(0.5 / width),
         "gain": jnp.ones(width),
         "head": jax.random.truncated_normal(keys[4], -2, 2, (width, 2)) / jnp.sqrt(width),
+        "few": normal(keys[5], 3),
     }
 
 
@@ -223,34 +226,39 @@ def straight_through(x):
 straight_through.defjvp(lambda x, dx: (jnp.sign(x[0]), dx[0]))
 
 
-def looped(p, x):
+def looped(p, h):
     step = lambda h, _: (jnp.tanh(h @ p["down"][: h.shape[1]]), None)  # noqa: E731
-    return jax.lax.scan(step, affine(p["first"], x), None, 2)[0] @ p["head"]
-
-
-def attention(p, x):
-    h = affine(p["first"], x)
-    return jax.nn.softmax(h @ h.T) @ h @ p["head"]
+    return jax.lax.scan(step, h, None, 2)[0] @ p["head"]
 
 
 REFUSED = {
     "a maximum": (
         lambda p, h: h.max(1, keepdims=True) * p["head"][0],
-        r"line \d+ of test_jax.py \(reduce_max\).*mean over positions",
+        r"line \d+ of test_jax.py \(reduce_max\).*which grows with the width, has no limit",
     ),
     "a given derivative": (lambda p, h: straight_through(h) @ p["head"], "derivatives given"),
-    "a stopped gradient": (
-        lambda p, h: jax.lax.stop_gradient(h) @ p["head"], "stop_gradient.*no gradient",
-    ),
     "a matrix and its transpose": (
         lambda p, h: jnp.tanh(jnp.tanh(h @ p["up"].T) @ p["up"]) @ p["head"], "up: .*transpose",
     ),
-    "another norm": (
-        lambda p, h: h / jnp.mean(h**2, axis=1, keepdims=True) @ p["head"], r"x/√\(mean square",
+    "a sum": (
+        lambda p, h: h / jnp.sum(h**2, axis=1, keepdims=True) @ p["head"], "wanted a factor 1/width"
     ),
-    "no read-out": (lambda p, h: jnp.tanh(h), "not linear in the last weights"),
+    "no read-out": (lambda p, h: jnp.tanh(h), "read the logits"),
+    "a function of the outputs": (
+        lambda p, h: jax.nn.log_softmax(h @ p["head"]), "not linear in the last weights",
+    ),
     "no dependence": (lambda p, h: jnp.ones(3), "does not depend on x"),
-    "a part": (lambda p, h: h[:, :3] @ p["head"][:3], "slice"),
+    "a part": (lambda p, h: h[:, :3] @ p["head"][:3], r"slice\): it takes a part of the channels"),
+    "a part of a matrix": (lambda p, h: looped(p, h), "slice"),
+    "logits of a growing head": (
+        lambda p, h: jax.nn.softmax(h @ h.T) @ h @ p["head"], "heads of a growing size",
+    ),
+    "two read-outs": (
+        lambda p, h: (h @ p["head"]) * (jnp.tanh(h) @ p["head"]), "there is a rule for one read-out"
+    ),
+    "a table of few columns": (
+        lambda p, h: h @ p["head"] + p["few"].sum(), "no axis of it grows with the width",
+    ),
     "a computed weight": (lambda p, h: h @ jnp.sin(p["head"]), "head|sin|weight"),
 }  # fmt: skip
 
@@ -262,19 +270,11 @@ def test_what_has_no_rule_is_refused_by_name(name):
         lg.read(init, VECTORS, SMALL, apply=lambda p, x: forward(p, affine(p["first"], x)))
 
 
-@pytest.mark.parametrize(("apply", "said"), [(looped, "scan"), (attention, "reduce_max|hidden")])
-def test_loops_and_attention_are_refused_by_name(apply, said):
-    with pytest.raises(NoRule, match=said):
-        lg.read(init, VECTORS, SMALL, apply=apply)
-
-
 @pytest.mark.parametrize(
     ("draw", "said"),
     [
         (lambda key, *s: jax.random.gumbel(key, s), "made by log"),
         (lambda key, *s: np.random.default_rng(0).normal(size=s), "not drawn from the key"),
-        (lambda key, *s: jnp.ones(s), "are all 1"),
-        (lambda key, *s: 1.0 + normal(key, *s), "mean 1"),
     ],
 )
 def test_laws_that_are_not_known_are_not_guessed(draw, said):
@@ -333,10 +333,251 @@ def test_wrong_functions_are_named(make, apply, said):
         lg.read(make, VECTORS, SMALL, apply=apply)
 
 
-def test_populations_are_refused_by_name():
-    net = lg.read(init, VECTORS, SMALL, apply=perceptron)
-    with pytest.raises(NoRule, match="populations of neurons run PyTorch modules"):
-        net.kernel(VECTORS, method="population")
+def stacked_init(key, width):
+    keys = jax.random.split(key, 3)
+
+    def block(key):
+        one, two = jax.random.split(key)
+        up = normal(one, width, 2 * width) / width**0.5
+        return {"up": up, "down": normal(two, 2 * width, width) / (2 * width) ** 0.5}
+
+    return {
+        "first": normal(keys[0], 5, width) / 5**0.5,
+        "blocks": jax.vmap(block)(jax.random.split(keys[1], 3)),
+        "head": normal(keys[2], width, 2) / width**0.5,
+    }
+
+
+def residual_block(h, p):
+    return h + jnp.tanh(h @ p["up"]) @ p["down"]
+
+
+def by_scan(p, h):
+    return jax.lax.scan(lambda h, p: (residual_block(h, p), None), h, p["blocks"])[0]
+
+
+def by_remat(p, h):
+    step = jax.checkpoint(lambda h, p: (residual_block(h, p), h.mean()))
+    return jax.lax.scan(step, h, p["blocks"], unroll=2)[0]
+
+
+def by_number(p, h):
+    for n in range(3):
+        h = residual_block(h, jax.tree.map(lambda each, n=n: each[n], p["blocks"]))
+    return h
+
+
+def by_fori(p, h):
+    at = lambda n: jax.tree.map(lambda each: each[n], p["blocks"])  # noqa: E731
+    return jax.lax.fori_loop(0, 3, lambda n, h: residual_block(h, at(n)), h)
+
+
+def unstacked(p, h):
+    for up, down in zip(p["blocks"]["up"], jnp.unstack(p["blocks"]["down"]), strict=True):
+        h = residual_block(h, {"up": up, "down": down})
+    return h
+
+
+@pytest.mark.parametrize("blocks", [by_scan, by_remat, by_number, by_fori, unstacked])
+def test_stacked_weights_are_read_layer_by_layer(blocks):
+    net = lg.read(
+        stacked_init, VECTORS, SMALL,
+        apply=lambda p, x: blocks(p, x @ p["first"]) @ p["head"],
+    )  # fmt: skip
+    names = [f"blocks.{w}[{n}]" for n in range(3) for w in ("up", "down")]
+    assert [w.map.weight for w in net.weights] == ["first", *names, "head"]
+    one = {
+        "up": (lg.Dense(width_ratio=2), "x"), "tanh": (lg.Activation("tanh"), "up"),
+        "down": (lg.Dense(), "tanh"), "end": ("sum", "x", "down"),
+    }  # fmt: skip
+    ours = lg.serial(lg.Dense(), *[lg.layers.Graph(one)] * 3, lg.Dense())
+    assert off(net, ours, VECTORS) < 1e-8
+
+
+def test_a_stack_that_is_read_as_a_whole_as_well_is_no_stack_of_independent_ones():
+    def apply(p, x):
+        h = x @ p["first"]
+        return (h @ p["blocks"]["up"][0] + jnp.einsum("sn,knm->sm", h, p["blocks"]["up"])) @ (
+            p["blocks"]["down"][1] @ p["head"]
+        )
+
+    with pytest.raises(NoRule, match=r"blocks.up|blocks.down"):
+        lg.read(stacked_init, VECTORS, SMALL, apply=apply)
+
+
+FEW = lg.reading.Population(neurons=256, replicates=16)
+
+
+def largest_z(found, expected):
+    """Return the largest deviations in standard errors, of NNGP and NTK."""
+    names = ("nngp", "ntk")
+    return max(
+        float(np.max(abs(getattr(found, n) - np.asarray(getattr(expected, n)))
+                     / getattr(found, f"{n}_error")))
+        for n in names
+    )  # fmt: skip
+
+
+def with_offset(p, x):
+    h = jnp.tanh(affine(p["first"], x))
+    h = jax.nn.relu(h @ (p["up"].T * (3 / h.shape[1]) ** 0.5) - p["bias"])
+    return 2 * (p["few"] + (p["outwards"] @ h.T).T)
+
+
+def offset_init(key, width):
+    keys = jax.random.split(jax.random.fold_in(key, 7), 3)
+    return init(key, width) | {
+        "outwards": normal(keys[0], 3, 2 * width) / (2 * width) ** 0.5,
+        "few": normal(keys[1], 3) / 2,
+        "bias": normal(keys[2], 2 * width) / 2,
+    }
+
+
+CASES = {
+    "norms": (init, residual(by_variance), VECTORS),
+    "offset": (offset_init, with_offset, VECTORS),
+    "images": (image_init, convolutional, IMAGES),
+    "stack": (stacked_init, lambda p, x: by_scan(p, x @ p["first"]) @ p["head"], VECTORS),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_readings_agree(name):
+    make, apply, x = CASES[name]
+    net = lg.read(make, x, SMALL, apply=apply)
+    assert largest_z(net.kernel(x, method=FEW), net.kernel(x)) < 4
+
+
+def without_derivatives(monkeypatch):
+    step = run.differentiated
+
+    def stopped(primitive, options, given):
+        return step(primitive, options, [run.Dual(each.value) for each in given])
+
+    monkeypatch.setattr(run, "differentiated", stopped)
+
+
+def without_biases(monkeypatch):
+    def kept(population, call, primitive):
+        return [population.tensors(call.args[0], call)]
+
+    monkeypatch.setitem(POPULATION_RULES, "sub", kept)
+
+
+def attention(p, ids):
+    def block(h, p):
+        q, k, v = jnp.einsum("btn,cnhd->cbthd", jax.nn.standardize(h), p["qkv"])
+        logits = jnp.einsum("bthd,bshd->bhts", q, k) / 2
+        logits = jnp.where(jnp.tril(jnp.ones(logits.shape[-2:], bool)), logits, -jnp.inf)
+        return h + jnp.einsum("bhts,bshd,hdn->btn", jax.nn.softmax(logits), v, p["out"]), None
+
+    h, _ = jax.lax.scan(block, jnp.take(p["ids"], ids, axis=0) + p["places"][:4], p["blocks"])
+    return jax.nn.gelu(h.mean(1)) @ p["head"]
+
+
+def attention_init(key, width):
+    keys = jax.random.split(key, 5)
+    std, heads = width**-0.5, width // 4
+    return {
+        "ids": normal(keys[0], 7, width),
+        "places": 0.5 * normal(keys[1], 5, width),
+        "blocks": {
+            "qkv": std * normal(keys[2], 2, 3, width, heads, 4),
+            "out": std * normal(keys[3], 2, heads, 4, width),
+        },
+        "head": std * normal(keys[4], width, 3),
+    }
+
+
+def gated(p, x):  # a GRU over positions
+    def step(h, x):
+        one, two = (jnp.split(each, 3, 1) for each in (x @ p["in"] + p["bias"], h @ p["state"]))
+        z = jax.nn.sigmoid(one[0] + two[0])
+        new = jnp.tanh(one[1] + jax.nn.sigmoid(one[2] + two[2]) * two[1])
+        return (1 - z) * new + z * h, None
+
+    start = jnp.zeros((len(x), p["state"].shape[0]))
+    return jax.lax.scan(step, start, x.swapaxes(0, 1))[0] @ p["head"]
+
+
+def gated_init(key, width):
+    uniform, keys = (
+        jax.nn.initializers.variance_scaling(1.0, "fan_in", "uniform"),
+        jax.random.split(key, 3),
+    )
+    return {
+        "in": uniform(keys[0], (3, 3 * width)),
+        "bias": jnp.zeros(3 * width),
+        "state": uniform(keys[1], (width, 3 * width)),
+        "head": uniform(keys[2], (width, 2)),
+    }
+
+
+def pooled(p, x):
+    def conv(h, w, groups=1):
+        names = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            h, w, (1, 1), "SAME", dimension_numbers=names, feature_group_count=groups
+        )
+
+    h = jax.nn.relu(conv(x, p["a"]))
+    h = jax.lax.reduce_window(h, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    h = h + conv(h, p["depth"], h.shape[-1])
+    h = jax.nn.silu(conv(h, p["b"]))
+    return h.mean((1, 2)) @ p["out"]
+
+
+def pooled_init(key, width):
+    one, two = jax.random.split(jax.random.fold_in(key, 9))
+    more = {"depth": normal(one, 3, 3, 1, width) / 3, "out": normal(two, width, 2) / width**0.5}
+    return image_init(key, width) | more
+
+
+def mixture(p, x):  # of heads of which there is a fixed number, with a norm over the batch
+    heads = jax.vmap(lambda p: jax.nn.relu(x @ p["up"]) @ p["down"])(p["heads"])
+    h = heads.mean(0)
+    return jnp.tanh((h - h.mean(0)) / jnp.sqrt(h.var(0) + 0.1)) @ p["head"]
+
+
+def mixture_init(key, width):
+    one, two, three = jax.random.split(key, 3)
+    return {
+        "heads": {
+            "up": normal(one, 3, 5, width) / 5**0.5,
+            "down": normal(two, 3, width, width) / width**0.5,
+        },
+        "head": normal(three, width) / width**0.5,
+    }  # fmt: skip
+
+
+IDS = RNG.integers(0, 7, (3, 4))
+POPULATIONS = {
+    "attention": (attention_init, attention, IDS),
+    "gated": (gated_init, gated, TOKENS),
+    "pooled": (pooled_init, pooled, IMAGES),
+    "mixture": (mixture_init, lambda p, x: mixture(p, x)[:, None], RNG.normal(size=(8, 5))),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_draws_agree_with_populations(name):
+    make, apply, x = POPULATIONS[name]
+    net = lg.read(make, x, SMALL, apply=apply)
+    (last,) = (w.map for w in net.weights if w.map.last)
+    drawn = net.family.kernels(last, net.input("x", x), 64, range(64))[:2]
+    found = net.kernel(x, width=64, method=FEW)
+    for draws, name in zip(drawn, ("nngp", "ntk"), strict=True):
+        error = np.hypot(stats.sem(draws), getattr(found, f"{name}_error"))
+        assert np.max(abs(draws.mean(0) - getattr(found, name)) / error) < 4
+
+
+@pytest.mark.parametrize("break_it", [without_derivatives, without_biases])
+def test_a_broken_population_disagrees_with_the_exact_reading(monkeypatch, break_it):
+    make, apply, x = CASES["offset"]
+    net = lg.read(make, x, SMALL, apply=apply)
+    break_it(monkeypatch)
+    assert largest_z(net.kernel(x, method=FEW), net.kernel(x)) > 5
 
 
 @pytest.mark.slow
@@ -360,4 +601,6 @@ def test_a_wrong_rule_is_found_by_draws(monkeypatch):
     right = RULES["mul"]
     monkeypatch.setitem(RULES, "mul", doubled)
     net = lg.read(init, VECTORS, SMALL, apply=residual(by_variance))
-    assert not net.check(widths=(32, 64, 128), seeds=32).agrees
+    found = net.check(widths=(32, 64, 128), seeds=32)
+    assert not found.agrees
+    assert found.first == "up"

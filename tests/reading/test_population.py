@@ -14,8 +14,8 @@ from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
 from largen.kernels import Kernels
 from largen.networks import KernelEstimate
 from largen.reading import Population
-from largen.reading.torch.population.calls import Affine
-from largen.reading.torch.population.fields import Matrix
+from largen.reading.engine.calls import Affine
+from largen.reading.engine.fields import Matrix
 from largen.reading.torch.population.recurrent import CELLS
 from largen.reading.torch.population.run import Population as Run
 

@@ -383,6 +383,15 @@ def examples() -> dict[str, Example]:
         "product_density": Example(
             lg.criticality.product_density, {"values": [0.5, 2.0], "factors": 2}
         ),
+        "network_diagram": Example(
+            lg.criticality.network_diagram,
+            {
+                "network": lambda w, b: lg.residual_mlp(2, "relu", weight_std=w, bias_std=b),
+                "x": np.eye(2),
+                "weight_std": [0.5],
+                "bias_std": [0.1],
+            },
+        ),
         "phase_diagram": Example(
             lg.criticality.phase_diagram,
             {
@@ -497,6 +506,8 @@ def examples() -> dict[str, Example]:
         "kernel_of_stds": Example(lg.kernels.kernel_of_stds, kernels),
         "kernel_operator": Example(lg.regression.large.kernel_operator, kernels),
         "feedback_alignment": Example(lg.optimizers.feedback_alignment, {"lr": 0.1}),
+        "gated_linear": Example(lg.layers.gated_linear, {"hidden_layers": 1}),
+        "hebbian": Example(lg.optimizers.hebbian, {"lr": 0.1}),
         "langevin": Example(lg.optimizers.langevin, {"lr": 0.1, "temperature": 0.1}),
         "layer_learning_rates": Example(
             lg.finite_width.layer_learning_rates, {"net": net(), "x": X, "width": 10}
@@ -636,6 +647,12 @@ def examples() -> dict[str, Example]:
                 **fit, noise=0.1, param=lg.mean_field()
             ).log_likelihood,
             {"width": 8},
+        ),
+        "DeepPosterior.predict": Example(
+            lg.regression.adaptive_posterior(
+                lg.mlp(2, "relu"), X, y, noise=0.5, param=lg.mean_field(0.3), sites=256
+            ).predict,
+            {"x_test": XT},
         ),
         "DeepLinearPosterior.predict": Example(
             lg.posterior(lg.mlp(2, "linear"), X, y, noise=0.1, param=lg.mean_field()).predict,

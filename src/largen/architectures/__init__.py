@@ -29,7 +29,7 @@ from largen.architectures.pooling import (
 from largen.architectures.qkv import QKVAttention
 from largen.architectures.scaling import Gain, ScalePositions
 from largen.architectures.sequences import token_inputs, with_positions
-from largen.architectures.standard import mlp, residual_mlp
+from largen.architectures.standard import gated_linear, mlp, residual_mlp
 from largen.architectures.traits import Affine, Elementwise, Layer, kinds_of_layers
 from largen.architectures.upsampling import Upsample
 from largen.architectures.walks import depth, layers_of, map_layers
@@ -77,6 +77,7 @@ __all__ = [
     "depth",
     "endless_stack",
     "fingerprint",
+    "gated_linear",
     "kinds_of_layers",
     "layers_of",
     "map_layers",

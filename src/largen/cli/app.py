@@ -82,7 +82,8 @@ def read(
     model: Annotated[
         str,
         typer.Argument(
-            help="module:factory, a function from a width to a torch.nn.Module, or a module."
+            help="module:factory, a function from a width to a torch.nn.Module, or a module; "
+            "with --apply a function of a key and the width, which makes parameters in JAX."
         ),
     ],
     shape: Annotated[
@@ -94,8 +95,11 @@ def read(
     check: Annotated[
         bool, typer.Option("--check", help="Draw the model at three widths and compare.")
     ] = False,
+    apply: Annotated[
+        str, typer.Option("--apply", help="module:function of parameters and samples, in JAX.")
+    ] = "",
 ) -> None:
-    """Print which infinitely wide network a PyTorch model is, and with which constants."""
+    """Print which infinitely wide network a model in PyTorch or JAX is, with which constants."""
     from largen.cli.reading import run_read
 
-    run_read(model, shape, widths, check, console)
+    run_read(model, shape, widths, check, apply, console)

@@ -15,14 +15,17 @@ from rich.markup import escape
 from largen.errors import InvalidInput, LargenError
 
 
-def run_read(where: str, shape: str, widths: str, check: bool, console: Console) -> None:
+def run_read(
+    where: str, shape: str, widths: str, check: bool, apply: str, console: Console
+) -> None:
     """Print the report of a model, and draws of it if asked for."""
     from largen.reading import read
 
     try:
         sample, pair = _integers("--input", shape), _integers("--widths", widths)
         x = np.random.default_rng(0).standard_normal((3, *sample))
-        net = read(_found(where), x, pair)
+        forward = _found(apply) if apply else None
+        net = read(_found(where), x, pair, apply=forward)
         console.print(escape(str(net)), soft_wrap=True)
         if check:
             console.print(escape(repr(net.check())), soft_wrap=True)

@@ -50,6 +50,25 @@ class Direct(NamedTuple):
 
     weights: Any
 
+    def along(self, weight: int, h: Any, a: Any) -> Any:
+        """Return outputs with that derivative, for the input a of a weight, behind the map to h."""
+        return a @ self.weights[weight]["weight"]
+
+
+class Errors(NamedTuple):
+    """Hebbian learning: ∂f/∂h is an error times what the next affine map reads.
+
+    ``values``: the errors of outputs, (sample, output), over √N γ.
+    """
+
+    values: Any
+
+    def along(self, weight: int, h: Any, a: Any) -> Any:
+        """Return outputs with that derivative, for the input a of a weight, behind the map to h."""
+        if h is None:
+            return 0.0
+        return self.values * jnp.sum(h * lax.stop_gradient(a), -1, keepdims=True)
+
 
 class LayerKernels(NamedTuple):
     """Kernels between two sets of samples, with a site for each affine map."""
@@ -78,12 +97,13 @@ class Module:
     ) -> tuple[Any, Any]:
         """Return the outputs and the captures; there are no captures if taps is None.
 
-        ``feedback``: parameters in place of whose weights derivatives pass backward, or direct
-        feedback.
+        ``feedback``: parameters in place of whose weights derivatives pass backward, direct
+        feedback, or errors.
         """
         if isinstance(feedback, Direct):
-            directly = self._ordered(feedback.weights)
-            return _forward(self.sized, self._ordered(params), x, taps, None, directly)
+            feedback = Direct(self._ordered(feedback.weights))
+        if isinstance(feedback, Direct | Errors):
+            return _forward(self.sized, self._ordered(params), x, taps, None, feedback)
         back = None if feedback is None else self._ordered(feedback)
         return _forward(self.sized, self._ordered(params), x, taps, back)
 
@@ -139,10 +159,11 @@ def _forward(
     x: Any,
     taps: Any,
     feedback: tuple[Any, ...] | None = None,
-    direct: tuple[Any, ...] | None = None,
+    directly: Direct | Errors | None = None,
 ) -> tuple[Any, Any]:
     """Return the output of a program and its captures."""
     program, values, captures, along = at_size.program, [x], [], []
+    mapped = None  # the output of the last affine map
     for place, operation in enumerate(program.operations[1:], start=1):
         reads = tuple(values[read] for read in operation.reads)
         tap = None if taps is None else taps[place - 1]
@@ -156,12 +177,13 @@ def _forward(
             rules = at_size.size.rules(program.weights[operation.weight])
             constants = Weights(weights[operation.weight], rules)
             back = None if feedback is None else feedback[operation.weight]
-            if direct is not None and isinstance(operation, Affine):
-                along.append(reads[0] @ direct[operation.weight]["weight"])
+            if directly is not None and isinstance(operation, Affine):
+                along.append(directly.along(operation.weight, mapped, reads[0]))
                 reads = lax.stop_gradient(reads)
             value = _mapped(operation, constants, back, reads)
             if tap is not None:
                 value, capture = value + tap, reads[0]
+            mapped = value if isinstance(operation, Affine) else mapped
         else:
             value = rule(operation, constants, reads)
         if value.shape[1:] != at_size.features[place]:
@@ -171,7 +193,7 @@ def _forward(
             )
         values.append(value)
         captures.append(capture)
-    # Sums that vanish, with the derivatives of direct feedback.
+    # Sums that vanish, with the derivatives that pass directly.
     return sum((one - lax.stop_gradient(one) for one in along), values[-1]), tuple(captures)
 
 

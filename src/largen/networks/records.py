@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from largen.errors import InvalidInput
-from largen.networks.plan import Plan
+from largen.networks.plan import Plan, feedback_at
 from largen.networks.spectra import curvature, singular_values
 from largen.networks.tangent import kernels, probe
 from largen.parameterizations import GradientDescent, GradientFlow
@@ -69,7 +69,8 @@ def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dic
         if len(x) > samples:
             test = probe(network, params, x[samples:])
             kept["ntk_test"] = kernels(network, test, training).tangent
-    if feedback is not None and set(plan.records) & set(OF_FEEDBACK):
+    if set(plan.records) & set(OF_FEEDBACK):
+        feedback = feedback_at(plan, params, x[:samples], y, feedback)
         back = probe(network, params, x[:samples], feedback)
         mixed = kernels(network, training, back)
         if "pseudo_gradient_kernel" in plan.records:

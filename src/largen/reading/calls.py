@@ -22,6 +22,12 @@ class Param(NamedTuple):
     axes: tuple[int | None, ...] | None = None
     factor: float = 1.0
 
+    def seen(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the argument for that of the parameter."""
+        if self.axes is None:
+            return shape
+        return tuple(1 if axis is None else shape[axis] for axis in self.axes)
+
 
 @dataclass(eq=False)
 class Call:
@@ -36,6 +42,7 @@ class Call:
     module: str  # the path of the innermost module that called it
     of_input: bool  # whether the result depends on the input, and not on parameters alone
     line: str = ""  # the line of the user's code, if it is known and no module is
+    origin: int = 0  # its place before calls were joined
 
     @property
     def place(self) -> str:

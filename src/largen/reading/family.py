@@ -25,12 +25,12 @@ class Family(ABC):
 
     ``x``: the samples with which it is read; ``alone``: whether there is one width only;
     ``rules``, ``reasons``: what functions are in a graph of nodes, and why others have no rule;
-    ``populations``: whether the model runs at populations of neurons.
+    ``of_nodes``: whether mean squares of parts are those of nodes, and not of modules.
     """
 
     rules: ClassVar[Mapping[str, Callable[..., Any]]]
     reasons: ClassVar[Mapping[str, str]]
-    populations: ClassVar[bool] = True
+    of_nodes: ClassVar[bool] = False
     alone: bool = False
     x: np.ndarray
 
@@ -60,6 +60,10 @@ class Family(ABC):
     def recorded(self, width: int | None) -> Record:
         """Return the forward pass at a width."""
 
+    def calls(self, width: int | None) -> Record:
+        """Return the forward pass at a width as populations of neurons run it."""
+        return self.recorded(width)
+
     @abstractmethod
     def kernels(
         self, last: Map, x: np.ndarray, width: int, seeds: range
@@ -67,7 +71,8 @@ class Family(ABC):
         """Return K and Θ of models at initialisation, and mean squares of what their parts make.
 
         K is f(x) f(x')/outputs, and Θ = Σ_k Var(θ_k) ∂f(x)/∂θ_k ∂f(x')/∂θ_k, (seed, n, n) each;
-        mean squares of parts without parts are by path in the order of the forward pass, (seed, n).
+        mean squares of modules without parts are by path in the order of the forward pass, (seed,
+        n), and of functions by node.
         """
 
     @abstractmethod

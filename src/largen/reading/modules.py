@@ -34,7 +34,7 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
     as for every network here (Yang 2019, *Wide feedforward or recurrent neural networks of any
     architecture are Gaussian processes*). Two widths give the power of the width in each constant.
 
-    Where an operation of PyTorch has no exact rule, such as max pooling or softmax attention, the
+    Where an operation has no exact rule, such as max pooling or softmax attention, the
     forward pass itself is run at representative neurons instead
     (:class:`largen.reading.Population`): kernels then have standard errors, ``net.unread`` says
     why, and other functions refuse the model.
@@ -46,8 +46,8 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
         Or a module, whose constants are then those of its width, without powers. With ``apply``,
         ``make(key, width=n)`` → parameters in JAX: nested dicts and lists, an equinox module.
     x
-        Samples in the layout of the module, a tensor or an array, such as (n, features) or
-        (n, channels, height, width). Kernels take samples of the same shape.
+        Samples in the layout of the module, a tensor or an array, such as (n, features),
+        (n, channels, height, width) or integers (n, token). Kernels take samples of the same shape.
     widths
         The two widths.
     apply
@@ -103,8 +103,6 @@ def read(make: Any, x: Any, widths: Any = (32, 64), *, apply: Any = None) -> Mod
         small, large = family.nodes_at_two(pair)
         return _model(family, small, _weights_of(small, large, family, pair), pair)
     except NoRule as error:
-        if not family.populations:
-            raise
         return _population(family, pair, error)
 
 

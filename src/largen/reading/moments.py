@@ -64,6 +64,8 @@ def _ending(nodes: Nodes, path: str) -> Nodes:
 def _comparable(net: Model, path: str) -> bool:
     """Whether the output of a module is the value of a node."""
     does = net.nodes.does.get(path)
+    if net.family.of_nodes:
+        return does is not None
     if does is None or f"{path}#2" in net.nodes.does:
         return False
     if not isinstance(does, Map):

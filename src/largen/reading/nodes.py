@@ -25,7 +25,7 @@ class Map:
     bias: str | None
     # fan_in, fan_out: the axes of the weight that are summed over, and that of the outputs.
     fan_in: tuple[int, ...]
-    fan_out: int
+    fan_out: int | None  # None for a vector of weights
     reads_data: bool  # whether it acts on the data, before any other weights
     geometry: dict[str, Any] | None  # the arguments of Conv, None for a map of each position
     place: str  # the module and the operation, for messages
@@ -100,6 +100,11 @@ class Nodes:
     # The nodes that it reads, with factors.
     reads: dict[str, tuple[tuple[float, str], ...]] = field(default_factory=dict)
     trained: dict[str, Trained] = field(default_factory=dict)  # by the nodes that they are behind
+    # Of nodes that became a part of a map, the node whose value theirs is; None if it is that of
+    # no node.
+    became: dict[str, str | None] = field(default_factory=dict)
+    # The call that makes the value of each node, before calls were joined, and its axis of samples.
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, name: str, does: Does, *reads: str, factors: tuple[float, ...] = ()) -> str:
         """Append a node with a name that is free, and return its name."""
@@ -147,13 +152,22 @@ class Nodes:
             if isinstance(before, Map) and read not in shared and self._readers(read) == [name]:
                 before.weight_factor *= factor
                 before.bias_factor *= factor
+                self.became[name] = read
             elif isinstance(after, Map) and behind[0] not in shared and name not in self.trained:
                 after.weight_factor *= factor
+                self.became[name] = None
             else:
                 continue
             self._bypass(name, read)
             output = read if output == name else output
         return output
+
+    def remaining(self, name: str) -> str | None:
+        """Return the node whose value that of a node is after factors became a part of maps."""
+        found: str | None = name
+        while found in self.became:
+            found = self.became[found]
+        return found if found in self.does else None
 
     def _bypass(self, name: str, read: str) -> None:
         """Remove a node; those that read it read another one."""
@@ -164,15 +178,14 @@ class Nodes:
             self.trained[read] = self.trained.pop(name)
 
     def note_gains(
-        self, behind: Value, gain: str | None, offset: str | None, factor: float,
+        self, behind: Value, names: tuple[str | None, ...], factor: float,
         parameters: Mapping[str, Parameter],
     ) -> None:  # fmt: skip
-        """Note gains and offsets that are trained behind a value."""
-        names = {gain, offset} - {None}
+        """Note gains and offsets by their names, that are trained behind a value."""
         sizes = {prod(parameters[name].shape) for name in names if name}
-        if names:
+        if sizes:
             alike = sizes == {behind.shape[behind.axes.index("channels")]}
-            self.trained[behind.node] = Trained(gain, offset, factor, alike)
+            self.trained[behind.node] = Trained(*names, factor, alike)
 
     @property
     def gains(self) -> set[str]:
@@ -220,6 +233,31 @@ class Nodes:
             if other.reads.get(name) != self.reads[name] or theirs != does:
                 return name
         return "" if len(self.does) == len(other.does) else next(reversed(other.does))
+
+    def read_out(self, output: str) -> str:
+        """Return the map of which the output is linear."""
+        found, stack = set(), [output]
+        while stack:
+            name = stack.pop()
+            does = self.does.get(name)
+            if isinstance(does, (Map, tuple)):
+                found.add(name)
+                continue
+            linear = isinstance(does, Layer) and does.linear
+            if does is None or not (linear or does == "sum"):
+                raise refused(
+                    name if does is not None else "the output",
+                    "the output is not linear in the last weights, or has an offset; read a module "
+                    "that returns what it makes of them by an affine map, without a constant",
+                )
+            stack += [read for _, read in self.reads[name]]
+        if len(found) != 1 or not isinstance(self.does[next(iter(found))], Map):
+            raise refused(
+                ", ".join(sorted(found)),
+                "the output is a sum of several affine maps, or of one that is used elsewhere; "
+                "there is a rule for one read-out",
+            )
+        return found.pop()
 
     @property
     def maps(self) -> dict[str, Map]:

@@ -80,6 +80,12 @@ class Reader:
             raise refused("the output", "its first axis is not that of the samples")
         self.nodes = self.nodes.until(output.node)
         self._finish(self.nodes.absorbed(output.node))
+        for place, value in self._values.items():
+            if not isinstance(value, Value) or "sample" not in value.axes:
+                continue
+            if (node := self.nodes.remaining(value.node)) is not None:
+                call = self._record.calls[place]
+                self.nodes.places[node] = call.origin, value.axes.index("sample")
         return self.nodes
 
     def _follow(self, call: Call, found: Any) -> None:
@@ -237,8 +243,8 @@ class Reader:
         factor = 1.0 if gain is None else self.number(gain, call)
         value = self.scaled(call, value, factor)
         if self._made.get(value.node) == call.index:
-            names = (each.name if isinstance(each, Param) else None for each in (gain, offset))
-            self.nodes.note_gains(value, *names, factor, self._parameters)
+            names = tuple(each.name if isinstance(each, Param) else None for each in (gain, offset))
+            self.nodes.note_gains(value, names, factor, self._parameters)
         return value if offset is None else self.shifted(call, value, self.number(offset, call))
 
     def with_channels(self, call: Call, value: Value, place: int) -> Value:
@@ -281,7 +287,7 @@ class Reader:
             weight_factor=weight.factor,
         )  # fmt: skip
         if (used := self._uses.get(name)) is None:
-            node = self.nodes.add(name.rpartition(".")[0] or name, found, value.node)
+            node = self.nodes.add(_part_of(name), found, value.node)
             self._uses[name] = node
             self._made[node] = call.index
             wider = self._wide_parameters or self._parameters
@@ -349,7 +355,7 @@ class Reader:
 
     def _finish(self, output: str) -> None:
         """Find the read-out, check that all that should grow does, and set ratios of widths."""
-        last = self._read_out(output)
+        last = self.nodes.read_out(output)
         maps = self.nodes.maps
         unit = next((self._outputs[name] for name in maps if name != last), (1, 1))
         for name, each in maps.items():
@@ -371,30 +377,11 @@ class Reader:
                     f"{unit[0]} to {unit[1]}; wanted widths in fixed ratios",
                 )
 
-    def _read_out(self, output: str) -> str:
-        """Return the map of which the output is linear."""
-        found, stack = set(), [output]
-        while stack:
-            name = stack.pop()
-            does = self.nodes.does.get(name)
-            if isinstance(does, (Map, tuple)):
-                found.add(name)
-                continue
-            linear = isinstance(does, Layer) and does.linear
-            if does is None or not (linear or does == "sum"):
-                raise refused(
-                    name if does is not None else "the output",
-                    "the output is not linear in the last weights, or has an offset; read a module "
-                    "that returns what it makes of them by an affine map, without a constant",
-                )
-            stack += [read for _, read in self.nodes.reads[name]]
-        if len(found) != 1 or not isinstance(self.nodes.does[next(iter(found))], Map):
-            raise refused(
-                ", ".join(sorted(found)),
-                "the output is a sum of several affine maps, or of one that is used elsewhere; "
-                "there is a rule for one read-out",
-            )
-        return found.pop()
+
+def _part_of(name: str) -> str:
+    """Return the name of the part of a model that holds a parameter, with its place in a stack."""
+    whole, bracket, place = name.partition("[")
+    return (whole.rpartition(".")[0] or whole) + bracket + place
 
 
 def _use(each: Map) -> tuple[Any, ...]:

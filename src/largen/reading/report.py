@@ -111,7 +111,6 @@ def _of_kernels(net: Model) -> str:
         with net.named():
             prepare(net.layer, ntk(), net.inputs)
     except LargenError as error:
-        runs = net.widths and net.family.populations
-        sampled = "populations of neurons, with error bars" if runs else "none"
+        sampled = "populations of neurons, with error bars" if net.widths else "none"
         return f"kernels: {sampled}. {error}"
     return "kernels: net.kernel(x). net.check() draws the model and compares."

@@ -113,8 +113,7 @@ class Trajectory(WithVariables):
         f_train, f_test = checked_outputs(run, f_train, f_test, seeds)
         check_words(theory, reason, notes, width, extra, RESERVED)
         data, lead = run.data, () if seeds is None else ("seed",)
-        out = run.output_axes
-        target = out[: data.y_train.ndim - 1]
+        target = (out := run.output_axes)[: data.y_train.ndim - 1]
         variables: dict[str, Any] = {
             "f_train": ((*lead, "step", "sample", *out), f_train),
             "f_test": ((*lead, "step", "test_sample", *out), f_test),
@@ -148,8 +147,8 @@ class Trajectory(WithVariables):
         coordinates = {"step": np.arange(len(run.times)), "time": ("step", run.times)}
         if seeds is not None:
             coordinates["seed"] = np.arange(seeds)
-        checked = arrays_on_axes(variables, coordinates)
-        return cls._of_parts(Parts(checked, coordinates, attributes), run)
+        arrays = arrays_on_axes(variables, coordinates)
+        return cls._of_parts(Parts(arrays, coordinates, attributes), run)
 
     @classmethod
     def _of_parts(cls, parts: Parts, run: Run | None) -> Trajectory:
@@ -200,8 +199,7 @@ class Trajectory(WithVariables):
         if self.status is Status.OK or not throw:
             return self
         variables: Any = {str(k): (v.dims, v.values) for k, v in self._dataset.variables.items()}
-        bad = ", ".join(not_finite(variables))
-        why = f": not finite are {bad}" if bad else ""
+        why = f": not finite are {', '.join(bad)}" if (bad := not_finite(variables)) else ""
         raise NumericalFailure(
             f"{self.theory}: {self.status}{why}. Inputs, targets or rates are too large for "
             f"numbers of {self.f_train.dtype}: scale them down. throw=False returns what was "

@@ -44,7 +44,8 @@ def _(
     gap, derivative = pair_moments(phi, q1, q2, state.gap)
     ntk = state.ntk
     if ntk is not None:
-        ntk, terms = derivative * ntk, zip(operation.gains, constants, strict=True)
+        ntk = ntk if phi.jumps else derivative * ntk  # it is 0 in front of jumps
+        terms = zip(operation.gains, constants, strict=True)
         for (_, of_gain, of_offset), (gain_rate, offset_rate) in terms:
             ntk = ntk + gain_rate * _second_moments(of_gain, state)
             if isinstance(of_offset, float):

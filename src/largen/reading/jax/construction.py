@@ -7,6 +7,7 @@ Constants are followed as well. The law is then compared with the entries.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -44,17 +45,18 @@ def keys(closed: Any, key: Any) -> list[frozenset[bytes]]:
     """Return the entries of the random keys from which each result of a jaxpr of a key is drawn."""
 
     def step(equation: Any, given: list[Any]) -> list[Any]:
-        made = evaluated(equation, [array for array, _ in given])
-        drawn: frozenset[bytes] = frozenset().union(*(sources for _, sources in given))
-        if (
-            equation.primitive.name == "random_bits"
-        ):  # of any shape: one is the beginning of the other
-            drawn = frozenset(_each_key(given[0][0]))
-        return [(array, drawn) for array in made]
+        sources = frozenset().union(*(of for _, of in given))
+        if equation.primitive.name == "random_bits":
+            # Of any shape: one is the beginning of the other.
+            sources = frozenset(_each_key(given[0][0]()))
+        # Only what keys are made of is evaluated.
+        made = cache(lambda: evaluated(equation, [array() for array, _ in given]))
+        return [(lambda n=n: made()[n], sources) for n in range(len(equation.outvars))]
 
     with computed():
-        found = Tracer(step, lambda array: (array, frozenset())).run(closed, [(key, frozenset())])
-    return [drawn for _, drawn in found]
+        start = (lambda: key), frozenset()
+        found = Tracer(step, lambda array: ((lambda: array), frozenset())).run(closed, [start])
+        return [sources for _, sources in found]
 
 
 def _each_key(array: Any) -> list[bytes]:

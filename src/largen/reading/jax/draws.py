@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, LargenError, NoRule
 from largen.interrupts import check
-from largen.networks import ntk_of_function
 from largen.reading.jax.tracing import computed
+from largen.reading.jax.values import Values
 from largen.reading.nodes import Map, law_of
 
 if TYPE_CHECKING:
@@ -27,28 +29,73 @@ def kernels_of(
     parameters = family.at(width)
     f, draw = family.function(width)
     rates = {n: 0.0 if p.law is None else p.law.variance for n, p in parameters.items()}
-    nngp, ntk = [], []
+    nngp, ntk, squares = [], [], []
     with computed():
         samples = jnp.asarray(x)
-        outputs = jax.jit(f)
+        outputs, tangents = _measured(family, width), _tangents(f, samples, rates)
         for seed in seeds:
             check()
             weights = draw(seed)
             wider = weights | _wider(last, parameters, seed)
             try:
-                found = outputs(wider, samples)
-            except (TypeError, ValueError, AssertionError):  # a fixed number of outputs
-                found = outputs(weights, samples)
+                found, means = outputs(wider, samples)
+            except (LargenError, TypeError, ValueError):  # a fixed number of outputs
+                found, means = outputs(weights, samples)
             nngp.append(_covariance(found))
-            tangents = np.asarray(ntk_of_function(f, weights, samples, rates=rates))
-            if tangents.ndim == 4:
-                tangents = np.einsum("abkk->ab", tangents) / tangents.shape[-1]
-            ntk.append(tangents)
-    return np.stack(nngp), np.stack(ntk), {}
+            squares.append(means)
+            ntk.append(np.asarray(tangents(weights)))
+    moments = map(np.stack, zip(*squares, strict=True))
+    named = dict(zip(_places(family, width), moments, strict=True))
+    return np.stack(nngp), np.stack(ntk), named
+
+
+def _places(family: Functions, width: int) -> dict[str, tuple[int, int]]:
+    """Return where values of nodes are; nowhere where no network was read."""
+    try:
+        return family.nodes(width).places
+    except NoRule:
+        return {}
+
+
+def _measured(family: Functions, width: int) -> Callable[[Any, Any], tuple[Any, list[Any]]]:
+    """Return a function of weights and samples: the outputs, and mean squares of nodes' values."""
+    places = _places(family, width)
+
+    @jax.jit
+    def measured(weights: dict[str, Any], x: Any) -> tuple[Any, list[Any]]:
+        run = Values(family, width, weights, x)
+        values = [jnp.moveaxis(run.values[place], axis, 0) for place, axis in places.values()]
+        means = [jnp.square(each.reshape(len(x), -1)).mean(1) for each in values]
+        return run.values[run.record.output], means
+
+    return measured
+
+
+def _tangents(f: Any, x: Any, rates: dict[str, float]) -> Callable[[Any], Any]:
+    """Return a function of weights whose value is Θ, a mean over outputs.
+
+    Outputs may depend on the other samples, as by statistics of the batch.
+    """
+
+    @jax.jit
+    def tangents(weights: dict[str, Any]) -> Any:
+        trained = {name: each for name, each in weights.items() if rates[name]}
+
+        def of_output(channel: Any) -> Any:
+            rows = jax.jacrev(lambda t: f(weights | t, x).reshape(len(x), -1)[:, channel])(trained)
+            flat = {name: each.reshape(len(x), -1) for name, each in rows.items()}
+            return sum(rates[name] * each @ each.T for name, each in flat.items())
+
+        shape = jax.eval_shape(f, weights, x).shape
+        return jax.lax.map(of_output, jnp.arange(prod(shape[1:]))).mean(0)
+
+    return tangents
 
 
 def _wider(last: Map, parameters: Any, seed: int) -> dict[str, Any]:
-    """Return a read-out of more outputs."""
+    """Return a read-out of more outputs, if it has an axis of them."""
+    if last.fan_out is None:
+        return {}
     rng = np.random.default_rng(seed)
     shape = list(parameters[last.weight].shape)
     shape[last.fan_out] = OUTPUTS

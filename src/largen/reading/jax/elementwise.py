@@ -32,7 +32,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "or": jnp.logical_or, "pow": jnp.power, "rsqrt": lax.rsqrt, "select_n": lambda which, *cases:
     jnp.where(which, cases[1], cases[0]), "sign": jnp.sign, "sin": jnp.sin, "sinh": jnp.sinh,
     "sqrt": jnp.sqrt, "square": jnp.square, "sub": jnp.subtract, "tan": jnp.tan,
-    "tanh": jnp.tanh, "xor": jnp.logical_xor,
+    "tanh": jnp.tanh, "to_float": lambda x: jnp.asarray(x, float), "xor": jnp.logical_xor,
 }  # fmt: skip
 NAMES = (*sorted(NAMED), "softplus", "elu", "leaky_relu", "gaussian")
 SCALES = frozenset({"mul", "div", "neg"})
@@ -158,10 +158,10 @@ def _function(index: int, root: int, calls: list[Call]) -> Call:
 
 def linear(phi: Steps) -> tuple[float, float] | None:
     """Return a and b of a function a·x + b, None for another one."""
-    values = _values(phi)
-    slope = (values[-1] - values[0]) / (GRID[-1] - GRID[0])
-    offset = values[0] - slope * GRID[0]
-    return (_rounded(slope), _rounded(offset)) if _same(values, slope * GRID + offset) else None
+    found = values(phi)
+    slope = (found[-1] - found[0]) / (GRID[-1] - GRID[0])
+    offset = found[0] - slope * GRID[0]
+    return (_rounded(slope), _rounded(offset)) if _same(found, slope * GRID + offset) else None
 
 
 def _rounded(number: float) -> float:
@@ -170,16 +170,22 @@ def _rounded(number: float) -> float:
 
 def as_activation(phi: Steps) -> Activation:
     """Return a function as an activation, by its name if it is one that has a name."""
-    values = _values(phi)
+    found = values(phi)
     for name, expected in zip(NAMES, _values_of_names(), strict=True):
-        if _same(values, expected):
+        if _same(found, expected):
             return Activation(name)
     return Activation(phi)
 
 
-def _values(phi: Steps) -> np.ndarray:
+def values(phi: Steps, points: np.ndarray = GRID) -> np.ndarray:
+    """Return the values of a function at points."""
+    return _values(phi, points.tobytes())
+
+
+@lru_cache(maxsize=256)  # models have few functions, many times
+def _values(phi: Steps, points: bytes) -> np.ndarray:
     with computed():
-        return np.asarray(jax.jit(phi.__call__)(GRID), np.float64)
+        return np.asarray(jax.jit(phi.__call__)(np.frombuffer(points)), np.float64)
 
 
 @lru_cache(maxsize=1)

@@ -11,19 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.arrays import as_array, floating
+from largen.arrays import as_array, floating, is_traced
 from largen.callables import takes
 from largen.errors import InvalidInput, LargenError
 from largen.reading.calls import Record
 from largen.reading.entries import compared
 from largen.reading.family import Family
 from largen.reading.jax.construction import keys, laws
-from largen.reading.jax.recording import record
+from largen.reading.jax.elementwise import joined as with_functions
+from largen.reading.jax.recording import check_derivatives, record, traced
 from largen.reading.jax.rules import REASONS, RULES
 from largen.reading.jax.tracing import computed
 from largen.reading.laws import Law, Parameter
 from largen.reading.nodes import Map
-from largen.reading.refusals import refused
 from largen.transfer.jax.trees import is_weight, map_named, named_leaves
 
 Weights = dict[str, Any]
@@ -36,7 +36,7 @@ class Functions(Family):
     """
 
     rules, reasons = RULES, REASONS
-    populations = False
+    of_nodes = True
 
     def __init__(self, init: Callable[..., Any], apply: Any, x: Any):
         self._init, self._apply = init, apply
@@ -48,6 +48,10 @@ class Functions(Family):
                 f"{given.shape}."
             )
         self.x = np.asarray(floating("x", x), np.float64)
+        self._ids = given if given.dtype.kind in "iu" else None
+        self._stacks: dict[str, int] = {}  # weights that are read in parts, with their axes
+        self._inits: dict[int | None, tuple[Any, list[str], Any]] = {}
+        self._records: dict[int | None, Record] = {}
         self._known: dict[tuple[int | None, bool], dict[str, Parameter]] = {}
 
     @property
@@ -57,8 +61,8 @@ class Functions(Family):
 
     @property
     def takes_integers(self) -> bool:
-        """Whether samples are integers; tokens have no rule here."""
-        return False
+        """Whether samples are integers, which they are where the forward pass fails on floats."""
+        return self.x.dtype.kind == "i"
 
     def at(self, width: int | None, *, meta: bool = False) -> dict[str, Parameter]:
         """Return the laws of the parameters at a width, by name."""
@@ -69,25 +73,28 @@ class Functions(Family):
         return self._known[key]
 
     def _parameters(self, width: int | None, meta: bool) -> dict[str, Parameter]:
-        names: list[str] = []
-
-        def weights(seed: Any) -> list[Any]:
-            found = self._weights(self._made(seed, width))
-            names[:] = found
-            return list(found.values())
-
-        closed = jax.make_jaxpr(weights)(jax.eval_shape(jax.random.key, 0))
+        _, names, closed = self._drawn(width)
         found: dict[str, Parameter] = {}
-        entries = None if meta else self.function(width)[1](0)
+        read = laws(closed)
+        # Other weights, such as orthogonal ones, may show what they are.
+        unread = not meta and any(isinstance(law, str) for law in read)
+        entries = self.function(width)[1](0) if unread else {}
         drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
+        shapes = [tuple(each.shape) for each in closed.out_avals]
+        rows = {n: row for n, *row in zip(names, read, shapes, drawn, strict=True)}
+        for name, axis in self._stacks.items():
+            law, shape, of = rows.pop(name)
+            part = (*shape[:axis], *shape[axis + 1 :])
+            rows |= {f"{name}[{n}]": [law, part, of] for n in range(shape[axis])}
         first: dict[bytes, str] = {}  # of each key, the parameter that is drawn from it first
-        for name, law, shape, of in zip(names, laws(closed), closed.out_avals, drawn, strict=True):
-            used = next((first[key] for key in of if key in first), None)
-            first |= {key: name for key in of if key not in first}
-            if used is not None or entries is None:
+        for name, (law, shape, of) in rows.items():
+            whole = name.partition("[")[0]
+            used = next((first[key] for key in of if first.get(key, whole) != whole), None)
+            first |= {key: whole for key in of if key not in first}
+            if used is not None or isinstance(law, Law) or meta:
                 known = law if isinstance(law, Law) and used is None else None
                 why = f"it is drawn from the random key of {used}; split the key" if used else law
-                found[name] = Parameter(known, tuple(shape.shape), str(why))
+                found[name] = Parameter(known, shape, str(why))
             else:
                 found[name] = compared(law, np.asarray(entries[name]))
         return found
@@ -111,15 +118,36 @@ class Functions(Family):
             )
         return made
 
-    @staticmethod
-    def _weights(tree: Any) -> Weights:
-        return {name: leaf for name, leaf in named_leaves(tree) if is_weight(leaf)}
+    def _weights(self, tree: Any) -> Weights:
+        """Return the weights by name, and the parts of those that are stacks."""
+        found = _whole(tree)
+        for name, axis in self._stacks.items():
+            whole = found.pop(name)
+            for n in range(whole.shape[axis]):
+                part = jax.lax.index_in_dim(whole, n, axis, keepdims=False)
+                found[f"{name}[{n}]"] = part
+        return found
 
-    def outputs(self, tree: Any, x: Any, width: int | None) -> Any:
-        """Return the outputs of the forward pass."""
-        if self._takes_width:
-            return self._apply(tree, x, width=width)
-        return self._apply(tree, x)
+    def joined(self, weights: Weights) -> Weights:
+        """Return whole weights."""
+        found = dict(weights)
+        for name, axis in reversed(self._stacks.items()):
+            parts = []
+            while (part := found.pop(f"{name}[{len(parts)}]", None)) is not None:
+                parts.append(part)
+            found[name] = jnp.stack(parts, axis)
+        return found
+
+    def forward(self, width: int | None) -> Callable[[Weights, Any], Any]:
+        """Return the forward pass as a function of whole weights by name and of samples."""
+        tree, _ = self._skeleton(width)
+        options = {"width": width} if self._takes_width else {}
+
+        def f(weights: Weights, x: Any) -> Any:
+            filled = map_named(lambda name, leaf: weights.get(name, leaf), tree)
+            return self._apply(filled, x, **options)
+
+        return f
 
     @cached_property
     def _takes_width(self) -> bool:
@@ -132,12 +160,10 @@ class Functions(Family):
         self, width: int | None
     ) -> tuple[Callable[[Weights, Any], Any], Callable[[int], Weights]]:
         """Return f(weights, x), and the weights of a seed, by name."""
-        with computed():
-            tree = self._made(jax.random.key(0), width)
+        forward = self.forward(width)
 
         def f(weights: Weights, x: Any) -> Any:
-            whole = map_named(lambda name, leaf: weights.get(name, leaf), tree)
-            return self.outputs(whole, x, width)
+            return forward(self.joined(weights), x)
 
         def draw(seed: int) -> Weights:
             with computed():
@@ -145,18 +171,82 @@ class Functions(Family):
 
         return f, draw
 
+    def calls(self, width: int | None) -> Record:
+        """Return the forward pass at a width, primitive by primitive."""
+        if width not in self._records:
+            with computed():
+                closed, shapes = self._traced(width)
+                assert width is not None
+                fixed = _fixed(shapes, self._skeleton(2 * width)[1])
+
+                def draw() -> list[Any]:
+                    return list(_whole(self._made(jax.random.key(0), width)).values())
+
+                check_derivatives(closed, draw, jnp.asarray(self.x))
+                found, stacks = record(closed, list(shapes), self.x, self.file, fixed)
+            if stacks.keys() - self._stacks.keys():
+                self._stacks |= stacks
+                self._known.clear()
+            self._records[width] = found
+        return self._records[width]
+
+    @property
+    def fixed(self) -> dict[str, tuple[int, ...]]:
+        """The axis along which each stack of weights is read in parts."""
+        return {name: (axis,) for name, axis in self._stacks.items()}
+
     def recorded(self, width: int | None) -> Record:
-        """Return the forward pass at a width."""
-        f, draw = self.function(width)
+        """Return the forward pass at a width, with elementwise functions joined."""
+        return with_functions(self.calls(width))
+
+    @cached_property
+    def file(self) -> str:
+        """The file that the forward pass is from, of which messages name lines."""
         code = getattr(inspect.unwrap(self._apply), "__code__", None)
-        file = "" if code is None else code.co_filename
-        with computed():
-            weights = draw(0)
-            names = list(weights)
-            return record(
-                lambda given, x: f(dict(zip(names, given, strict=True)), x),
-                names, list(weights.values()), jnp.asarray(self.x), file,
-            )  # fmt: skip
+        return "" if code is None else code.co_filename
+
+    def _traced(self, width: int | None) -> tuple[Any, dict[str, Any]]:
+        """Return the jaxpr of the samples and the shapes of its weights."""
+        try:
+            return self.program(width, self.x)
+        except InvalidInput:
+            if self._ids is None or self.takes_integers:
+                raise
+            self.x = self._ids.astype(np.int64)
+            return self.program(width, self.x)
+
+    def program(self, width: int | None, x: np.ndarray) -> tuple[Any, dict[str, Any]]:
+        """Return the jaxpr of the forward pass at a width, and the shapes of its weights."""
+        (_, shapes), forward = self._skeleton(width), self.forward(width)
+        return traced(forward, shapes, jnp.asarray(x)), shapes
+
+    def shapes(self, width: int | None) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of parameters at a width, by name."""
+        found = jax.eval_shape(self._weights, self._skeleton(width)[1])
+        return {name: tuple(each.shape) for name, each in found.items()}
+
+    def _skeleton(self, width: int | None) -> tuple[Any, dict[str, Any]]:
+        """Return parameters of a width without entries, and the shapes of whole weights."""
+        tree, names, closed = self._drawn(width)
+        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in closed.out_avals]
+        return tree, dict(zip(names, shapes, strict=True))
+
+    def _drawn(self, width: int | None) -> tuple[Any, list[str], Any]:
+        """Return parameters without entries, the names of weights, and the jaxpr of these."""
+        if width not in self._inits:
+            made: list[Any] = []
+
+            def build(key: Any) -> list[Any]:
+                made[:] = [self._made(key, width)]
+                return list(_whole(made[0]).values())
+
+            with jax.enable_x64(True):
+                closed = jax.make_jaxpr(build)(jax.eval_shape(jax.random.key, 0))
+                (tree,) = made
+                if any(is_traced(leaf) for _, leaf in named_leaves(tree) if not is_weight(leaf)):
+                    tree = self._made(jax.random.key(0), width)
+            self._inits[width] = tree, list(_whole(tree)), closed
+        return self._inits[width]
 
     def kernels(
         self, last: Map, x: np.ndarray, width: int, seeds: range
@@ -167,9 +257,23 @@ class Functions(Family):
         return kernels_of(self, last, x, width, seeds)
 
     def sampler(self, widths: tuple[int, int]) -> Any:
-        """Refuse populations."""
-        raise refused(
-            self.name,
-            "populations of neurons run PyTorch modules; functions in JAX have the kernels of "
-            "exact rules",
+        """Return populations of neurons of the functions."""
+        from largen.reading.jax.population import Sampler
+
+        return Sampler(self, widths)
+
+
+def _whole(tree: Any) -> Weights:
+    return {name: leaf for name, leaf in named_leaves(tree) if is_weight(leaf)}
+
+
+def _fixed(shapes: dict[str, Any], wider: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the axes of weights that do not grow with the width, but those of length one."""
+    return {
+        name: tuple(
+            axis
+            for axis, (n, m) in enumerate(zip(each.shape, wider[name].shape, strict=True))
+            if n == m > 1
         )
+        for name, each in shapes.items()
+    }

@@ -10,19 +10,18 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import jax
 import numpy as np
 
 from largen.architectures import Layer, LayerNorm, RMSNorm
 from largen.reading.calls import Call
-from largen.reading.jax.elementwise import Steps
-from largen.reading.jax.tracing import computed
+from largen.reading.jax.elementwise import Steps, values
 from largen.reading.reader import Reader
 from largen.reading.values import Value
 
 POINTS = np.linspace(0.11, 9.7, 60)  # values of a mean at which functions of it are compared
 POWERS = (1.0, 0.5, -0.5, 2.0)
 ROUNDING = 1e-9
+SMALL = 1e-14  # an ε below this is rounding
 NO_DIFFERENCE = "this difference of means over channels has no rule"
 
 
@@ -99,12 +98,7 @@ def _squared(reader: Reader, call: Call) -> Value | None:
 
 
 def _is_square(phi: Steps) -> bool:
-    return bool(np.allclose(_values(phi, -POINTS), POINTS**2, rtol=ROUNDING))
-
-
-def _values(phi: Steps, points: np.ndarray) -> np.ndarray:
-    with computed():
-        return np.asarray(jax.jit(phi.__call__)(points), np.float64)
+    return bool(np.allclose(values(phi, -POINTS), POINTS**2, rtol=ROUNDING))
 
 
 def _check_axes(reader: Reader, call: Call, value: Value, over: tuple[int, ...]) -> None:
@@ -122,7 +116,7 @@ def of_function(reader: Reader, call: Call, given: Mean, phi: Steps) -> Mean:
         if given.square or not _is_square(phi):
             raise reader.refused(call, "a function of a value without its mean has no rule")
         return replace(given, square=True)
-    return _fitted(reader, call, given, _values(phi, given.at(POINTS)))
+    return _fitted(reader, call, given, values(phi, given.at(POINTS)))
 
 
 def scaled(reader: Reader, call: Call, given: Mean, factor: float) -> Mean:
@@ -194,7 +188,8 @@ def quotient(reader: Reader, call: Call, one: Any, by: Any, inverse: bool) -> Va
         )
     space = any(isinstance(value.axes[axis], int) for axis in over)
     norm = LayerNorm if centred else RMSNorm
-    eps = float(f"{by.offset / by.slope:.9g}")  # without the rounding of its fit
+    eps = by.offset / by.slope
+    eps = 0.0 if abs(eps) < SMALL else float(f"{eps:.9g}")  # without the rounding of its fit
     layer: Layer = norm(over_space=space, eps=eps)
     name = "layer_norm" if centred else "rms_norm"
     node = reader.layer(replace(call, op=name), layer, value)

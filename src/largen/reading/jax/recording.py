@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,24 +11,23 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from largen.errors import InvalidInput, LargenError
-from largen.reading.calls import Call, Param, Record, Ref
-from largen.reading.jax.elementwise import is_number, joined
+from largen.reading.calls import Call, Param, Record, Ref, leaves_of
+from largen.reading.jax.elementwise import is_number
 from largen.reading.jax.tracing import Tracer, evaluated, has_own_derivatives, line_of
 from largen.reading.refusals import refused
 
 ROUNDING = 1e-6  # relative size below which a difference of derivatives is rounding
 
 
-def record(
-    apply: Callable[[list[Any], Any], Any], names: Sequence[str], weights: list[Any], x: Any,
-    file: str,
-) -> Record:  # fmt: skip
-    """Trace a function of weights, which have names, and of samples, and record its primitives.
+def traced(apply: Callable[[dict[str, Any], Any], Any], weights: dict[str, Any], x: Any) -> Any:
+    """Return the jaxpr of a function of weights, or of their shapes, by name and of samples."""
+    names = list(weights)
 
-    ``file``: the file that the function is from, of which lines are named in messages.
-    """
+    def f(given: list[Any], x: Any) -> Any:
+        return apply(dict(zip(names, given, strict=True)), x)
+
     try:
-        closed, shape = jax.make_jaxpr(apply, return_shape=True)(weights, x)
+        closed, shape = jax.make_jaxpr(f, return_shape=True)(list(weights.values()), x)
     except LargenError:
         raise
     except Exception as error:
@@ -41,26 +40,40 @@ def record(
             "apply: wanted an array of outputs from apply(parameters, x), got "
             f"{type(shape).__name__}."
         )
-    _check_derivatives(closed, weights, x)
-    recorder = _Recorder(file)
-    recorder.add("input", (), {}, tuple(x.shape), True)
-    given = [
-        Param(name, tuple(range(len(w.shape)))) for name, w in zip(names, weights, strict=True)
-    ]
-    (output,) = recorder.run(closed, [*given, Ref(0)])
-    if not isinstance(output, Ref) or not recorder.record.calls[output.place].of_input:
-        raise refused("the output", "it does not depend on x")
-    recorder.record.output = output.place
-    return joined(recorder.record)
+    return closed
 
 
-def _check_derivatives(closed: Any, weights: list[Any], x: Any) -> None:
-    """Refuse functions whose derivatives are given and are not those of their values."""
+def record(
+    closed: Any, names: Sequence[str], x: Any, file: str, fixed: Mapping[str, tuple[int, ...]],
+) -> tuple[Record, dict[str, int]]:  # fmt: skip
+    """Record the primitives of a jaxpr of weights, which have names, and of samples.
+
+    ``file``: the file that the function is from, of which lines are named in messages; ``fixed``:
+    the axes of each weight that do not grow with the width. Returned as well are the axes along
+    which weights are stacked, whose parts have the names ``weight[0]``, ….
+    """
+    stacked = dict(fixed)
+    while True:
+        recorder = Recorder(file, stacked)
+        found = recorder.recorded(closed, names, x)
+        leaves = [leaf for call in found.calls for leaf in leaves_of(call.args)]
+        used = {leaf.name for leaf in leaves if isinstance(leaf, Param)}
+        if not (whole := used & set(recorder.stacks)):
+            return found, recorder.stacks
+        stacked |= dict.fromkeys(whole, ())  # read in parts, and as a whole as well
+
+
+def check_derivatives(closed: Any, draw: Callable[[], list[Any]], x: Any) -> None:
+    """Refuse functions whose derivatives are given and are not those of their values.
+
+    ``draw``: a function that returns weights.
+    """
     if not has_own_derivatives(closed):
         return
     rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.standard_normal(x.shape))  # no zeros, where derivatives may be chosen
-    weights = [jnp.asarray(w + 0.1 * rng.standard_normal(w.shape)) for w in weights]
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        x = jnp.asarray(rng.standard_normal(x.shape))  # no zeros, where derivatives may be chosen
+    weights = [jnp.asarray(w + 0.1 * rng.standard_normal(w.shape)) for w in draw()]
 
     def gradients(step: Any) -> list[Any]:
         def f(weights: list[Any]) -> Any:
@@ -82,40 +95,96 @@ def _check_derivatives(closed: Any, weights: list[Any], x: Any) -> None:
             )
 
 
-class _Recorder:
+class Recorder:
     """Primitives on values, parameters and constants, as calls."""
 
-    def __init__(self, file: str):
-        self.record, self._file = Record(), file
-        self._tracer = Tracer(self.step)
+    def __init__(self, file: str, fixed: Mapping[str, tuple[int, ...]]):
+        self.record, self._file, self._fixed = Record(), file, dict(fixed)
+        self.stacks: dict[str, int] = {}
+        self.shapes: list[tuple[int, ...]] = []  # of the arguments of the call that runs
+        self._tracer = Tracer(self.step, self.constant)
 
-    def run(self, closed: Any, given: list[Any]) -> list[Any]:
-        """Return what a jaxpr makes."""
-        return self._tracer.run(closed, given)
+    def recorded(self, closed: Any, names: Sequence[str], x: Any) -> Record:
+        """Run a jaxpr of parameters with names and of samples, and return what was recorded."""
+        self.add("input", (), {}, tuple(x.shape), True)
+        shapes = [tuple(each.shape) for each in closed.in_avals]
+        given = [
+            Param(name, tuple(range(len(shape))))
+            for name, shape in zip(names, shapes[:-1], strict=True)
+        ]
+        (output,) = self._tracer.run(closed, [*given, Ref(0)])
+        if not isinstance(output, Ref) or not self.record.calls[output.place].of_input:
+            raise refused("the output", "it does not depend on x")
+        self.record.output = output.place
+        return self.record
+
+    def constant(self, array: Any) -> Any:
+        """Return what is kept of an array that depends on nothing."""
+        return array
 
     def step(self, equation: Any, given: list[Any]) -> list[Any]:
         """Return what an equation makes: values, parameters seen otherwise, or constants."""
-        name, options = equation.primitive.name, dict(equation.params)
+        primitive, options = equation.primitive, dict(equation.params)
+        name = primitive.name
         shapes = [tuple(var.aval.shape) for var in equation.outvars]
         if not any(isinstance(each, (Ref, Param)) for each in given):
-            return evaluated(equation, given)
-        floats = jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.floating)
-        if name == "copy" or (name == "convert_element_type" and floats):
+            return [self.constant(made) for made in evaluated(equation, given)]
+        floats = [jnp.issubdtype(v[0].aval.dtype, jnp.floating)
+                  for v in (equation.invars, equation.outvars)]  # fmt: skip
+        if name == "copy" or (name == "convert_element_type" and all(floats)):
             return [given[0]]
         if name == "select_n" and not isinstance(given[0], (Ref, Param)) and is_number(given[0]):
             return [given[1 + int(np.ravel(given[0])[0])]]
         before = [tuple(var.aval.shape) for var in equation.invars]
-        if (found := _seen(name, options, given, before, shapes[0])) is not None:
+        if name == "dynamic_slice" and not any(isinstance(e, (Ref, Param)) for e in given[1:]):
+            primitive, name = jax.lax.slice_p, "slice"
+            options, given = _static(options, given, before[0]), given[:1]
+            before = before[:1]
+        found = self._part(name, options, given, before) or _seen(
+            name, options, given, before, shapes[0]
+        )
+        if found is not None:
             return [found]
         of_input = any(
             isinstance(each, Ref) and self.record.calls[each.place].of_input for each in given
         )
         line = line_of([equation, *reversed(self._tracer.calls)], self._file)
+        name = "to_float" if name == "convert_element_type" and floats[1] else name
         names = [name] if len(shapes) == 1 else [f"{name}[{n}]" for n in range(len(shapes))]
+        self.shapes = before
+        self.run(name, primitive, options, tuple(given), line)
         return [
             self.add(each, tuple(given), options, shape, of_input, line)
             for each, shape in zip(names, shapes, strict=True)
         ]
+
+    def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> None:
+        """Run a primitive that is about to be recorded, where values are computed."""
+
+    def _part(
+        self, name: str, options: Any, given: list[Any], before: list[tuple[int, ...]]
+    ) -> Param | None:
+        """Return the part of a parameter that is one of several in a stack; None if it is none."""
+        if name != "slice" or not isinstance(given[0], Param):
+            return None
+        weight, starts, limits = given[0], options["start_indices"], options["limit_indices"]
+        cut = [i for i, n in enumerate(before[0]) if (starts[i], limits[i]) != (0, n)]
+        if len(cut) != 1 or weight.axes is None:
+            return None
+        (place,) = cut
+        start, axis = starts[place], weight.axes[place]
+        fixed = self._fixed.get(weight.name, ())
+        if limits[place] != start + 1 or axis is None or axis not in fixed:
+            return None
+        if self.stacks.setdefault(weight.name, axis) != axis:
+            return None
+
+        def moved(other: int | None) -> int | None:
+            return None if other in (None, axis) else other - (other > axis)
+
+        part = f"{weight.name}[{start}]"
+        self._fixed.setdefault(part, tuple(a - (a > axis) for a in fixed if a != axis))
+        return weight._replace(name=part, axes=tuple(map(moved, weight.axes)))
 
     def add(
         self, op: str, args: Any, kwargs: Any, shape: tuple[int, ...], of_input: bool,
@@ -123,8 +192,20 @@ class _Recorder:
     ) -> Ref:  # fmt: skip
         """Append a call, and return its result."""
         calls = self.record.calls
-        calls.append(Call(len(calls), op, args, kwargs, shape, "", of_input, line))
-        return Ref(len(calls) - 1)
+        place = len(calls)
+        calls.append(Call(place, op, args, kwargs, shape, "", of_input, line, place))
+        return Ref(place)
+
+
+def _static(options: Any, given: list[Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the parameters of a slice whose place is known."""
+    sizes = options["slice_sizes"]
+    starts = tuple(
+        min(max(int(np.ravel(at)[0]), 0), n - size)
+        for at, n, size in zip(given[1:], shape, sizes, strict=True)
+    )
+    ends = tuple(start + size for start, size in zip(starts, sizes, strict=True))
+    return {"start_indices": starts, "limit_indices": ends, "strides": None}
 
 
 def _seen(

@@ -19,8 +19,8 @@ Rule = Callable[..., Value | Mean]
 
 RULES: dict[str, Rule] = {}
 _WHY = (
-    (("while", "scan", "cond"), "what a loop does is not seen; write its steps out"),
-    (("gather", "dynamic_slice"), "tokens and parts of arrays have no rule"),
+    (("gather", "dynamic_slice", "slice"), "tokens and parts of arrays have no rule"),
+    (("convert_element_type",), "integers, such as tokens, have no rule"),
     (
         ("reduce_max", "reduce_min", "argmax", "argmin", "sort", "top_k", "reduce_window_max"),
         "the maximum of several correlated Gaussians has no kernel; a mean over positions has one",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 # Equations that do what a jaxpr among their parameters says, and nothing else.
 CALLS = frozenset({
@@ -67,20 +68,64 @@ def _dtype(literal: Any) -> Any:
 
 def _inner(equation: Any) -> ClosedJaxpr | None:
     """Return the jaxpr that an equation calls, if it is a call."""
+    if (plain := PLAIN.get(equation.primitive.name)) is not None:
+        given = (var.aval for var in equation.invars)
+        return jax.make_jaxpr(partial(plain, equation.params))(*given)
     if equation.primitive.name not in CALLS:
         return None
     inner = next(equation.params[name] for name in CALLED if name in equation.params)
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
+def _unrolled(options: Any, *given: Any) -> list[Any]:
+    """Return what a loop of known length makes, with its steps written out."""
+    step = jaxpr_as_fun(options["jaxpr"])
+    consts, carried = options["num_consts"], options["num_consts"] + options["num_carry"]
+    state, rows = given[consts:carried], []
+    places = range(options["length"])
+    for n in reversed(places) if options["reverse"] else places:
+        each = [jax.lax.index_in_dim(x, n, 0, keepdims=False) for x in given[carried:]]
+        made = step(*given[:consts], *state, *each)
+        state = made[: options["num_carry"]]
+        rows.append(made[options["num_carry"] :])
+    rows = rows[::-1] if options["reverse"] else rows
+    return [*state, *(_stacked({"axis": 0}, *each) for each in zip(*rows, strict=True))]
+
+
+def _stacked(options: Any, *given: Any) -> Any:
+    axis = options["axis"]
+    return jax.lax.concatenate([jax.lax.expand_dims(x, [axis]) for x in given], axis)
+
+
+def _unstacked(options: Any, x: Any) -> list[Any]:
+    axis = options["axis"]
+    return [jax.lax.index_in_dim(x, n, axis, keepdims=False) for n in range(x.shape[axis])]
+
+
+def _split(options: Any, x: Any) -> list[Any]:
+    ends = np.cumsum(options["sizes"])
+    pairs = zip(ends - options["sizes"], ends, strict=True)
+    return [jax.lax.slice_in_dim(x, int(a), int(b), axis=options["axis"]) for a, b in pairs]
+
+
+# What primitives do in terms of others.
+PLAIN = {"scan": _unrolled, "stack": _stacked, "unstack": _unstacked, "split": _split}
+
+
 def has_own_derivatives(closed: ClosedJaxpr) -> bool:
-    """Whether a jaxpr calls functions to which a user gave derivatives."""
+    """Whether a jaxpr calls functions to which a user gave derivatives, not JAX itself."""
     for equation in closed.jaxpr.eqns:
         inner = _inner(equation)
-        named = equation.primitive.name.startswith("custom_")
+        named = equation.primitive.name.startswith("custom_") and not _is_of_jax(inner)
         if named or (inner is not None and has_own_derivatives(inner)):
             return True
     return False
+
+
+def _is_of_jax(inner: Any) -> bool:
+    """Whether a jaxpr is that of a function of JAX, by the place where it says that it is from."""
+    said = getattr(getattr(inner.jaxpr, "debug_info", None), "func_src_info", "")
+    return f" at {Path(jax.__file__).parent}" in str(said)
 
 
 def evaluated(equation: Any, given: list[Any]) -> list[Any]:

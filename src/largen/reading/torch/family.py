@@ -75,9 +75,9 @@ class Modules(Family):
 
     def sampler(self, widths: tuple[int, int]) -> Any:
         """Return populations of neurons of the modules."""
-        from largen.reading.torch.population import Sampler
+        from largen.reading.torch.population import estimate
 
-        return Sampler(self, widths)
+        return estimate.Modules(self, widths)
 
     def module(self, width: int | None, seed: int) -> nn.Module:
         """Return a module of a width by its own construction, with another seed."""

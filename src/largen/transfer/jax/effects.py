@@ -177,6 +177,7 @@ class Measurement:
         self.order: list[str] = []
         self.last: frozenset[str] = frozenset()
         self.input_sizes: dict[str, int] = {}
+        self.uses: dict[str, float] = {}
         self.vectors = frozenset(n for n, w in weights_of(parameters).items() if w.ndim < 2)
         self.compiled = jax.jit(self._effects)
 
@@ -201,6 +202,7 @@ class Measurement:
             ("start", place, ""): float(size) * (of_output if place == "output" else 1.0)
             for place, size in sizes.items()
         }
+        found |= {("uses", "", name): ratio for name, ratio in self.uses.items()}
         for (kind, place), sums in gradients.items():
             factor = of_output if kind == "output" else 1.0
             for name, (absolute, square) in sums.items():
@@ -216,6 +218,10 @@ class Measurement:
             self.order = [*found.tensors, *(n for n in weights if n not in found.tensors)]
             self.last = found.last
             self.input_sizes = {name: z.size for name, z in found.inputs.items()}
+            self.uses = {
+                name: z.size / (weights[name].shape or (1,))[-1]
+                for name, z in found.tensors.items()
+            }
             several = {("output", ""): _mean(found.output, ON_OUTPUT)}
             # Each is a function of its own weights alone, so that one backward pass is enough.
             own = [

@@ -1,5 +1,5 @@
 """Kernels of modules by runs at populations of neurons."""
 
-from largen.reading.torch.population.estimate import Sampler
+from largen.reading.torch.population.estimate import Modules
 
-__all__ = ["Sampler"]
+__all__ = ["Modules"]

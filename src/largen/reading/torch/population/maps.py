@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from largen.reading.calls import Param
+from largen.reading.engine.calls import Affine, Computed, Pending, Rule
 from largen.reading.nodes import centred_law
-from largen.reading.torch.population.calls import Affine, Computed, Pending, Rule
-from largen.reading.torch.population.fields import F64
 from largen.reading.torch.population.run import Population
 
+F64 = torch.float64
 RULES: dict[str, Rule] = {}
 ONE = (1.0, 1.0)
 
@@ -131,13 +132,13 @@ def _convolution(
     window = population.shape(weight)[2:]
     taps = math.prod(window)
 
-    def move(features: Tensor) -> Tensor:
-        rank = features.shape[-1]
+    def move(given: np.ndarray) -> np.ndarray:
+        features, rank = torch.from_numpy(given), given.shape[-1]
         one = torch.eye(taps, dtype=F64).reshape(taps, 1, *window)
         one = one if axes == (1, 0) else one.transpose(0, 1)
         moved = func(features.movedim(-1, 1), one.repeat(rank, *(1 for _ in one.shape[1:])),
                      None, rank)  # fmt: skip
-        return moved.movedim(1, -1) / math.sqrt(taps)
+        return moved.movedim(1, -1).numpy() / math.sqrt(taps)
 
     if groups > 1 and (axes == (0, 1) or 1 in population.widths.wide(weight)):
         raise population.refused(
@@ -159,7 +160,7 @@ def _(
 ) -> Any:  # fmt: skip
     if not isinstance(weight, Param) or weight.axes or max_norm is not None:
         raise population.refused(call, "only tables that are parameters, without max_norm")
-    ids = population.tensors(input, call)
+    ids = population.tensors(input, call).numpy()
     return population.rows(weight.name, ids, padding_idx, call)
 
 
@@ -252,7 +253,7 @@ def _(  # noqa: PLR0913  (the arguments of PyTorch)
     return out, found.mean(1) if average_attn_weights else found
 
 
-def _same(features: Tensor) -> Tensor:
+def _same(features: np.ndarray) -> np.ndarray:
     return features
 
 

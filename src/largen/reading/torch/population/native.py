@@ -11,12 +11,10 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from largen.reading.calls import Param, Ref, leaves_of
 
 if TYPE_CHECKING:
-    from largen.reading.torch.population.calls import Pending
+    from largen.reading.engine.calls import Pending
     from largen.reading.torch.population.run import Population
 
 # Attributes and functions that say what a tensor is, without its entries.
@@ -69,28 +67,12 @@ DEFAULT_AXIS = {"normalize": 1, "topk": -1, "sort": -1, "argsort": -1, "median":
 
 def check(population: Population, call: Pending) -> None:
     """Refuse a call that cannot run as it is."""
-    small, large = (_numbers(each.args) for each in population.widths.calls(call.index))
-    for one, two in zip(small, large, strict=False):
-        if one.shape != two.shape and bool((two != two.flatten()[0]).any()):
-            raise population.refused(
-                call,
-                "it reads numbers that differ from channel to channel, of which there are more at "
-                "larger widths; wanted one number, or a parameter",
-            )
+    population.check_numbers(call)
     for names, rule in _TABLE:
         if call.op in names:
             rule(population, call)
             return
     raise population.refused(call, "there is no rule for this function on populations of neurons")
-
-
-def _numbers(value: Any) -> list[Tensor]:
-    """Return the tensors among arguments that depend on nothing."""
-    if isinstance(value, Tensor):
-        return [value] if value.numel() else []
-    if isinstance(value, tuple):
-        return [found for item in value for found in _numbers(item)]
-    return []
 
 
 def _anywhere(population: Population, call: Pending) -> None:

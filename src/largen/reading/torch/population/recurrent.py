@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from largen.reading.torch.population.calls import Computed, Pending
+from largen.reading.engine.calls import Computed, Pending
 from largen.reading.torch.population.maps import product, rule
 from largen.reading.torch.population.run import Population
 

@@ -1,4 +1,4 @@
-"""Constants of a family of modules as a population has them: in the limit, or of a width."""
+"""Constants of a family of models as a population has them: in the limit, or of a width."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from torch import Tensor
+import numpy as np
 
 from largen.reading.calls import Call, Param, Record, Ref
+from largen.reading.family import Family
 from largen.reading.laws import Constant, Law, Parameter, constant_of
 from largen.reading.nodes import law_of
 from largen.reading.refusals import refused
-from largen.reading.torch.family import Modules
 
 FACTORS = ("mul", "div")
+# Calls that leave numbers what they are.
+SEEN = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose")
 
 
 class Widths:
     """A family at two widths: which axes grow, and how constants depend on the width."""
 
-    def __init__(self, family: Modules, widths: tuple[int, int]):
+    def __init__(self, family: Family, widths: tuple[int, int]):
         self.family, self.widths = family, widths
         self.parameters = tuple(family.at(width) for width in widths)
-        small, large = (family.recorded(width) for width in widths)
+        small, large = (family.calls(width) for width in widths)
         self.records: tuple[Record, Record] = small, large
         self._taken: set[int] = set()  # calls whose numbers are with the constants of weights
 
@@ -40,8 +42,8 @@ class Widths:
         if isinstance(leaf, Ref):
             one, two = self.calls(leaf.place)
             return one.shape, two.shape
-        one, two = (p[leaf.name].shape for p in self.parameters)
-        return (one[::-1], two[::-1]) if leaf.axes else (one, two)  # of a transposed matrix
+        one, two = (leaf.seen(p[leaf.name].shape) for p in self.parameters)
+        return one, two
 
     def wide(self, leaf: Ref | Param) -> tuple[int, ...]:
         """Return the axes of a tensor that grow with the width."""
@@ -74,7 +76,9 @@ class Widths:
             while self._reader(place) is not None and (n := self._factor(place)):
                 self._taken.add(place)
                 yield n
-                (place,) = self.records[0].calls[place].refs()
+                if not (refs := self.records[0].calls[place].refs()):
+                    break
+                (place,) = refs
 
     def _reader(self, index: int) -> int | None:
         """Return the only call that reads a value, if there is one."""
@@ -91,7 +95,10 @@ class Widths:
 
     def _factor(self, index: int) -> tuple[float, float] | None:
         """Return the number at both widths by which a call multiplies a value, if it does."""
-        if self.records[0].calls[index].op not in FACTORS:
+        op = self.records[0].calls[index].op
+        if op in SEEN:
+            return 1.0, 1.0
+        if op not in FACTORS:
             return None
         one, two = (_number(call) for call in self.calls(index))
         return None if one is None or two is None else (one, two)
@@ -104,9 +111,9 @@ class Widths:
                 continue
             values = [
                 [
-                    arg
+                    n
                     for arg in (*call.args, *call.kwargs.values())
-                    if isinstance(arg, (int, float))
+                    if (n := as_number(arg)) is not None
                 ]
                 for call in (one, two)
             ]
@@ -193,14 +200,23 @@ def _sum(parameters: Any, name: str, fan_in: tuple[int, ...]) -> float:
 
 def _number(call: Call) -> float | None:
     """Return the number that a call multiplies or divides one value by."""
-    if call.kwargs or len(call.args) != 2:
+    if any(each is not None for each in call.kwargs.values()) or len(call.args) != 2:
         return None
     values = [arg for arg in call.args if isinstance(arg, Ref)]
-    number = call.args[1] if isinstance(call.args[0], Ref) else call.args[0]
-    if isinstance(number, Tensor):
-        number = float(number) if number.numel() == 1 else None
-    if len(values) != 1 or not isinstance(number, (int, float)) or not number:
+    number = as_number(call.args[1] if isinstance(call.args[0], Ref) else call.args[0])
+    if len(values) != 1 or not number:
         return None
     if call.op == "div":
         return 1 / number if isinstance(call.args[0], Ref) else None
-    return float(number)
+    return number
+
+
+def as_number(argument: Any) -> float | None:
+    """Return an argument that is a number, or an array of equal ones."""
+    if isinstance(argument, (int, float)):
+        return float(argument)
+    if not hasattr(argument, "dtype") or getattr(argument, "is_meta", False):
+        return None
+    entries = np.asarray(argument)
+    same = entries.size and np.all(entries == entries.flat[0])
+    return float(entries.flat[0]) if same else None

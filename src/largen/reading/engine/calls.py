@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch import Tensor
+import numpy as np
 
-from largen.reading.torch.population.fields import Drawn
+from largen.reading.engine.fields import Drawn
 
 Rule = Callable[..., Any]
 
@@ -22,22 +22,23 @@ class Pending:
     args: Any
     kwargs: Any
     module: str
+    line: str = ""  # of the user's code, if it is known and no module is
 
     @property
     def place(self) -> str:
-        """The module and the function, for messages."""
-        return f"{self.module or 'forward'} ({self.op})"
+        """The module or line and the function, for messages."""
+        return f"{self.module or self.line or 'forward'} ({self.op})"
 
 
 class Affine(NamedTuple):
     """What a product with a parameter does, besides its numbers."""
 
-    weight: str  # the parameter, with the part of it where a matrix is several ones
+    weight: str  # the parameter
     bias: str | None
     fan_in: tuple[int, ...]  # the axes of the parameter that are summed over
-    fan_out: int
+    fan_out: int | None  # that of the outputs, which grows with the width if any of them does
     axis: int  # the axis of channels of what is multiplied, and of the outputs
-    move: Callable[[Tensor], Tensor]  # of features, (*rows, rank)
+    move: Callable[[np.ndarray], np.ndarray]  # of features, (*rows, rank)
     factors: tuple[tuple[float, float], tuple[float, float]]  # of the weights, and of the bias
     outputs: int  # the number of output channels
     part: str = ""  # which of the matrices in one parameter
@@ -46,7 +47,7 @@ class Affine(NamedTuple):
 class Computed(NamedTuple):
     """A value that a rule computed and that is no result of a call."""
 
-    tensor: Tensor
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,14 @@ class ReadOut:
     drawn: Drawn
     axis: int
     outputs: int
+    # What the call makes of the product, (*rows, output), if it makes more than that.
+    result: Callable[[Any], Any] | None = None
+
+
+class Offset(NamedTuple):
+    """A bias that is added behind the last product: its call, and what each entry adds."""
+
+    index: int
+    parts: np.ndarray  # (entry, *shape of the call's result)
+    variance: float
+    rate: float

@@ -17,13 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from largen.errors import OutOfMemory
 from largen.reading.laws import Law
 
-F64 = torch.float64
 UNIFORM_EXCESS = -1.2
 RANK = 1e-14  # eigenvalues below this fraction of the largest are rounding
 MOST_ROWS = 8192  # samples and positions of which there is a covariance
@@ -33,10 +31,10 @@ SMALL = 1e-10  # the same where a covariance is inverted
 class Use(NamedTuple):
     """A use of a random matrix: the values that it multiplies and what it does with positions."""
 
-    value: Tensor  # with the channels last, (*rows, channel)
-    derivative: Tensor | None  # the same of derivatives; None for data
+    value: np.ndarray  # with the channels last, (*rows, channel)
+    derivative: np.ndarray | None  # the same of derivatives; None for data
     # Returns the features of the outputs, (*rows behind, taps · rank), of features (*rows, rank).
-    move: Callable[[Tensor], Tensor]
+    move: Callable[[np.ndarray], np.ndarray]
     # σ_w² and σ_b², for the mean over channels and taps; the same times the rates of their
     # parameters, relative to their variances.
     weight_variance: float
@@ -48,10 +46,10 @@ class Use(NamedTuple):
 class Drawn(NamedTuple):
     """A field that was drawn: values and derivatives, (neuron, row), and its covariances."""
 
-    value: Tensor
-    derivative: Tensor
-    covariance: Tensor
-    tangent: Tensor
+    value: np.ndarray
+    derivative: np.ndarray
+    covariance: np.ndarray
+    tangent: np.ndarray
     rows: tuple[int, ...]
 
 
@@ -67,7 +65,7 @@ class Fields:
     """Random draws of one population."""
 
     def __init__(self, seed: int):
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = np.random.default_rng(seed)
 
     def use(self, matrix: Matrix, use: Use, neurons: int) -> Drawn:
         """Return the field of one more use of a matrix, given those of its earlier uses."""
@@ -80,25 +78,25 @@ class Fields:
                 "fewer samples at once."
             )
         features = _features(matrix.uses, [each.value for each in matrix.uses])
-        F = torch.cat([f.flatten(0, -2) for f in features])
+        F = np.concatenate([_flat(f) for f in features])
         moments = F @ F.T
         K = use.weight_variance * moments + use.bias_variance
         T = use.weight_rate * moments + use.bias_rate
         if any(each.derivative is not None for each in matrix.uses):
-            zeros = (torch.zeros_like(u.value) for u in matrix.uses)
+            zeros = (np.zeros_like(u.value) for u in matrix.uses)
             values = [
                 zero if u.derivative is None else u.derivative
                 for zero, u in zip(zeros, matrix.uses, strict=True)
             ]
-            G = torch.cat([f.flatten(0, -2) for f in _features(matrix.uses, values)])
+            G = np.concatenate([_flat(f) for f in _features(matrix.uses, values)])
             T = T + use.weight_variance * G @ G.T
-        before = len(K) - features[-1].flatten(0, -2).shape[0]
+        before = len(K) - len(_flat(features[-1]))
         past = matrix.drawn
         own, mean = _given(K, before, [each.value for each in past])
         own_t, mean_t = _given(T, before, [each.derivative for each in past])
         roots = _root(own), _root(own_t)
         known = [t for each in past for t in (each.value, each.derivative)]
-        against = torch.cat(known, 1) if known else None
+        against = np.concatenate(known, 1) if known else None
         g = self.normal(neurons, sum(r.shape[1] for r in roots), against)
         rank = roots[0].shape[1]
         found = Drawn(
@@ -111,22 +109,24 @@ class Fields:
         past.append(found)
         return found
 
-    def normal(self, neurons: int, count: int, against: Tensor | None = None) -> Tensor:
+    def normal(self, neurons: int, count: int, against: np.ndarray | None = None) -> np.ndarray:
         """Return normal numbers (neuron, count), whose second moments over neurons are exact.
 
         They are so for few enough of them, as are those with the fields ``against``.
         """
-        g = torch.randn(neurons, count, generator=self._generator, dtype=F64)
+        g = self._generator.standard_normal((neurons, count))
         others = 0 if against is None else against.shape[1]
         if not count or neurons <= 2 * (count + others) + 8:
             return g
         if against is not None:
             basis = against @ _root(against.T @ against, inverse=True)
             g = g - basis @ (basis.T @ g)
-        q, _ = torch.linalg.qr(g - g.mean(0))
-        return q * torch.sign((q * g).sum(0)) * math.sqrt(neurons)
+        q, _ = np.linalg.qr(g - g.mean(0))
+        return q * np.sign((q * g).sum(0)) * math.sqrt(neurons)
 
-    def entries(self, law: Law, shape: tuple[int, ...], neurons: int) -> tuple[Tensor, Tensor]:
+    def entries(
+        self, law: Law, shape: tuple[int, ...], neurons: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return entries of a law, and a random direction of the same variance, of a shape.
 
         ``neurons``: the axis that counts neurons. Uniform numbers are in equal parts of their
@@ -135,41 +135,49 @@ class Fields:
         size = shape[neurons]
         count = math.prod(shape) // max(size, 1)
         std = math.sqrt(law.variance)
-        z, direction = self.normal(size, 2 * count).split(count, 1)
+        z, direction = np.split(self.normal(size, 2 * count), 2, axis=1)
         # Of a uniform and a normal number, whose sum has the law's fourth moment.
         if part := math.sqrt(min(max(law.excess / UNIFORM_EXCESS, 0.0), 1.0)):
-            rank = torch.rand(size, count, generator=self._generator, dtype=F64).argsort(0)
-            inside = torch.rand(size, count, generator=self._generator, dtype=F64)
+            rank = self._generator.random((size, count)).argsort(0)
+            inside = self._generator.random((size, count))
             uniform = math.sqrt(3) * (2 * (rank + inside) / size - 1)
             z = math.sqrt(part) * uniform + math.sqrt(1 - part) * z
         others = [n for axis, n in enumerate(shape) if axis != neurons]
 
-        def placed(numbers: Tensor) -> Tensor:
-            return numbers.reshape(size, *others).movedim(0, neurons).contiguous()
+        def placed(numbers: np.ndarray) -> np.ndarray:
+            return np.moveaxis(numbers.reshape(size, *others), 0, neurons)
 
         return law.mean + std * placed(z), std * placed(direction)
 
 
-def _features(uses: list[Use], values: list[Tensor]) -> list[Tensor]:
+def _features(uses: list[Use], values: list[np.ndarray]) -> list[np.ndarray]:
     """Return features of the outputs of all uses, whose products are their joint kernel."""
-    rows = torch.cat([value.flatten(0, -2) for value in values])
+    rows = np.concatenate([_flat(value) for value in values])
     channels = rows.shape[1]
     root = rows / math.sqrt(channels) if channels <= len(rows) else _root(rows @ rows.T / channels)
-    parts = root.split([value.flatten(0, -2).shape[0] for value in values])
+    ends = np.cumsum([len(_flat(value)) for value in values])
+    parts = np.split(root, ends[:-1])
     return [
         use.move(part.reshape(*value.shape[:-1], root.shape[1]))
         for use, value, part in zip(uses, values, parts, strict=True)
     ]
 
 
-def _root(covariance: Tensor, inverse: bool = False) -> Tensor:
+def _flat(value: np.ndarray) -> np.ndarray:
+    """Return values with all rows in one axis."""
+    return value.reshape(math.prod(value.shape[:-1]), value.shape[-1])
+
+
+def _root(covariance: np.ndarray, inverse: bool = False) -> np.ndarray:
     """Return R with R Rᵀ equal to a covariance or its pseudoinverse, with its rank as columns."""
-    values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)
-    kept = values > (SMALL if inverse else RANK) * values[-1:].clamp_min(1e-300)
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    kept = values > (SMALL if inverse else RANK) * np.maximum(values[-1:], 1e-300)
     return vectors[:, kept] * values[kept] ** (-0.5 if inverse else 0.5)
 
 
-def _given(covariance: Tensor, before: int, past: list[Tensor]) -> tuple[Tensor, Tensor | float]:
+def _given(
+    covariance: np.ndarray, before: int, past: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray | float]:
     """Return the covariance and the mean of the last entries given the first ones."""
     if not before:
         return covariance, 0.0
@@ -177,4 +185,4 @@ def _given(covariance: Tensor, before: int, past: list[Tensor]) -> tuple[Tensor,
     inverse = _root(covariance[:before, :before], inverse=True)
     half = across @ inverse
     rest = covariance[before:, before:] - half @ half.T
-    return rest, torch.cat(past, 1) @ inverse @ half.T
+    return rest, np.concatenate(past, 1) @ inverse @ half.T

@@ -1,0 +1,1 @@
+"""Populations of representative neurons, whichever library runs the forward pass."""
