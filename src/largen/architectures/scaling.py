@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -140,9 +141,9 @@ class Gain(Layer):
 
 def lower_gain(program: Builder, value: int, offset: bool, initial: float = 1.0) -> int:
     """Append the gains of a layer, and return their value."""
-    width_ratio = program.signal(value).copies
+    one, ratio = Fraction(1), Fraction(program.signal(value).copies)
     weight = program.weight(
-        value, weight_std=1.0, bias_std=float(offset), width_ratio=width_ratio, patch=1, gain=True
+        value, weight_std=1.0, bias_std=float(offset), width_ratio=ratio, patch=one, gain=True
     )
     return program.add(GainOperation((value,), weight, initial, offset))
 

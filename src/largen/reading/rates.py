@@ -71,7 +71,7 @@ def checked(rates: Any, nodes: Nodes, gains: bool = True) -> Any:
 
 
 def _by_name(rates: Any, nodes: Nodes) -> Any:
-    names = {name for each in nodes.maps.values() for name in (each.weight, each.bias)}
+    names: set[Any] = {name for each in nodes.maps.values() for name in (each.weight, each.bias)}
     names = (names | nodes.gains) - {None}
     if not isinstance(rates, Mapping):
         rate = real("rates", rates, at_least=0)
