@@ -1,5 +1,7 @@
 """Tangent kernels of trained gains and offsets: closed forms, quadrature, derivatives, networks."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,16 +16,18 @@ GAIN, BOTH = lg.layers.Gain(), lg.layers.Gain(offset=True)
 X = np.random.default_rng(0).standard_normal((3, 5))
 
 
-def ntk_of(*layers, x=X, frozen=False, **rates):
+def ntk_of(*layers: Any, frozen: bool = False, rates: Any = None) -> Any:
     """Return the tangent kernel at rates by name, with gains and offsets at 1 or frozen."""
     net = lg.serial(*layers)
     found = lg.ntk().table(net)
-    rates |= {name: 0.0 for name in found if frozen and name.endswith(("gain", "offset"))}
-    return lg.kernel(net, x, param=lg.ntk().with_rates(rates)).ntk
+    rates = (rates or {}) | {
+        name: 0.0 for name in found if frozen and name.endswith(("gain", "offset"))
+    }
+    return lg.kernel(net, X, param=lg.ntk().with_rates(rates)).ntk
 
 
-def part_of_gains(*layers, **rates):
-    return ntk_of(*layers, **rates) - ntk_of(*layers, frozen=True)
+def part_of_gains(*layers, rates=None):
+    return ntk_of(*layers, rates=rates) - ntk_of(*layers, frozen=True)
 
 
 def covariance(weight_std=1.0, bias_std=0.0):
@@ -39,7 +43,7 @@ def test_gain_and_offset_before_relu_in_closed_form():
         (root * np.sin(angle) + (np.pi - angle) * K) / (2 * np.pi),
         (np.pi - angle) / (2 * np.pi),
     )
-    got = part_of_gains(DENSE, BOTH, RELU, lg.Dense(), **{"1.gain": 0.7, "1.offset": 1.3})
+    got = part_of_gains(DENSE, BOTH, RELU, lg.Dense(), rates={"1.gain": 0.7, "1.offset": 1.3})
     # relu: χ(u) = u relu'(u) = relu(u).
     np.testing.assert_allclose(got, 0.7 * both + 1.3 * step, rtol=1e-12)
 
@@ -93,8 +97,10 @@ def test_blocks_of_infinite_depth_have_the_kernel_of_many_finite_ones():
 
 
 NETS = {
-    "functions": (DENSE, lg.layers.Gain(0.8, offset=True), TANH, lg.layers.Gain(1.2, offset=True))
-    + (TANH, lg.Dense()),
+    "functions": (
+        DENSE, lg.layers.Gain(0.8, offset=True), TANH, lg.layers.Gain(1.2, offset=True), TANH,
+        lg.Dense(),
+    ),
     "branches": (DENSE, lg.Residual(lg.serial(lg.layers.Gain(0.6, offset=True), TANH)), lg.Dense()),
     "blocks": (
         DENSE,
@@ -166,9 +172,9 @@ def test_gains_scale_as_biases(param):
 def test_rates_of_gains_by_name_and_by_role():
     net = DENSE, lg.RMSNorm(gain=True), TANH, lg.Dense()
     full, none = ntk_of(*net), ntk_of(*net, frozen=True)
-    half = ntk_of(*net, **{"1.gain": 0.5})
+    half = ntk_of(*net, rates={"1.gain": 0.5})
     np.testing.assert_allclose(half, (full + none) / 2, rtol=1e-12)
-    np.testing.assert_allclose(ntk_of(*net, bias=0.0, **{"0.bias": 1.0}), none, rtol=1e-12)
+    np.testing.assert_allclose(ntk_of(*net, rates={"bias": 0.0, "0.bias": 1.0}), none, rtol=1e-12)
 
 
 def test_training_follows_the_kernel_and_feedback_alignment_of_overlap_one_is_descent():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ class Gain(Layer):
 
         K ← a² K,   Θ ← a² Θ + ρ K + ρ_b,
 
-    and inside of a function of Gaussian u, y = ψ((a + g)u + b), where gain and value are correlated,
+    and inside of a function of Gaussian u, y = ψ((a + g)u + b), where these are correlated,
 
         Θ ← (a² Θ + ρ_b) E[ψ'(au)ψ'(au')] + ρ E[χ(u)χ(u')],   χ(u) = u ψ'(au).
 
@@ -140,9 +141,9 @@ class Gain(Layer):
 
 def lower_gain(program: Builder, value: int, offset: bool, initial: float = 1.0) -> int:
     """Append the gains of a layer, and return their value."""
-    width_ratio = program.signal(value).copies
+    one, ratio = Fraction(1), Fraction(program.signal(value).copies)
     weight = program.weight(
-        value, weight_std=1.0, bias_std=float(offset), width_ratio=width_ratio, patch=1, gain=True
+        value, weight_std=1.0, bias_std=float(offset), width_ratio=ratio, patch=one, gain=True
     )
     return program.add(GainOperation((value,), weight, initial, offset))
 

@@ -207,9 +207,7 @@ def own_gaps_of(program: Program, constants: Any, x: Any, mask: Any, at_most: in
     for start in range(0, len(x), size):
         chosen = np.minimum(np.arange(start, start + size), len(x) - 1)
         rows = jnp.asarray(x[chosen], jnp.float64)
-        found.append(
-            compiled(cut, constants, rows, None if mask is None else mask[chosen])
-        )
+        found.append(compiled(cut, constants, rows, None if mask is None else mask[chosen]))
         jax.block_until_ready(found[-1])
         check()
     return jnp.concatenate(found)[: len(x)] if found else jnp.zeros(0)

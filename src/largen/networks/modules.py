@@ -6,7 +6,8 @@ to the taps holds the backward vector ∂f_μ/∂h of every sample, in one backw
 kernels, gradient kernels and the tangent kernel are inner products of the two.
 
 Taps and captures are tuples with an entry for each operation but the data: an array for affine
-maps and gains, the tuples of its body with a leading axis of copies for a repetition, and () for all others.
+maps and gains, the tuples of its body with a leading axis of copies for a repetition, and () for
+all others.
 """
 
 from __future__ import annotations
@@ -172,21 +173,19 @@ def _forward(
             back = None if feedback is None else tuple(feedback[i] for i in operation.weights[0])
             copied = (inner, tap, back)
             value, capture = _copies(operation, at_size.bodies[place], copied, reads[0])
-        else:
-            if isinstance(operation, Affine | Gain):
-                rules = at_size.size.rules(program.weights[operation.weight])
-                constants = Weights(weights[operation.weight], rules)
-            if isinstance(operation, Affine):
-                back = None if feedback is None else feedback[operation.weight]
-                if directly is not None:
-                    along.append(directly.along(operation.weight, mapped, reads[0]))
-                    reads = lax.stop_gradient(reads)
-                value = _mapped(operation, constants, back, reads)
-            else:
-                value = rule(operation, constants, reads)
-            if isinstance(operation, Affine | Gain) and tap is not None:
+        elif isinstance(operation, Affine | Gain):
+            rules = at_size.size.rules(program.weights[operation.weight])
+            constants = Weights(weights[operation.weight], rules)
+            back = None if feedback is None else feedback[operation.weight]
+            if directly is not None and isinstance(operation, Affine):
+                along.append(directly.along(operation.weight, mapped, reads[0]))
+                reads = lax.stop_gradient(reads)
+            value = _mapped(operation, constants, back, reads)
+            if tap is not None:
                 value, capture = value + tap, reads[0]
             mapped = value if isinstance(operation, Affine) else mapped
+        else:
+            value = rule(operation, constants, reads)
         if value.shape[1:] != at_size.features[place]:
             raise InvalidInput(
                 f"net: {program.sources[place]} takes features of shape {reads[0].shape[1:]} to "
@@ -198,9 +197,9 @@ def _forward(
     return sum((one - lax.stop_gradient(one) for one in along), values[-1]), tuple(captures)
 
 
-def _mapped(operation: Affine, weights: Weights, back: Any, reads: Any) -> Any:
+def _mapped(operation: Affine | Gain, weights: Weights, back: Any, reads: Any) -> Any:
     """Return the value of an affine map, whose input has the derivative of a map of ``back``."""
-    if back is None:
+    if back is None or isinstance(operation, Gain):
         return rule(operation, weights, reads)
     along = rule(operation, weights._replace(params=back), reads)
     value = rule(operation, weights, lax.stop_gradient(reads))

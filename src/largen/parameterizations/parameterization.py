@@ -25,7 +25,6 @@ from typing import Any, ClassVar, Literal
 from largen.architectures import Layer, depth, mlp, residual_mlp, weight_sites
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.parameterizations.distributions import (
-    GAUSSIAN,
     ROLES,
     Distributions,
     checked_distributions,

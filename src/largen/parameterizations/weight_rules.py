@@ -62,9 +62,7 @@ class Scaling(Protocol):
         ...
 
 
-def rule_of(
-    param: Scaling, site: Weight, kind: str, first: Weight, adaptive: bool
-) -> Rule[Power]:
+def rule_of(param: Scaling, site: Weight, kind: str, first: Weight, adaptive: bool) -> Rule[Power]:
     """Return the rule of parameters of one kind; ``first`` is the network's first map."""
     if kind == "weight":
         # 1/√(fan-in), whose power of N is among the exponents of the role.

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from largen.expectations import ActivationFunction, as_activation
 from largen.expectations.composition import compose, product, slope, weighted_sum
 from largen.programs.operations import (
@@ -28,7 +30,7 @@ from largen.programs.program import Program, Source
 from largen.programs.rewriting import Rewriter, inline, replay
 from largen.programs.signals import Signal
 
-_LINEAR, _ONE = as_activation("linear"), slope(as_activation("linear"))
+_LINEAR, _ONE = as_activation("linear"), ActivationFunction("1", jnp.ones_like)
 Gains = tuple[tuple[int, ActivationFunction, ActivationFunction | float | None], ...]
 
 
@@ -202,9 +204,7 @@ class _Joiner:
     def _copies(self, copies: Repeat, signal: Signal, source: Source) -> int:
         # Kernels behind infinitely many copies have closed forms and tables for functions only.
         multiples = self._multiples and copies.times < float("inf")
-        body = join_elementwise(
-            copies.body, self._branch, multiples=multiples, gains=self._gains
-        )
+        body = join_elementwise(copies.body, self._branch, multiples=multiples, gains=self._gains)
         begins = any(isinstance(o, Function) and o.reads == (0,) for o in body.operations)
         ends = isinstance(body.operations[-1], Function | Gain)
         joins = self._elementwise(copies.reads[0]).phi is not None
@@ -237,11 +237,10 @@ def _times(gains: Gains, factor: float | ActivationFunction) -> Gains:
 
 def _joined(parts: list[Gains]) -> Gains:
     """Return the gains of a sum of functions, some of which may have the same gains."""
-    found: dict[int, tuple[Any, Any]] = {}
-    for weight, of_gain, of_offset in (each for part in parts for each in part):
+    found: dict[int, Any] = {}
+    for weight, *functions in (each for part in parts for each in part):
+        both: Any = zip(found.get(weight, functions), functions, strict=True)
         if weight in found:
-            gain, offset = found[weight]
-            of_gain = weighted_sum((1.0, gain), (1.0, of_gain))
-            of_offset = None if offset is None else weighted_sum((1.0, offset), (1.0, of_offset))
-        found[weight] = of_gain, of_offset
-    return tuple((weight, *of) for weight, of in found.items())
+            functions = [of and weighted_sum((1.0, of), (1.0, other)) for of, other in both]
+        found[weight] = functions
+    return tuple((weight, *functions) for weight, functions in found.items())

@@ -13,6 +13,7 @@ from largen.architectures.graph import ENTRY, JOINS
 from largen.programs import Path
 from largen.reading.laws import Law, Parameter
 from largen.reading.refusals import refused
+from largen.reading.values import Value
 
 
 @dataclass(eq=False)
@@ -176,6 +177,22 @@ class Nodes:
         if name in self.trained:
             self.trained[read] = self.trained.pop(name)
 
+    def note_gains(
+        self, behind: Value, names: tuple[str | None, ...], factor: float,
+        parameters: Mapping[str, Parameter],
+    ) -> None:  # fmt: skip
+        """Note gains and offsets by their names, that are trained behind a value."""
+        sizes = {prod(parameters[name].shape) for name in names if name}
+        if sizes:
+            alike = sizes == {behind.shape[behind.axes.index("channels")]}
+            self.trained[behind.node] = Trained(*names, factor, alike)
+
+    @property
+    def gains(self) -> set[str]:
+        """The names of trained gains and offsets."""
+        names = (name for its in self.trained.values() for name in (its.gain, its.offset))
+        return {name for name in names if name is not None}
+
     def with_gains(self) -> tuple[Nodes, dict[str, Trained]]:
         """Return the nodes with a layer for all trained gains, and the gains by its name."""
         found, trained = Nodes(), dict[str, Trained]()
@@ -216,6 +233,31 @@ class Nodes:
             if other.reads.get(name) != self.reads[name] or theirs != does:
                 return name
         return "" if len(self.does) == len(other.does) else next(reversed(other.does))
+
+    def read_out(self, output: str) -> str:
+        """Return the map of which the output is linear."""
+        found, stack = set(), [output]
+        while stack:
+            name = stack.pop()
+            does = self.does.get(name)
+            if isinstance(does, (Map, tuple)):
+                found.add(name)
+                continue
+            linear = isinstance(does, Layer) and does.linear
+            if does is None or not (linear or does == "sum"):
+                raise refused(
+                    name if does is not None else "the output",
+                    "the output is not linear in the last weights, or has an offset; read a module "
+                    "that returns what it makes of them by an affine map, without a constant",
+                )
+            stack += [read for _, read in self.reads[name]]
+        if len(found) != 1 or not isinstance(self.does[next(iter(found))], Map):
+            raise refused(
+                ", ".join(sorted(found)),
+                "the output is a sum of several affine maps, or of one that is used elsewhere; "
+                "there is a rule for one read-out",
+            )
+        return found.pop()
 
     @property
     def maps(self) -> dict[str, Map]:

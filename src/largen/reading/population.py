@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.errors import InvalidInput, NoTheory, NumericalFailure, one_of
+from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.reading.rates import checked
 from largen.runs import KernelEstimate
 from largen.scalars import integer, real
@@ -96,14 +96,7 @@ def sampled(
     rtol = None if rtol is None else real("rtol", rtol, above=0)
     of = None
     if rates is not None:
-        of = checked(rates, net.nodes)
-        for its in net.nodes.trained.values():
-            for name in (its.gain, its.offset):
-                if name and of(name):
-                    raise NoTheory(
-                        f"rates: populations have no rule for trained gains and offsets, {name}; "
-                        "give it the rate 0."
-                    )
+        of = checked(rates, net.nodes, gains=False)
     count = len(x1)
     x = x1 if x2 is None else np.concatenate([x1, x2])
     found = net.sampler.kernels(

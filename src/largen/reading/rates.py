@@ -58,11 +58,21 @@ def _of_gains(name: str, its: Trained, of: Any) -> dict[str, float]:
     return found
 
 
-def checked(rates: Any, nodes: Nodes) -> Any:
-    """Return the function from names to rates of parameters of affine maps and gains."""
-    names = {name for each in nodes.maps.values() for name in (each.weight, each.bias)}
-    names |= {name for its in nodes.trained.values() for name in (its.gain, its.offset)}
-    names -= {None}
+def checked(rates: Any, nodes: Nodes, gains: bool = True) -> Any:
+    """Return the function from names to rates; without ``gains`` theirs have to be 0."""
+    of = _by_name(rates, nodes)
+    for name in nodes.gains if not gains else ():
+        if of(name):
+            raise NoTheory(
+                f"rates: populations have no rule for trained gains and offsets, {name}; give it "
+                "the rate 0."
+            )
+    return of
+
+
+def _by_name(rates: Any, nodes: Nodes) -> Any:
+    names: set[Any] = {name for each in nodes.maps.values() for name in (each.weight, each.bias)}
+    names = (names | nodes.gains) - {None}
     if not isinstance(rates, Mapping):
         rate = real("rates", rates, at_least=0)
         return lambda name: rate

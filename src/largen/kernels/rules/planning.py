@@ -242,6 +242,16 @@ def _gains(program: Program, place: int) -> tuple[int, ...]:
     return operation.weights_used() if isinstance(operation, Function | Gain) else ()
 
 
+def _check_gains(program: Program, u: int, v: int) -> None:
+    """Refuse two values whose factors have gains in common."""
+    gains = [
+        {gain for each in _factors(program, value) or () for gain in _gains(program, each.value)}
+        for value in (u, v)
+    ]
+    if gains[0] & gains[1]:
+        raise _refused(program, u, v)
+
+
 def _factors(program: Program, place: int) -> tuple[Factor, ...] | None:
     """Return a value as a product of functions of Gaussian values, or None if it is none."""
     match program.operations[place]:
@@ -267,9 +277,8 @@ def _in_parts(
         parts.append((one, met[0] if met else None))
         left = [two for two in left if two not in met]
     parts += [(None, two) for two in left]
+    _check_gains(program, u, v)
     for one, two in parts:
-        if one and two and {*_gains(program, one.value)}.intersection(_gains(program, two.value)):
-            raise _refused(program, u, v)
         alone = one if two is None else two if one is None else None
         if alone is not None and known_of(program)[alone.value].centred:
             return None

@@ -146,9 +146,7 @@ def tangent_of_gains(
 
     def summed(probes: Sequence[Probe], factor: Any) -> Any:
         """Return the derivative, (sample, output, channel), from that of every position."""
-        return sum(
-            (_by_position(probe.gradient) * factor(probe)).sum(1) for probe in probes
-        )
+        return sum((_by_position(probe.gradient) * factor(probe)).sum(1) for probe in probes)
 
     def of_inputs(probe: Probe) -> Any:
         return probe.capture.reshape(len(probe.capture), -1, 1, probe.capture.shape[-1])
