@@ -63,41 +63,52 @@ def test_compiled_models_move_alike():
     assert_same(stepped(plan, two, torch.compile(two)), stepped(plan, one))
 
 
+@pytest.fixture(scope="module")
+def folder_of_two_processes(tmp_path_factory):
+    """The folder to which two processes have written what they computed."""
+    folder = tmp_path_factory.mktemp("processes")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_process, (port, str(folder)), nprocs=2)
+    return folder
+
+
 def _process(rank, port, folder):
     torch.set_num_threads(1)
     store = f"tcp://127.0.0.1:{port}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+    _copied(rank, folder)
+    _sharded(rank, folder)
+    torch.distributed.destroy_process_group()
+
+
+def _copied(rank, folder):
     plan = scale(Captioner, BASE, TARGET, scheme="complete_p", verify=False)
     model = plan.build(seed=0)
     wrapped = nn.parallel.DistributedDataParallel(model)
     _, weights = stepped(plan, model, wrapped, slice(2 * rank, 2 * rank + 2))
-    torch.save(weights, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    torch.save(weights, f"{folder}/copied_{rank}.pt")
 
 
 @pytest.mark.slow
-def test_two_processes_move_as_one(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_process, (port, str(tmp_path)), nprocs=2)
+def test_two_processes_move_as_one(folder_of_two_processes):
     plan = scale(Captioner, BASE, TARGET, scheme="complete_p", verify=False)
     logits, wanted = stepped(plan, plan.build(seed=0))
     for rank in range(2):
-        assert_same((logits, torch.load(tmp_path / f"{rank}.pt")), (logits, wanted))
+        assert_same(
+            (logits, torch.load(folder_of_two_processes / f"copied_{rank}.pt")), (logits, wanted)
+        )
 
 
 def captioner(width, depth):
     return Captioner(width, depth, scalar=False, tied=False)  # FSDP2 shards no scalars
 
 
-def _sharded(rank, port, folder):
+def _sharded(rank, folder):
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
     from torch.distributed.fsdp import fully_shard
 
-    torch.set_num_threads(1)
-    store = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
     plan = scale(captioner, BASE, TARGET, scheme="complete_p", verify=False)
 
     def from_meta(whole):
@@ -119,22 +130,17 @@ def _sharded(rank, port, folder):
     torch.manual_seed(0)
     own = plan.initialise(from_meta(captioner(**TARGET).state_dict() if rank == 0 else {}))
     found = gathered(weights), gathered({n: p.detach() for n, p in own.named_parameters()})
-    torch.save(found, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    torch.save(found, f"{folder}/sharded_{rank}.pt")
 
 
 @pytest.mark.slow
-def test_sharded_models_from_the_meta_device_move_as_one(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_sharded, (port, str(tmp_path)), nprocs=2)
+def test_sharded_models_from_the_meta_device_move_as_one(folder_of_two_processes):
     plan = scale(captioner, BASE, TARGET, scheme="complete_p", verify=False)
     model = plan.build(seed=0)
     start = {n: p.detach().clone() for n, p in model.named_parameters()}
     logits, wanted = stepped(plan, model)
     for rank in range(2):
-        moved, initial = torch.load(tmp_path / f"{rank}.pt")
+        moved, initial = torch.load(folder_of_two_processes / f"sharded_{rank}.pt")
         assert_same((logits, moved), (logits, wanted))
         assert_same((logits, initial), (logits, start))
 
