@@ -38,8 +38,8 @@ from largen.regression.equilibrium.sites import (
 )
 from largen.scalars import flag, numpy_generator
 
-UPWARDS = (0.25, 0.5, 0.75, 1.0, 1.0)  # stages of γ₀, from the fixed kernel
-BACK = (1.25, 1.5, 2.0, 1.5, 1.25, 1.0, 1.0)  # from where another branch may be the only one
+UPWARDS = (0.25, 0.5, 0.75, 1.0)  # stages of γ₀, from the fixed kernel
+BACK = (1.25, 2.0, 1.25, 1.0)  # from where another branch may be the only one
 SITES_OF_SAMPLE = 64  # at least, on the way
 ROUGHLY = 1e-3  # relative change of Λ at which solutions on the way end
 APART = 1e-4  # relative distance of α in two branches on the same sites
@@ -147,9 +147,8 @@ class DeepPosterior:
 
     def _moments(self, posed: Nested, at: Saddle, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         fields = self.equilibrium.columns(x)
-        own = np.sum(fields**2, 1)
-        given = (fields, fields @ posed.first.fields.T, own)
-        columns = Column(*(jnp.asarray(each) for each in given))
+        cross = fields @ posed.first.fields.T
+        columns = Column(*map(jnp.asarray, (fields, cross, np.sum(fields**2, 1))), (), ())
         base = _base(posed, at)
         f, columns = forward(posed.layers, base, columns)
         try:
@@ -210,14 +209,13 @@ class _Explorer:
         drawn = tuple(proposal.sites(sites, self.rng) for proposal in self.proposals)
         return Nested(self.layers, self.first, drawn, self.y, self.noise, gamma)
 
-    def follow(self, stages: tuple[float, ...]) -> Saddle:
-        """Return the solution at the last stage, from the one of before."""
+    def follow(self, stages: tuple[float, ...]) -> None:
+        """Solve stage after stage, from the solution of before."""
         for stage in stages:
             posed = self.posed(stage * self.of.gamma, max(COARSE, SITES_OF_SAMPLE * len(self.y)))
             found = posed.solve(self.tilts, self.alpha, ROUGHLY)
             self.tilts, self.alpha = found.tilts, found.maximum.alpha
             self.proposals = self._refitted(posed, found)
-        return found
 
     def _refitted(self, posed: Nested, at: Saddle) -> list[Proposal]:
         refitted = []
