@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import NoTheory
+from largen.errors import InvalidInput, NoTheory
 from largen.regression.equilibrium.deep import solve_deep
 from largen.regression.equilibrium.network import equilibrium_of
 from largen.scalars import random_key
@@ -77,7 +77,7 @@ def test_small_gamma_is_the_posterior_of_a_fixed_kernel():
 def test_variances_are_responses_to_targets(phi):
     """γ₀²N Cov(f_a, f_b) = κ df_a/dy_b of training samples, on the same sites."""
     noise, shift = 0.3, 1e-3
-    given = by_saddle(lg.mlp(2, phi), X, Y, noise, 0.7, sites=2048)
+    given = by_saddle(lg.mlp(2, phi), X, Y, noise, 0.5)
     slopes = np.zeros(4)
     for posed, at in given.replicates:
         for b in range(4):
@@ -163,7 +163,7 @@ def test_limit_is_that_of_sampled_networks():
     limit = given.predict(X_TEST)
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), chains)
-        found = [networks(width, 1200, gamma, noise, keys) for width in (32, 64)]
+        found = [networks(width, 800, gamma, noise, keys) for width in (32, 64)]
     for i, want in enumerate((limit.mean, limit.variance)):
         near, far = (np.asarray(each[i]) for each in found)
         extrapolated = 2 * far - near
@@ -179,6 +179,8 @@ def test_limit_is_that_of_sampled_networks():
 
 def test_refusals():
     net, param = lg.mlp(2, "tanh"), lg.mean_field()
+    with pytest.raises(InvalidInput, match="at least 10000 sites"):
+        lg.posterior(net, np.eye(50), np.ones(50), noise=0.1, param=param)
     with pytest.raises(NoTheory, match="one output"):
         lg.posterior(net, X, np.stack([Y, Y], 1), noise=0.1, param=param)
     mixed = lg.serial(lg.Dense(), lg.Activation("tanh"), lg.Dense(), lg.Dense())

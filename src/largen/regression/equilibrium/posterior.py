@@ -81,7 +81,8 @@ def adaptive_posterior(
         A parameterization with γ = γ₀√N: ``lg.mean_field(gamma)``.
     sites
         About how many quasi-random neurons of a layer averages are taken over. The error of the
-        results falls a little faster than the inverse root of it.
+        results falls a little faster than the inverse root of it. P samples of several hidden
+        layers take at least 4P².
     replicates
         Number of scramblings of the sites, at least 2, whose spread is the reported error.
     key
