@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import largen as lg
-from largen.theories import AttentionMeanField, DeepMeanField, MeanField
+from largen.theories import AdaptiveMeanField, AttentionMeanField, DeepMeanField, MeanField
 
 EVIDENCE = Path(__file__).parents[1] / "docs" / "evidence" / "intervals.json"
 BLOCK = lg.serial(lg.RMSNorm(), lg.Dense(), lg.Activation("tanh"), lg.Dense())
@@ -44,6 +44,16 @@ CASES = {
         MeanField(method="particles", particles=2048, record=[]),
         {"particles": 2**17},
     ),
+    "two hidden layers of tanh, Adam": (
+        lg.mlp(2, "tanh"),
+        AdaptiveMeanField(particles=256, replicates=8, record=[]),
+        {"particles": 2048, "rtol": 1e-3},
+    ),
+    "two hidden layers of relu, Adam": (
+        lg.mlp(2, "relu"),
+        AdaptiveMeanField(particles=256, replicates=8, record=[]),
+        {"particles": 2048, "rtol": 2e-3},
+    ),
 }
 
 
@@ -63,7 +73,8 @@ def outputs(limit: lg.Trajectory, what: str = "") -> np.ndarray:
 def measure(name: str, keys: int) -> dict[str, object]:
     """Return the shares of intervals that contain the value, with standard errors over keys."""
     net, theory, more = CASES[name]
-    run = lg.Run(net, lg.mean_field(), data(), optimizer=lg.gd(0.5), steps=3)
+    how = lg.adam(0.1) if isinstance(theory, AdaptiveMeanField) else lg.gd(0.5)
+    run = lg.Run(net, lg.mean_field(), data(), optimizer=how, steps=3)
     more = {"replicates": None, "max_particles": MANY} | more
     known = {option: value for option, value in more.items() if hasattr(theory, option)}
     value = outputs(lg.solve(run, theory=replace(theory, **known, key=10**6)))

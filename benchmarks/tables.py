@@ -1,6 +1,6 @@
 """Accuracy and time on five data sets, beside scikit-learn's Gaussian process and boosted trees.
 
-    python benchmarks/tables.py mnist.npz fashion_mnist.npz --samples 500 1000
+    python benchmarks/tables.py mnist.npz fashion_mnist.npz --samples 1000 5000
 
 Three data sets come with scikit-learn; of them a quarter is held out. The files have arrays
 ``x_train``, ``y_train``, ``x_test``, ``y_test`` of images, of which the first ``--samples`` and the

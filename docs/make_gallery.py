@@ -15,8 +15,9 @@ HEAD = """# Gallery: claims of papers, and what came out
 
 Each figure is computed by `python -m papers NAME`, which draws the picture, measures the number
 that a claim of the paper is about, with an interval of 95 %, and compares. *Unclear* means that the
-interval leaves the claim open: the computation is too small to decide it. A claim about one set of
-images that was computed from another may fail for this reason alone.
+interval leaves the claim open: the computation is too small to decide it. Where a factor follows,
+so many times as many networks would decide, if the number stays where it is. A claim about one set
+of images that was computed from another may fail for this reason alone.
 
 Formulas are tried *as printed* where a misprint is suspected, and as they are derived. A
 disagreement with a formula as printed is the evidence of the misprint. *Alternatives* are what a
@@ -77,6 +78,8 @@ def section(name: str, summary: dict) -> list[str]:
         verdict = VERDICT[claim["agrees"]]
         if alternative(claim):
             verdict = REFUTED[claim["agrees"]]
+        if claim.get("effort"):
+            verdict += f", ×{claim['effort']:.2g}"
         lines.append(f"| {verdict} | {' | '.join(entries)} | {interval} |")
     notes = [f"- {cell(note)}" for note in summary["notes"]]
     return [*lines, "", *notes, "", f"`{summary['settings']}`", ""]

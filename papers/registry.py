@@ -50,9 +50,13 @@ FIGURES: dict[str, tuple[str, str]] = {
     "2003.02218-catapult": ("further.lewkowycz", "large steps: the loss grows, the kernel falls"),
     "2010.12859-stable": ("further.hayou", "residual networks with branches L^(−1/2)"),
     "2011.14522-dichotomy": ("further.yang_hu", "movement of features with the width"),
+    "2110.03922-modes": ("laws.simon", "learnabilities of modes, and errors from eigenvalues"),
     "2205.09653-kernels": ("further.field_theory", "self-consistent kernels of feature learning"),
     "2305.07810-depth": ("further.jelassi", "largest rate of maximal updates against the depth"),
+    "2402.01092-dynamics": ("laws.dynamics", "random features in samples, width and time"),
+    "2405.15074-phases": ("laws.phases", "errors against compute, in seven phases"),
     "2508.11522-table": ("unlimited.table", "gelu: corrections of order 1/width beside samples"),
+    "2510.14878-covariance": ("laws.karkada", "learning curves from the covariance alone"),
     "2603.18168-rate": ("chaintron.rate", "the three terms of 1/L + √(D/(LM)) + 1/√D"),
 }
 

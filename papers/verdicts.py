@@ -11,7 +11,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 from numpy.typing import ArrayLike
 
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above
 from papers.powers import fitted_powers
 
 WITHIN = 1.96  # half-width of a 95 % interval in standard errors
@@ -93,7 +93,9 @@ def near(says: str, measured: str, pair: Sequence[float], wanted: float, slack: 
     inside = wanted - slack <= low and high <= wanted + slack
     outside = high < wanted - slack or low > wanted + slack
     says = f"{says}: {wanted:.4g}"
-    return Claim(says, measured, value, low, high, True if inside else False if outside else None)
+    verdict = True if inside else False if outside else None
+    bounds = wanted - slack, wanted + slack
+    return Claim(says, measured, value, low, high, verdict, bounds=bounds)
 
 
 def pair_of(data: xarray.Dataset, name: str) -> tuple[float, float]:
@@ -132,8 +134,7 @@ def exceeds(says: str, measured: str, pair: Sequence[float], bound: float) -> Cl
     """
     value, error = (float(each) for each in pair)
     low, high = value - WITHIN * error, value + WITHIN * error
-    verdict = above_zero(low - bound, high - bound)
-    return Claim(f"{says}: more than {bound:.4g}", measured, value, low, high, verdict)
+    return above(f"{says}: more than {bound:.4g}", measured, value, low, high, bound)
 
 
 def power(sizes: Sequence[float], pairs: ArrayLike) -> tuple[float, float]:
@@ -167,5 +168,11 @@ def draw_power(
     ends = np.array([x.min(), x.max()])
     axes.plot(ends, middle * ends**law, ":", color=marks.get_color())
     axes.set(xscale="log", yscale="log")
+    label_sizes(axes, x)
+
+
+def label_sizes(axes: Any, sizes: ArrayLike) -> None:
+    """Put ticks of a logarithmic axis at these sizes alone."""
+    x = np.asarray(sizes, float)
     axes.set_xticks(x, [f"{size:g}" for size in x])
     axes.set_xticks([], minor=True)

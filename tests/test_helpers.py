@@ -9,7 +9,7 @@ from largen.expectations import as_activation
 from largen.expectations.composition import compose, product, weighted_sum
 from largen.expectations.nodes import kinks_of
 from largen.expectations.two_functions import cross_moments
-from largen.experiments.claims import Claim, above_zero, tally
+from largen.experiments.claims import Claim, above, below, tally
 from largen.files.contents import json_with_checksum, read_json
 from largen.kernels.planes import displacements
 from largen.networks.rules.attention import number_of_heads
@@ -48,8 +48,10 @@ def test_claims_are_counted():
     other = Claim("other", "slope", -1.0, -1.1, -0.9, False, "alternative")
     assert tally([true, true, unclear]) == "2 agree, 1 unclear"
     assert tally([true, other]) == "1 agree, 1 alternative refuted"
-    assert [above_zero(*ends) for ends in ((0.1, 0.3), (-0.3, 0.0))] == [True, False]
-    assert above_zero(-0.1, 0.2) is None
+    ends = (0.1, 0.3), (-0.3, 0.0), (-0.1, 0.2)
+    assert [above("", "", 0.1, *pair).agrees for pair in ends] == [True, False, None]
+    assert [below("", "", 0.1, *pair, bound=0.3).agrees for pair in ends] == [None, True, True]
+    assert above("", "", 0.1, -0.1, 0.3).effort == pytest.approx(4)
 
 
 def test_changed_text_is_damaged():

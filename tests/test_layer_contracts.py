@@ -80,6 +80,7 @@ EXAMPLES = {
         (CONV, RELU, lg.layers.ScalePositions([0.5, -0.3, 1.0, 0.2]), lg.layers.GlobalSumPool()),
         (4, 2),
     ),
+    lg.layers.Gain: rows(lg.layers.Gain(0.8, offset=True), lg.Activation("tanh"), lg.LayerNorm()),
     lg.Flatten: pooled(RELU),
     lg.layers.SelfAttention: Example(
         (WIDER, lg.layers.SelfAttention(), lg.GlobalAvgPool()), (3, 2)

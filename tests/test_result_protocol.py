@@ -49,6 +49,7 @@ RESULTS = {
     "LogLikelihood": ("log_likelihood", False, False),
     "LyapunovExponents": ("lyapunov_exponents", True, True),
     "MeasuredExponents": ("measure_exponents", True, False),
+    "NetworkDiagram": ("network_diagram", True, False),
     "NetworksAtRest": ("equilibrium", True, False),
     "OnePassCurve": ("one_pass_sgd", True, False),
     "OneStep": ("kernel_after_one_step", True, True),

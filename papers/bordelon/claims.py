@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above, below
 from largen.sweeps import Sweep
 
 # Largest shift of the best rate, in factors of two, on a grid of factors of two.
@@ -40,17 +40,16 @@ def transfers(title: str, swept: Sweep, along: str, *, wanted: bool = True) -> C
     half = float(np.hypot(own, other))
     half = half if np.isfinite(half + value) else 0.0
     low, high = max(value - half, 0.0), value + half
-    moves = above_zero(low - STEPS, high - STEPS)
     where = "width and depth" if along == "both" else along
     says = f"{title}: the best rate {'transfers' if wanted else 'does not transfer'} over {where}"
-    return Claim(
+    return (below if wanted else above)(
         says,
         f"largest drift in factors of 2, to width {int(there['width'])}, depth "
         f"{int(there['depth'])} (∞: no rate beats a constant answer)",
         value,
         low,
         high,
-        None if moves is None else moves != wanted,
+        STEPS,
     )
 
 
@@ -62,13 +61,12 @@ def less_drift(title: str, swept: Sweep, other_title: str, other: Sweep) -> Clai
         gap = theirs.value - own.value
         half = float(np.hypot(own.high - own.value, theirs.high - theirs.value))
         half = half if np.isfinite(gap) else 0.0
-    return Claim(
+    return above(
         f"{title}: the best rate moves less than with {other_title}",
         f"difference of the largest drifts in factors of 2, {theirs.value:.2g} − {own.value:.2g}",
         gap,
         gap - half,
         gap + half,
-        above_zero(gap - half, gap + half),
     )
 
 

@@ -12,7 +12,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above, below
 from largen.runs import Trajectory
 from papers.bordelon.branches import linear
 from papers.images import Images
@@ -205,7 +205,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
         value, error = ratio(settings, found, E, "triangle")
         low, high = value - WITHIN * error, value + WITHIN * error
         says = f"ensembles of {E}: (128) is an upper bound"
-        made.append(Claim(says, words, value, low, high, above_zero(1 - high, 1 - low)))
+        made.append(below(says, words, value, low, high, 1.0))
         made.append(
             alternative(near(
                 f"ensembles of {E}: (132), the norms of the terms add up to the error, ratio",
@@ -219,7 +219,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     low, high = value - WITHIN * error, value + WITHIN * error
     says = "the biases of width and depth have the same sign, and add"
     where = f"cosine of the angle between c and d, N = {narrow}, L = {depth}"
-    made.append(Claim(says, where, value, low, high, above_zero(low, high)))
+    made.append(above(says, where, value, low, high))
     report = _compared(settings, found)
     assert report.depth_exponents is not None
     every = f"all N and L and N = ∞, {settings.networks} networks each, both powers together"

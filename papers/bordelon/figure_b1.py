@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above
 from papers.bordelon.panels import (
     Grid,
     Panel,
@@ -57,14 +57,13 @@ def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
     wider = [np.all(np.diff(loss.mean(0)) < 0) for _, loss in curves.values()]
     share = float(np.mean(wider))
     return [
-        Claim(
+        above(
             "an intermediate depth is best at a fixed number of parameters",
             f"log of the loss of depth {outer} over that of depth {inner}, of "
             f"{', '.join(map(str, at))} at {shared:.2g} parameters",
             float(gap.mean()),
             low,
             high,
-            above_zero(low, high),
         ),
         Claim(
             "wider is better at every depth",

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments import LearningRateCurve
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above, below
 from largen.plots.style import size_axis
 from papers.bordelon import branches
 from papers.images import Images
@@ -143,11 +143,9 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     for scaling in SCALINGS:
         value, error = _drift(settings, found, scaling)
         low, high = max(value - WITHIN * error, 0.0), value + WITHIN * error
-        moves = above_zero(low - STEP, high - STEP)
         says = f"{scaling}: the best rate transfers over the depth"
-        verdict = None if moves is None else not moves
         words = f"largest drift of the optimum in factors of 2, {nets}"
-        made.append(Claim(says, words, value, low, high, verdict))
+        made.append(below(says, words, value, low, high, STEP))
     each = [gain(settings, found, "ODE", *pair) for pair in pairwise(settings.depths)]
     across = gain(settings, found, "SDE", settings.depths[-1], settings.depths[0])
     for says, what, (value, error) in (
@@ -156,7 +154,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     ):
         low, high = value - WITHIN * error, value + WITHIN * error
         words = f"{what}, of losses after {STEPS} steps of {RATES[SLOW]:.3g}, {nets}"
-        made.append(Claim(says, words, value, low, high, above_zero(low, high)))
+        made.append(above(says, words, value, low, high))
     endless = found["limit"]
     limit = _best(endless["lr"].values, endless["loss"].values)
     made.append(
@@ -215,7 +213,7 @@ FIGURE = Figure(
     title="Branches 1/L and 1/√L of four matrices that begin at zero",
     source="Bordelon et al., Depthwise hyperparameter transfer in residual networks, Figure M.1",
     images=(),
-    settings=Settings(64, (2, 4, 8, 16), 128, (16, 32, 64)),
+    settings=Settings(64, (2, 4, 8, 16), 512, (16, 32, 64)),
     fast=Settings(32, (2, 4), 16, (16, 32)),
     parts=_parts,
     claims=claims,

@@ -10,7 +10,7 @@ import numpy as np
 import xarray
 
 import largen as lg
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above
 from largen.plots.style import size_axis
 from papers.bordelon.finite_sizes import DATA
 from papers.powers import fitted_powers
@@ -147,7 +147,7 @@ def claims(sizes: Sizes, found: Found) -> list[Claim]:
     where = f"L = {sizes.plain[0]} … {sizes.plain[-1]}, N = {sizes.widths[-1]}, "
     where += f"{sizes.networks} networks each; the power of L"
     says = "relu MLP in training: Var f grows with the depth"
-    made.append(Claim(says, where, value, low, high, above_zero(low, high)))
+    made.append(above(says, where, value, low, high))
     where = f"L = {sizes.drawn_depths[0]} … {sizes.drawn_depths[-1]}, N = {sizes.drawn_width}, "
     where += f"{sizes.draws} networks each"
     says = "relu MLP: Var K/⟨K⟩² of the tangent kernel goes as L^p, p"

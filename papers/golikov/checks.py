@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above, below
 from largen.experiments.power_law import PowerLaw
 from papers.golikov.series import Laws, Series, loss_curves
 from papers.record import Found
+from papers.verdicts import near
 
 SIGMAS = 2.0
 LEVELS = (np.arange(200) + 0.5) / 200
@@ -30,7 +33,9 @@ def exponents(scaling: str, laws: Laws) -> list[Claim]:
             unclear = not law.resolved or (inside and high - low > 2 * QUARTER)
             agrees = None if unclear else bool(inside)
             says = f"{scaling}: {name} ∝ N^{q:g}"
-            claims.append(Claim(says, f"exponent of {name}", law.value, low, high, agrees))
+            bounds = q - QUARTER, q + QUARTER
+            words = f"exponent of {name}"
+            claims.append(Claim(says, words, law.value, low, high, agrees, bounds=bounds))
     return claims
 
 
@@ -61,14 +66,13 @@ def closer(found: Found, prefix: str, one: str, other: str, rate: float) -> Clai
     value, spread = gap(False), [gap(True) for _ in range(RESAMPLES)]
     low, high = np.percentile(spread, [2.5, 97.5])
     near, far = (distance(reference, limit) for limit in limits)
-    return Claim(
+    return above(
         f"at rate {rate:g} the {one} limit is closer to the reference network than the {other} "
         "limit",
         f"difference of distances of the test loss, {far:.4f} − {near:.4f}",
         value,
         float(low),
         float(high),
-        above_zero(low, high),
     )
 
 
@@ -100,30 +104,32 @@ def scatter(found: Found, prefix: str) -> Claim:
         return float(ntk / net)
 
     low, high = np.percentile([ratio(True) for _ in range(RESAMPLES)], [2.5, 97.5])
-    return Claim(
+    return above(
         "the NTK limit is random, as the reference network is; the mean-field and the "
         "intermediate limits are not",
         "standard deviation of the final test loss over initialisations, NTK limit over reference",
         ratio(False),
         float(low),
         float(high),
-        above_zero(low - 0.5, high - 0.5),
+        0.5,
     )
 
 
 def convergence(seen: Series) -> Claim:
-    """Check that the test loss converges: the last doubling changes it less than an earlier one."""
-    moved = np.diff(seen.loss.mean(1))
-    error = seen.loss.std(1, ddof=1) / np.sqrt(seen.loss.shape[1])
-    value, half = float(moved[-1]), float(2 * np.hypot(*error[-2:]))
-    most = float(np.abs(moved[:-1]).max())
-    return Claim(
-        f"{seen.scaling}: the test loss converges with the width",
-        f"its change from N = {seen.widths[-2]} to {seen.widths[-1]} (largest before: {most:.4f})",
-        value,
-        value - half,
-        value + half,
-        above_zero(most - abs(value) - half, most - abs(value) + half),
+    """Check that the test loss converges: it is of order N⁰ at the largest widths.
+
+    Orders are multiples of a quarter, so that the exponent of the last doubling is to be within an
+    eighth of 0.
+    """
+    last = seen.loss[-2:]
+    mean, error = last.mean(1), last.std(1, ddof=1) / np.sqrt(last.shape[1])
+    value = float(np.log2(mean[1] / mean[0]))
+    return near(
+        f"{seen.scaling}: the test loss converges with the width, as N^p, p",
+        f"exponent of the loss between N = {seen.widths[-2]} and {seen.widths[-1]}",
+        (value, float(np.hypot(*(error / mean)) / np.log(2))),
+        0.0,
+        QUARTER / 2,
     )
 
 
@@ -134,13 +140,13 @@ def approach(seen: Series, found: Found, prefix: str) -> Claim:
     mean, error = gap.mean(1), gap.std(1, ddof=1) / np.sqrt(gap.shape[1])
     value = float(abs(mean[1]) / abs(mean[0]))
     half = 2 * float(np.hypot(error[1], value * error[0]) / abs(mean[0]))
-    return Claim(
+    return below(
         f"{seen.scaling}: the test loss converges to that of the limit",
         f"|distance| at N = {seen.widths[-1]} over that at {seen.widths[0]} ({abs(mean[0]):.4f})",
         value,
         value - half,
         value + half,
-        above_zero(1 - value - half, 1 - value + half),
+        1.0,
     )
 
 
@@ -149,13 +155,13 @@ def divergence(seen: Series, far: tuple[int, np.ndarray]) -> Claim:
     width, loss = far
     ratio = loss / seen.loss[0].mean()
     value, half = float(ratio.mean()), float(2 * ratio.std(ddof=1) / np.sqrt(len(ratio)))
-    return Claim(
+    return above(
         "default: the test loss diverges with the width",
         f"test loss at N = {width} over that at {seen.widths[0]}",
         value,
         value - half,
         value + half,
-        above_zero(value - half - 1, value + half - 1),
+        1.0,
     )
 
 
@@ -170,13 +176,12 @@ def slowing(seen: Series, name: str) -> Claim:
     local = np.diff(np.log(mean)) / np.diff(np.log(seen.widths)) / 2
     value = float(local[-1] - local[0])
     half = float(np.linalg.norm(relative[[0, 1, -2, -1]]) / np.log(2))
-    return Claim(
+    return above(
         f"{seen.scaling}: {label} is no power law at small widths, it falls ever more slowly",
         f"exponent of the last doubling, {local[-1]:.2f}, minus that of the first, {local[0]:.2f}",
         value,
         value - half,
         value + half,
-        above_zero(value - half, value + half),
     )
 
 
@@ -196,12 +201,12 @@ def remains(seen: Series, term: str) -> Claim:
     half = SIGMAS * float(np.sqrt(np.linalg.inv(law.T @ law)[0, 0]))
     fits = misfit < chi2.isf(MISFIT, len(mean) - 2)
     value, half = limit / mean[-1], half / mean[-1]
-    return Claim(
+    claim = above(
         f"{seen.scaling}: f_{term} keeps a part that does not fall with the width",
         f"c² of its variance c² + b²/N, over the variance at N = {seen.widths[-1]} "
         f"(χ² {misfit:.2g}, {len(mean) - 2} degrees of freedom)",
         float(value),
         float(value - half),
         float(value + half),
-        above_zero(value - half, value + half) if fits else None,
     )
+    return claim if fits else replace(claim, agrees=None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above
 from papers.golikov import checks
 from papers.golikov.parts import curves, diverging, ladder
 from papers.golikov.series import by_scaling
@@ -26,7 +26,7 @@ class Settings:
 
 
 FULL = Settings(Setup(), Ladder())
-FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024), 3, 16, 512, 32))
+FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024), 16, 64, 512, 128))
 
 
 def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
@@ -40,7 +40,7 @@ def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return the claims on the three panels."""
+    """Return the claims on the three panels; exponents of the limits' terms are in Figure 4."""
     setup, how = settings.setup, settings.how
     seen = by_scaling(found, "gd", SCALINGS, how)
     near = [
@@ -49,21 +49,18 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     ]
     law, _ = seen["default"].term_laws()["f_a"]
     low, high = checks.interval(law)
-    diverges = Claim(
+    diverges = above(
         "default: some exponents are positive",
         "exponent of f_a",
         law.value,
         low,
         high,
-        above_zero(low, high),
     )
     return [
         *near,
         *(checks.approach(seen[name], found, "gd") for name in LIMITS),
         checks.divergence(seen["default"], _far(found, how)),
         checks.scatter(found, "gd"),
-        *(c for name in LIMITS for c in checks.exponents(name, seen[name].term_laws(setup.steps))),
-        checks.remains(seen["mean field"], "∅"),
         diverges,
     ]
 

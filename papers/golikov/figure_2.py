@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim, above_zero
+from largen.experiments.claims import Claim, above, below
 from largen.parameterizations import plane_scheme
 from largen.parameterizations.classification import classify
 from largen.parameterizations.classification.plane import NAMED
@@ -75,25 +75,22 @@ def _extreme(prefix: str, one: Series, which: str, *, falls: bool) -> Claim:
     pick = max if which == "largest" else min
     name = pick(resolved or laws, key=lambda term: laws[term].value)
     low, high = checks.interval(laws[name])
-    agrees = (
-        above_zero(FALLS - high, FALLS - low) if falls else above_zero(low - FALLS, high - FALLS)
-    )
-    of_all = which == "largest" and falls
-    if agrees is of_all and len(resolved) < len(laws):
-        agrees = None
     words = {
         ("largest", True): "all terms vanish",
         ("largest", False): "not all terms vanish",
         ("smallest", True): "some terms vanish",
     }
-    return Claim(
+    claim = (below if falls else above)(
         f"{prefix}, {one.scaling}: {words[which, falls]}",
         f"{which} exponent of a term ({name})",
         laws[name].value,
         low,
         high,
-        agrees,
+        FALLS,
     )
+    of_all = which == "largest" and falls
+    open_yet = claim.agrees is of_all and len(resolved) < len(laws)
+    return replace(claim, agrees=None) if open_yet else claim
 
 
 def _to_zero(prefix: str, hidden_layers: int, one: Series) -> Claim:
@@ -111,14 +108,14 @@ def _to_zero(prefix: str, hidden_layers: int, one: Series) -> Claim:
     errors = gap.std(1, ddof=1) / np.sqrt(gap.shape[1])
     value = float(abs(last / first))
     half = 2 * float(np.hypot(errors[1], value * errors[0]) / abs(first))
-    return Claim(
+    return below(
         f"{prefix}, mean field: the output vanishes, so that the test loss is that of f = 0",
         f"log 2 minus the test loss, at N = {one.widths[-1]} over {one.widths[0]} (predicted: "
         f"{wanted:.3g})",
         value,
         value - half,
         value + half,
-        above_zero(wanted**0.5 - value - half, wanted**0.5 - value + half),
+        wanted**0.5,
     )
 
 
@@ -140,7 +137,7 @@ FIGURE = Figure(
     source=SOURCE.format(2),
     images=("cifar10",),
     settings=Settings(_setups(500, 400), Ladder((128, 256, 512, 1024), 3)),
-    fast=Settings(_setups(200, 100), Ladder((128, 256, 512), 3)),
+    fast=Settings(_setups(200, 100), Ladder((128, 256, 512), 16)),
     parts=parts,
     claims=claims,
     draw=draw,

@@ -24,7 +24,7 @@ FIGURE = figure(
     "Minibatches, more images, more steps",
     images=("cifar10",),
     rows=_rows(1000, 400, 10_000, 500, Ladder((128, 256, 512, 1024), 3)),
-    fast=_rows(200, 100, 400, 200, Ladder((128, 256, 512), 3)),
+    fast=_rows(200, 100, 400, 200, Ladder((128, 256, 512), 16)),
     notes=(
         "more images: all that there are of the two classes, at most 10000, batches of 1000",
         "ten times the steps: 500 on half of the images (paper: on the same)",

@@ -32,12 +32,15 @@ class Row:
         The setup that is trained, and the numbers of networks.
     alike
         Whether the paper finds the exponents of the first row in this row, too.
+    elsewhere
+        Whether the claim that its losses converge belongs to another figure.
     """
 
     name: str
     setup: Setup
     how: Ladder
     alike: bool = False
+    elsewhere: bool = False
 
 
 Rows = tuple[Row, ...]
@@ -87,7 +90,7 @@ def claims(rows: Rows, found: Found) -> list[Claim]:
     """Return claims that exponents are those of the first row, and that losses converge."""
     return [
         *(alike(rows, found, row) for row in rows if row.alike),
-        *(claim for row in rows for claim in settles(found, row)),
+        *(claim for row in rows if not row.elsewhere for claim in settles(found, row)),
     ]
 
 

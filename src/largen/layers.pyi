@@ -10,6 +10,7 @@ from largen.architectures import Dense as Dense
 from largen.architectures import Dropout as Dropout
 from largen.architectures import Elementwise as Elementwise
 from largen.architectures import Flatten as Flatten
+from largen.architectures import Gain as Gain
 from largen.architectures import GlobalAvgPool as GlobalAvgPool
 from largen.architectures import GlobalSumPool as GlobalSumPool
 from largen.architectures import Graph as Graph
@@ -28,6 +29,7 @@ from largen.architectures import SelfAttention as SelfAttention
 from largen.architectures import Sequence as Sequence
 from largen.architectures import SumPool as SumPool
 from largen.architectures import Upsample as Upsample
+from largen.architectures import gated_linear as gated_linear
 from largen.architectures import mlp as mlp
 from largen.architectures import repeat as repeat
 from largen.architectures import residual_mlp as residual_mlp

@@ -100,6 +100,11 @@ def test_initial_outputs_are_those_of_the_prior():
         lg.theories.MeanField().initial_outputs(small_run(lg.mean_field()), 8, 0)
 
 
+def test_limits_that_are_solved_from_each_initial_output_are_refused():
+    with pytest.raises(NoTheory, match="a solution for each of them"):
+        lg.training.predict_networks(small_run().with_changes(optimizer=lg.adam(0.1)), 64)
+
+
 def z_scores(found, nets, on):
     """Return z-scores of mean outputs (step, sample) and of the mean loss (step,)."""
     f, loss = getattr(nets, f"f_{on}"), getattr(nets, f"loss_{on}")

@@ -1,4 +1,4 @@
-"""Feedback alignment of finite networks: against NumPy, and its kernels against small steps."""
+"""Feedback alignment and Hebbian learning: against NumPy, and kernels against small steps."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ RNG = np.random.default_rng(5)
 X, XT = RNG.standard_normal((4, 3)), RNG.standard_normal((2, 3))
 Y = np.array([1.0, -1.0, 0.5, -0.3])
 RECORDS = ["pseudo_gradient_kernel", "effective_ntk", "alignment"]
-rule = lg.optimizers.feedback_alignment
+rule, hebbian = lg.optimizers.feedback_alignment, lg.optimizers.hebbian
 
 
 def run_of(optimizer, net=None, *, steps=6, y=Y, param=None):
@@ -24,10 +24,12 @@ def weights_at_start(network, start, end, x):
     return start
 
 
-def test_backward_passes_take_the_initial_weights_at_full_correlation():
+@pytest.mark.parametrize("local", [False, True])
+def test_pseudo_gradients_pass_by_the_initial_weights_or_are_local(local):
     """Two hidden layers in NumPy, with momentum, weight decay and batches of two."""
     width, lr, beta, decay, steps = 16, 0.4, 0.6, 0.1, 5
-    how = rule(lr, 1.0, momentum=beta, weight_decay=decay, batch_size=2, seed=3)
+    given = {"momentum": beta, "weight_decay": decay, "batch_size": 2, "seed": 3}
+    how = hebbian(lr, **given) if local else rule(lr, 1.0, **given)
     run = run_of(how, steps=steps)
     start = lg.networks.train_and_measure(run, width, weights_at_start, key=2)
     w0, w1, w2 = (layer["weight"][0] for layer in start if layer)
@@ -43,6 +45,8 @@ def test_backward_passes_take_the_initial_weights_at_full_correlation():
         delta[batch] = (Y - f)[batch] / len(batch)
         g2 = delta[:, None] * (1 - two**2) * b2[:, 0]
         g1 = (1 - one**2) * (g2 @ b1.T) / width**0.5
+        if local:
+            g1, g2 = (len(batch) * delta[:, None] ** 2 * x for x in (one, two))
         moves = (X.T @ g1 / 3**0.5, one.T @ g2 / width**0.5, two.T @ delta[:, None])
         for w, each, move in zip((w0, w1, w2), v, moves, strict=True):
             each *= beta
@@ -52,7 +56,8 @@ def test_backward_passes_take_the_initial_weights_at_full_correlation():
     np.testing.assert_allclose(nets.f_train[0], found, rtol=0, atol=1e-13)
     plain = lg.sgd(lr, 2, momentum=beta, weight_decay=decay, seed=3)
     other = lg.train(run.with_changes(optimizer=plain), width, key=2)
-    np.testing.assert_allclose(other.f_train[0, :2], found[:2], rtol=0, atol=1e-13)
+    alike = 1 if local else 2  # the first step is that of gradients
+    np.testing.assert_allclose(other.f_train[0, :alike], found[:alike], rtol=0, atol=1e-13)
     assert np.abs(other.f_train[0, -1] - found[-1]).max() > 1e-3
 
 
@@ -68,13 +73,15 @@ NETS = {
     [
         ("biases and two outputs", {"correlation": 1.0}),
         ("biases and two outputs", {"direct": True}),
+        ("biases and two outputs", None),
         ("repeated blocks", {"correlation": 0.7}),
         ("normalisation", {}),
     ],
 )
 def test_small_steps_follow_the_effective_kernel(which, how):
     y = np.stack([Y, -Y[::-1]], 1)
-    run = run_of(rule(1e-6, **how), NETS[which], y=y, steps=1)
+    optimizer = hebbian(1e-6) if how is None else rule(1e-6, **how)
+    run = run_of(optimizer, NETS[which], y=y, steps=1)
     nets = lg.train(run, 8, seeds=2, record=[*RECORDS, "gradient_kernel", "ntk"], record_at=[0])
     f = nets.f_train
     moved = np.einsum("smncd,snd->smc", nets.effective_ntk[:, 0], y - f[:, 0]) / 4
@@ -133,8 +140,9 @@ def test_wrong_constants_and_records_are_named():
         rule(0.1, 0.5, direct=True)
     repeated = lg.repeat(lg.serial(lg.Dense(), lg.Activation("tanh")), 2)
     for net in (lg.residual_mlp(1), lg.serial(lg.Dense(), repeated, lg.Dense())):
-        with pytest.raises(InvalidInput, match="one by one, without branches"):
-            run_of(rule(0.1, direct=True), net)
+        for how in (rule(0.1, direct=True), hebbian(0.1)):
+            with pytest.raises(InvalidInput, match="one by one, without branches"):
+                run_of(how, net)
     with pytest.raises(InvalidInput, match="momentum"):
         rule(0.1, momentum=1.0)
     with pytest.raises(InvalidInput, match="'alignment' is a kernel of"):

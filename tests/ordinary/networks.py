@@ -230,6 +230,7 @@ def _networks() -> list[Network]:
         rows("concatenated", biased, lg.layers.Concatenate(branch, biased), dense),
         rows("product", biased, lg.layers.Product(dense, relu), dense),
         rows("LayerNorm behind relu", biased, relu, lg.LayerNorm(), dense),
+        rows("trained gains", biased, lg.LayerNorm(gain=True), tanh, lg.layers.Gain(0.5), dense),
         rows("dropout", biased, relu, lg.layers.Dropout(0.2), dense, finite=False),
         rows("BatchNorm", biased, lg.layers.BatchNorm(), relu, dense, kernels=False),
     ]

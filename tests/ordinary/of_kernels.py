@@ -220,6 +220,23 @@ def propagate(s: Setting) -> object:
     return other.variance
 
 
+@call("network_diagram", takes=("relu", "tanh"), needs="zeros")
+def network_diagram(s: Setting) -> object:
+    def network(w: float, b: float) -> lg.Layer:
+        return lg.residual_mlp(2, s.network.name, weight_std=w, bias_std=b)
+
+    found = lg.criticality.network_diagram(network, s.x[:3], [0.7, 1.6], [0.2], **s.options)
+    for weight, *numbers in zip(
+        found.weight_std, found.variance[:, 0], found.correlation[:, 0], strict=True
+    ):
+        K = np.asarray(lg.kernel(network(weight, 0.2), s.double[:3]).nngp)
+        size = np.sqrt(np.diag(K))
+        apart = ~np.eye(len(K), dtype=bool)
+        want = np.diag(K).mean(), (K / np.outer(size, size))[apart].mean()
+        near("outputs", np.array(numbers), np.array(want), s.tolerance, np.array([want[0], 1.0]))
+    return found
+
+
 @call("covariance_sde", takes=("relu", "tanh"), rows=True, needs="singular")
 def covariance_sde(s: Setting) -> object:
     gram = s.plain @ s.plain.T / s.plain.shape[1]

@@ -72,6 +72,13 @@ def interpret(program, x, numbers, branch):
             case operations.Affine(weight=weight):
                 name = program.weights[weight].name
                 y = affine(operation, name, read[0], signal.space, numbers)
+            case operations.Gain(weight=weight, initial=initial, offset=offset):
+                name = program.weights[weight].name
+                m, gains = numbers[f"{name}.gain"]
+                y = (initial + m * gains) * read[0]
+                if offset:
+                    m, offsets = numbers[f"{name}.offset"]
+                    y = y + m * offsets
             case operations.Repeat(body=body, times=times):
                 inside, y = {weight.name for weight in body.weights}, read[0]
                 for n in range(int(times)):
@@ -189,7 +196,7 @@ def of_size(net, inputs, outputs=2):
 def test_networks_compute_their_programs(kind):
     example = EXAMPLES[kind]
     network, x = of_size(example.net, example.inputs), samples(example)
-    params = network.init(1, np.float64)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(1, np.float64))  # gains start at 0
     got = network.apply(params, x)
     want = as_the_program_says(network, params, x).reshape(got.shape)
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)

@@ -114,6 +114,40 @@ def test_a_kernel_of_given_rates_is_that_of_modules(zero):
     assert (abs(np.mean(draws, axis=0) - without) > 4 * error + 0.01 * theory.max()).any()
 
 
+@pytest.mark.parametrize("images", [False, True])
+def test_trained_gains_have_rates(images):
+    def make(n):
+        if not images:
+            module = nn.Sequential(
+                nn.Linear(5, n), nn.LayerNorm(n), nn.Tanh(), nn.Linear(n, n), nn.RMSNorm(n),
+                nn.ReLU(), nn.Linear(n, 1, bias=False),
+            )  # fmt: skip
+        else:
+            module = nn.Sequential(
+                nn.Conv2d(2, n, 2), nn.GroupNorm(1, n), nn.ReLU(), nn.Flatten(), nn.Linear(4 * n, 1)
+            )
+        nn.init.constant_(module[1].weight, 0.7)
+        normal(module)
+        return module
+
+    x = np.random.default_rng(4).normal(size=(3, 2, 3, 3)) if images else VECTORS[:3]
+    net = lg.read(make, x, SMALL)
+    rates = {"1.weight": 60.0, "1.bias": 30.0, "0.weight": 0.1}
+    theory = net.kernel(x, width=64, rates=rates).ntk
+    draws = []
+    for seed in range(60):
+        module = net.family.module(64, seed).double()
+        draws.append(ntk_of_module(module, x, rates=rates).reshape(3, 3))
+    error = np.std(draws, axis=0, ddof=1) / np.sqrt(len(draws))
+    # What is left at width 64 is of relative order 1/64.
+    assert (abs(np.mean(draws, axis=0) - theory) < 4 * error + 0.015 * theory.max()).all()
+    for name in ("1.weight", "1.bias"):
+        without = net.kernel(x, width=64, rates=rates | {name: 0.0}).ntk
+        assert (abs(np.mean(draws, axis=0) - without) > 4 * error + 0.015 * theory.max()).any()
+    with pytest.raises(NoTheory, match="populations have no rule"):
+        net.kernel(x, width=64, rates=rates, method="population")
+
+
 def test_rates_keep_the_law_of_a_read_in():
     net = lg.read(perceptron, PLANE, SMALL)
     laws = net.family.at(24)

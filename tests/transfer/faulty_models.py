@@ -1,42 +1,44 @@
 """Ordinary models that plans are wrong for, with their inputs and what is wrong first."""
 
 import torch
-from tests.transfer.verified_models import IDS, PAIR, ROWS, SETS
+from tests.transfer.read_models import tower
+from tests.transfer.verified_models import IDS, PAIR, ROWS
 from torch import nn
+from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 
-def tower(width):
-    return nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, width))
+class Distance(nn.Module):
+    """Distances of two towers, which grow as √n."""
 
-
-class Towers(nn.Module):
-    def __init__(self, width, divided=False):
-        super().__init__()
-        self.a, self.b, self.by = tower(width), tower(width), width**0.5 if divided else 1.0
-
-    def forward(self, x, y):
-        return (self.a(x) * self.b(y)).sum(-1) / self.by
-
-
-class Biaffine(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.a, self.b = nn.Linear(6, width), nn.Linear(6, width)
-        self.u = nn.Parameter(torch.randn(width, width) / width)
+        self.a, self.b = tower(width), tower(width)
 
     def forward(self, x, y):
-        return ((torch.relu(self.a(x)) @ self.u) * torch.relu(self.b(y))).sum(-1)
+        return (self.a(x) - self.b(y)).norm(dim=-1)
 
 
-class Bilinear(nn.Module):
+class UnitRows(nn.Module):
+    """A read-out whose rows are normalised."""
+
     def __init__(self, width):
         super().__init__()
-        self.a, self.b, self.o = nn.Linear(8, width), nn.Linear(8, width), nn.Linear(width, 3)
-        self.w = nn.Bilinear(width, width, width)
+        self.h, self.o = tower(width), nn.Linear(width, 5, bias=False)
 
     def forward(self, x):
-        return self.o(torch.tanh(self.w(torch.tanh(self.a(x)), torch.tanh(self.b(x)))))
+        return F.linear(torch.relu(self.h(x)), F.normalize(self.o.weight, dim=1))
+
+
+class UnitFeatures(nn.Module):
+    """Features of length 1, whose entries fade as n^(−½)."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.h, self.o = tower(width), nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.o(F.normalize(torch.relu(self.h(x)), dim=-1))
 
 
 class Hypernetwork(nn.Module):
@@ -57,74 +59,6 @@ def normed(width):
     )  # fmt: skip
 
 
-class ScaledEmbedding(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.e, self.h, self.o = (
-            nn.Embedding(32, width),
-            nn.Linear(width, width),
-            nn.Linear(width, 32),
-        )
-        self.width = width
-        nn.init.normal_(self.e.weight, std=width**-0.5)
-
-    def forward(self, ids):
-        return self.o(torch.relu(self.h(self.e(ids) * self.width**0.5)))
-
-
-class Spline(nn.Module):
-    def __init__(self, into, out):
-        super().__init__()
-        self.c = nn.Parameter(0.1 * torch.randn(out, into, 5))
-
-    def forward(self, x):
-        basis = torch.exp(-4 * (torch.tanh(x).unsqueeze(-1) - torch.linspace(-1, 1, 5)) ** 2)
-        return torch.einsum("bik,oik->bo", basis, self.c)
-
-
-def splines(width):
-    return nn.Sequential(Spline(8, width), Spline(width, width), Spline(width, 3))
-
-
-class InBatch(nn.Module):
-    """Two towers whose outputs are compared with all of the batch."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.a, self.b = tower(width), tower(width)
-
-    def forward(self, x, y):
-        return self.a(x) @ self.b(y).T
-
-
-class Factorisation(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.u, self.v = nn.Embedding(32, width), nn.Embedding(32, width)
-
-    def forward(self, i, j):
-        return (self.u(i) * self.v(j)).sum(-1)
-
-
-class Prototypes(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.h, self.c = tower(width), nn.Parameter(torch.randn(5, width))
-
-    def forward(self, x):
-        return -(self.h(x)[:, None] - self.c).square().sum(-1)
-
-
-class GraphAutoencoder(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.i, self.h = nn.Linear(8, width), nn.Linear(width, width)
-
-    def forward(self, x):
-        z = self.h(torch.relu(self.i(x)))
-        return z @ z.T
-
-
 class DeepFM(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -135,28 +69,6 @@ class DeepFM(nn.Module):
         v = self.e(ids)
         pairs = (v.sum(1) ** 2 - (v**2).sum(1)).sum(-1) / 2
         return self.w(ids).sum((1, 2)) + pairs + self.m(v.flatten(1)).squeeze(-1)
-
-
-class OuterProductMean(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.i, self.a, self.b = nn.Linear(6, width), *(nn.Linear(width, width // 4) for _ in "ab")
-        self.p, self.o = nn.Linear((width // 4) ** 2, width), nn.Linear(width, 3)
-
-    def forward(self, x):
-        h = torch.relu(self.i(x))
-        pairs = torch.einsum("bsi,bsj->bij", self.a(h), self.b(h)) / x.shape[1]
-        return self.o(torch.relu(self.p(pairs.flatten(1))))
-
-
-class BilinearReadOut(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.a, self.b = nn.Linear(8, width), nn.Linear(8, width)
-        self.w = nn.Bilinear(width, width, 3)
-
-    def forward(self, x):
-        return self.w(torch.tanh(self.a(x)), torch.tanh(self.b(x)))
 
 
 def normed_read_out(width):
@@ -188,55 +100,35 @@ class CrossNetwork(nn.Module):
         return self.o(x)
 
 
-class Tutorial(nn.Module):
-    """PyTorch's language model: post-norm blocks behind an embedding times √d."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.e, self.width = nn.Embedding(32, width), width
-        nn.init.normal_(self.e.weight, std=width**-0.5)
-        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
-        self.t = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.o = nn.Linear(width, 32)
-
-    def forward(self, ids):
-        return self.o(self.t(self.e(ids) * self.width**0.5))
-
-
 class Looped(nn.Module):
     """One block, applied again and again."""
 
-    def __init__(self, depth, width=64):
+    def __init__(self, depth, listed=False, width=64):
         super().__init__()
         self.depth, self.i, self.o = depth, nn.Linear(8, width), nn.Linear(width, 3)
-        self.n, self.u = nn.LayerNorm(width), nn.Linear(width, 2 * width)
-        self.d = nn.Linear(2 * width, width)
+        block = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
+        )
+        if listed:
+            self.blocks = nn.ModuleList([block] * depth)
+        else:
+            self.block = block
 
     def forward(self, x):
         x = self.i(x)
-        for _ in range(self.depth):
-            x = x + self.d(torch.relu(self.u(self.n(x))))
+        for i in range(self.depth):
+            x = x + (self.blocks[i] if hasattr(self, "blocks") else self.block)(x)
         return self.o(x)
 
 
 # name → builder, example, what is wrong first: the kind of effect, and a part of its place.
 FAULTS = {
-    "towers": (Towers, PAIR, "output", ""),
-    "divided towers": (lambda width: Towers(width, True), PAIR, "output", ""),
-    "biaffine": (Biaffine, PAIR, "output", ""),
-    "bilinear": (Bilinear, (ROWS,), "start", "output of w"),
+    "distance": (Distance, PAIR, "start", ""),
+    "unit rows": (UnitRows, PAIR[:1], "output", ""),
+    "unit features": (UnitFeatures, PAIR[:1], "output", ""),
     "hypernetwork": (Hypernetwork, (ROWS,), "start", "output of h"),
     "weight norm": (normed, (ROWS,), "output", ""),
-    "scaled embedding": (ScaledEmbedding, (IDS,), "start", "input of h"),
-    "in batch": (InBatch, PAIR, "start", ""),
-    "factorisation": (Factorisation, (IDS[:, 0], IDS[:, 1]), "output", ""),
-    "prototypes": (Prototypes, PAIR[:1], "start", ""),
-    "graph autoencoder": (GraphAutoencoder, (ROWS,), "start", ""),
     "deep factorisation": (DeepFM, (IDS,), "start", ""),
-    "outer product mean": (OuterProductMean, (SETS,), "start", "output of p"),
-    "bilinear read-out": (BilinearReadOut, (ROWS,), "output", "a.weight"),
     "weight norm of the read-out": (normed_read_out, (ROWS,), "output", ""),
     "cross network": (CrossNetwork, (IDS,), "output", ""),
-    "tutorial": (Tutorial, (IDS,), "start", "input of t.layers.0.self_attn"),
-    "splines": (splines, (ROWS,), "start", "output of 1"),
 }

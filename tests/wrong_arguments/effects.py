@@ -43,6 +43,7 @@ SMALL = np.float32
 # Other values by the name of the argument; each has to change the result, or to be refused.
 OTHER: dict[str, tuple[Any, ...]] = {
     "X": (X + 0.1,), "X_test": (XT + 0.1,), "a": ((0, "1/2", 1),), "activation": ("tanh",),
+    "gate": ("sigmoid",),
     "apply": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"] / jnp.sqrt(p["v"].size),),
     "at": (jax.tree.map(lambda w: 2 * w, own_weights()),), "b": ((0, 1, 1),),
     "batch_size": (1, 2), "beta": (0.5,), "beta1": (0.5,), "beta2": (0.5,), "bias": (0.5,),
@@ -62,9 +63,9 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "fit_noise": (False,),
     "neurons": (128,),
     "nodes": ({"h": (lg.Dense(), "x"), "f": (lg.Activation("tanh"), "h")},),
-    "fluctuations": (True,), "fourth_moment": (1.8,), "function": ("erf",), "gamma": (2.0,),
-    "gammas": ([0.5, 2.0],), "groups": (2,), "growth": (1.0,), "heads": (2,),
-    "hidden_layers": (2,), "init_std": ({"0.weight": 0.5},), "inputs": (5,),
+    "fluctuations": (True,), "fourth_moment": (1.8,), "function": ("erf",), "gain": (False,),
+    "gamma": (2.0,), "gammas": ([0.5, 2.0],), "groups": (2,), "growth": (1.0,), "heads": (2,),
+    "hidden_layers": (2,), "init_std": ({"0.weight": 0.5},), "initial": (0.2,), "inputs": (5,),
     "kernel": (2 * GRAM, "ntk"), "key": (1,), "key_size": (4,), "keys": (lg.Dense(weight_std=2.0),),
     "folder": (FOLDER / "other programs",),
     "kind": ("nngp", "ntk", "ntk-gp", "bayesian", "linearized"), "landmarks": (1,),
@@ -78,7 +79,8 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "net": (lg.mlp(1, "tanh"), lg.mlp(2, "linear"), lg.mlp(1, "linear", weight_std=2.0), 3),
     "nets": (lg.train(run(), width=4, seeds=2, key=1),), "network": ("residual",),
     "networks": (3,), "noise": (0.3,), "noise_std": (0.5,), "normalize_y": (False,),
-    "notes": (("a note",),), "ntk": (2 * GRAM,), "on": ("train", "test"), "optimize": (True,),
+    "notes": (("a note",),), "ntk": (2 * GRAM,), "offset": (True,),
+    "on": ("train", "test"), "optimize": (True,),
     "optimizer": (lg.gd(0.2), lg.adam(0.1), lg.gradient_flow(2.0)), "order": ("NCHW", "epochs"),
     "outputs": (1, 2), "over_space": (True,), "padding": ("SAME", "VALID", "CIRCULAR"),
     "param": (lg.standard(), lg.mup(), lg.mean_field(2.0), lg.ntk().with_rates({"input": 0.5}),
@@ -159,6 +161,8 @@ IDLE = {
     "feedback_alignment.batch_size": "as large as the training set",
     "feedback_alignment.seed": "the draw of minibatches, without batch_size",
     "fit_likelihood.param": SAME_PRIOR,
+    "hebbian.batch_size": "as large as the training set",
+    "hebbian.seed": "the draw of minibatches, without batch_size",
     "init.net": "the same matrices are drawn for all activations and weight_std in lg.ntk()",
     "init.outputs": "one output has the same matrices with and without its axis",
     "init.param": "weights are standard Gaussian in lg.ntk() and lg.mean_field()",
@@ -182,6 +186,7 @@ IDLE = {
     "nngp_kernel.param": "a kernel of outputs has no rates, and is that of γf, where f vanishes",
     "ntk_kernel.param": "Θ does not depend on γ",
     "posterior.kind": "the default",
+    "network_diagram.param": "signals at initialisation have no rates, and no read-out",
     "propagate.param": "signals at initialisation have no rates, and no read-out",
     "lazy_or_rich.on": "the default is chosen by the data",
     "random_feature_curve.param": SAME_PRIOR,
@@ -218,7 +223,7 @@ def users() -> dict[str, Callable[[Any], Any]]:
     """Return what uses the records of names that are records."""
     found: dict[str, Callable[[Any], Any]] = {
         name: lambda made: lg.train(run(optimizer=made, steps=8), width=4, seeds=2, key=0).f_train
-        for name in ("adam", "feedback_alignment", "gd", "langevin", "rmsprop", "sgd")
+        for name in ("adam", "feedback_alignment", "gd", "hebbian", "langevin", "rmsprop", "sgd")
     }
     flow = {"times": [0.5, 1.0], "steps": None}
     found["gradient_flow"] = lambda made: lg.solve(run(optimizer=made, **flow)).f_train

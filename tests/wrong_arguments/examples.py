@@ -232,7 +232,7 @@ def examples() -> dict[str, Example]:
         "Activation": Example(lg.Activation, {"function": "tanh"}),
         "AvgPool": Example(lg.layers.AvgPool, {"window": (2, 2)}),
         "Axes": Example(lg.layers.Axes, {"order": "NHWC"}),
-        "BatchNorm": Example(lg.layers.BatchNorm),
+        "BatchNorm": Example(lg.layers.BatchNorm, {"gain": True}),
         "Comparison": Example(lg.compare(limit(), networks()).plot),
         "Concatenate": Example(
             lambda branch: lg.layers.Concatenate(branch, lg.Dense()), {"branch": net()}
@@ -245,13 +245,14 @@ def examples() -> dict[str, Example]:
         "FiniteNetwork": Example(finite().apply, {"params": weights(), "x": small32}),
         "FiniteNetwork.init": Example(finite().init, {"key": 0}),
         "Flatten": Example(lg.Flatten),
+        "Gain": Example(lg.layers.Gain, {"initial": 0.5}),
         "GlobalAvgPool": Example(lg.GlobalAvgPool),
         "GlobalSumPool": Example(lg.layers.GlobalSumPool),
         "Graph": Example(
             lg.layers.Graph, {"nodes": {"h": (lg.Dense(), "x"), "f": (lg.Dense(), "h")}}
         ),
         "Layer": Example(lg.layers.Layer),
-        "LayerNorm": Example(lg.LayerNorm),
+        "LayerNorm": Example(lg.LayerNorm, {"gain": True}),
         "LocallyConnected": Example(lg.layers.LocallyConnected, {"window": (2, 2)}),
         "Loss": Example(lg.losses.as_loss("mse").residual, {"f": y, "y": y}),
         "Loss.mean": Example(lg.losses.as_loss("mse").mean, {"f": y, "y": y}),
@@ -301,7 +302,7 @@ def examples() -> dict[str, Example]:
         "classify": Example(
             lg.scaling.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}
         ),
-        "RMSNorm": Example(lg.RMSNorm),
+        "RMSNorm": Example(lg.RMSNorm, {"gain": True}),
         "Residual": Example(lg.Residual, {"branch": lg.Dense()}),
         "Run": Example(
             lg.Run,
@@ -381,6 +382,15 @@ def examples() -> dict[str, Example]:
         "lyapunov_exponents": Example(lg.criticality.lyapunov_exponents, {"width": 4}),
         "product_density": Example(
             lg.criticality.product_density, {"values": [0.5, 2.0], "factors": 2}
+        ),
+        "network_diagram": Example(
+            lg.criticality.network_diagram,
+            {
+                "network": lambda w, b: lg.residual_mlp(2, "relu", weight_std=w, bias_std=b),
+                "x": np.eye(2),
+                "weight_std": [0.5],
+                "bias_std": [0.1],
+            },
         ),
         "phase_diagram": Example(
             lg.criticality.phase_diagram,
@@ -496,6 +506,8 @@ def examples() -> dict[str, Example]:
         "kernel_of_stds": Example(lg.kernels.kernel_of_stds, kernels),
         "kernel_operator": Example(lg.regression.large.kernel_operator, kernels),
         "feedback_alignment": Example(lg.optimizers.feedback_alignment, {"lr": 0.1}),
+        "gated_linear": Example(lg.layers.gated_linear, {"hidden_layers": 1}),
+        "hebbian": Example(lg.optimizers.hebbian, {"lr": 0.1}),
         "langevin": Example(lg.optimizers.langevin, {"lr": 0.1, "temperature": 0.1}),
         "layer_learning_rates": Example(
             lg.finite_width.layer_learning_rates, {"net": net(), "x": X, "width": 10}
@@ -635,6 +647,12 @@ def examples() -> dict[str, Example]:
                 **fit, noise=0.1, param=lg.mean_field()
             ).log_likelihood,
             {"width": 8},
+        ),
+        "DeepPosterior.predict": Example(
+            lg.regression.adaptive_posterior(
+                lg.mlp(2, "relu"), X, y, noise=0.5, param=lg.mean_field(0.3), sites=256
+            ).predict,
+            {"x_test": XT},
         ),
         "DeepLinearPosterior.predict": Example(
             lg.posterior(lg.mlp(2, "linear"), X, y, noise=0.1, param=lg.mean_field()).predict,

@@ -27,9 +27,9 @@ from largen.architectures.pooling import (
     SumPool,
 )
 from largen.architectures.qkv import QKVAttention
-from largen.architectures.scaling import ScalePositions
+from largen.architectures.scaling import Gain, ScalePositions
 from largen.architectures.sequences import token_inputs, with_positions
-from largen.architectures.standard import mlp, residual_mlp
+from largen.architectures.standard import gated_linear, mlp, residual_mlp
 from largen.architectures.traits import Affine, Elementwise, Layer, kinds_of_layers
 from largen.architectures.upsampling import Upsample
 from largen.architectures.walks import depth, layers_of, map_layers
@@ -51,6 +51,7 @@ __all__ = [
     "Dropout",
     "Elementwise",
     "Flatten",
+    "Gain",
     "GlobalAvgPool",
     "GlobalSumPool",
     "Graph",
@@ -76,6 +77,7 @@ __all__ = [
     "depth",
     "endless_stack",
     "fingerprint",
+    "gated_linear",
     "kinds_of_layers",
     "layers_of",
     "map_layers",

@@ -1,10 +1,11 @@
-"""Layers that normalise, and dropout, as records. None of them has weights."""
+"""Layers that normalise, perhaps with trained gains, and dropout, as records."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from largen.architectures.scaling import lower_gain
 from largen.architectures.traits import Layer
 from largen.errors import InvalidInput
 from largen.programs.builder import Builder
@@ -14,24 +15,45 @@ from largen.scalars import flag, real
 
 @dataclass(frozen=True, repr=False)
 class _Normalization(Layer):
-    over_space: bool = field(default=False, kw_only=True)
     eps: float = field(default=1e-12, kw_only=True)
+    gain: bool = field(default=False, kw_only=True)
+    offset: bool = field(default=False, kw_only=True)
 
     _centred: ClassVar[bool] = True
 
     def __post_init__(self):
-        object.__setattr__(self, "over_space", flag("over_space", self.over_space))
+        for name in ("gain", "offset"):
+            object.__setattr__(self, name, flag(name, getattr(self, name)))
         object.__setattr__(self, "eps", real("eps", self.eps, at_least=0))
+        if self.offset and not self.gain:
+            raise InvalidInput("offset: trained offsets go with trained gains; wanted gain=True.")
+
+    @property
+    def _over(self) -> Literal["channels", "sample", "batch"]:
+        return "batch"
 
     def lower(self, program: Builder, value: int) -> int:
-        """Append the normalisation."""
-        over = "sample" if self.over_space else "channels"
-        return program.add(Normalise((value,), over, self._centred, self.eps))
+        """Append the normalisation, and its gains."""
+        value = program.add(Normalise((value,), self._over, self._centred, self.eps))
+        return lower_gain(program, value, self.offset) if self.gain else value
 
 
 @dataclass(frozen=True, repr=False)
-class LayerNorm(_Normalization):
-    """Layer normalisation, ``y = (x − mean x) / √(var x + ε)``, without gain and offset.
+class _OfSamples(_Normalization):
+    over_space: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "over_space", flag("over_space", self.over_space))
+
+    @property
+    def _over(self) -> Literal["channels", "sample", "batch"]:
+        return "sample" if self.over_space else "channels"
+
+
+@dataclass(frozen=True, repr=False)
+class LayerNorm(_OfSamples):
+    """Layer normalisation, ``y = g (x − mean x) / √(var x + ε) + b``, with g = 1, b = 0 by default.
 
     Parameters
     ----------
@@ -40,18 +62,26 @@ class LayerNorm(_Normalization):
         channels of each position.
     eps
         ε, added to the variance, in the units of the variance.
+    gain, offset
+        Whether g, or g and b, are trained, a number for each channel; see
+        :class:`largen.layers.Gain`.
+
+    Raises
+    ------
+    InvalidInput
+        If an option is not of its kind, or there is an offset without a gain.
 
     Examples
     --------
     >>> import largen as lg
-    >>> lg.LayerNorm()
-    LayerNorm()
+    >>> lg.LayerNorm(gain=True)
+    LayerNorm(gain=True)
     """
 
 
 @dataclass(frozen=True, repr=False)
-class RMSNorm(_Normalization):
-    """Root-mean-square normalisation, ``y = x / √(mean x² + ε)``, without gain.
+class RMSNorm(_OfSamples):
+    """Root-mean-square normalisation, ``y = g x / √(mean x² + ε) + b``.
 
     Parameters are those of :class:`LayerNorm`.
 
@@ -66,8 +96,8 @@ class RMSNorm(_Normalization):
 
 
 @dataclass(frozen=True, repr=False)
-class BatchNorm(Layer):
-    """Batch normalisation with the statistics of the batch it is given, without gain and offset.
+class BatchNorm(_Normalization):
+    """Batch normalisation with the statistics of the batch it is given.
 
     It is implemented for finite networks. It couples samples to each other, so that no kernel is a
     function of two samples alone; :func:`largen.networks.monte_carlo_kernel` estimates the kernel
@@ -77,6 +107,8 @@ class BatchNorm(Layer):
     ----------
     eps
         ε, added to the variance of each channel over samples and positions.
+    gain, offset
+        Trained gains and offsets of channels, as in :class:`LayerNorm`.
 
     Examples
     --------
@@ -88,13 +120,6 @@ class BatchNorm(Layer):
     eps: float = field(default=1e-5, kw_only=True)
 
     couples_samples = True
-
-    def __post_init__(self):
-        object.__setattr__(self, "eps", real("eps", self.eps, at_least=0))
-
-    def lower(self, program: Builder, value: int) -> int:
-        """Append the normalisation."""
-        return program.add(Normalise((value,), "batch", True, self.eps))
 
 
 @dataclass(frozen=True, repr=False)

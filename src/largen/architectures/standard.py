@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from largen.architectures.graph import Graph
 from largen.architectures.layers import Activation, Dense, Residual, repeat, serial
 from largen.architectures.traits import Layer
 from largen.bibliography import cites
@@ -68,6 +69,58 @@ def mlp(
     dense = Dense(weight_std=weight_std, bias_std=bias_std)
     hidden = [layer for r in ratios for layer in (replace(dense, width_ratio=r), phi)]
     return serial(*hidden, dense)
+
+
+@cites("bordelon2022influence")
+def gated_linear(
+    hidden_layers: int, gate: str | Callable[[Any], Any] = "step", *, weight_std: float = 1.0
+) -> Layer:
+    """Gated linear network, hˡ⁺¹ = Wˡ(σ(mˡ) ⊙ hˡ), f = w·(σ(mᴸ) ⊙ hᴸ), with gates by the inputs.
+
+    Gates are functions of fixed random maps mˡ = Mˡx of the inputs, with entries of unit variance
+    over the number of inputs, and all else is linear (Bordelon and Pehlevan, *The influence of
+    learning rule on representation dynamics in wide neural networks*, arXiv 2210.02157, where gates
+    are φ'(m): the step for relu). In :func:`largen.ntk` with fixed gates the kernels are
+
+        K = σ_w^(2L+2) (x·x'/D) ⟨σ(m)σ(m')⟩^L,     Θ = (L + 1) K.
+
+    Layers ``"0"``, ``"2"``, … ``"2L − 2"`` are the maps Mˡ. ``with_rates`` of the parameterization
+    fixes them; those of gates that are constant but for jumps have no gradients in finite networks,
+    and no tangent kernel exists unless they are fixed.
+
+    Parameters
+    ----------
+    hidden_layers
+        L, the number of gated layers.
+    gate
+        σ: a name, or a function.
+    weight_std
+        σ_w of every affine map but those of gates.
+
+    Raises
+    ------
+    InvalidInput
+        If ``hidden_layers`` is not a positive integer, or the function of gates is not known.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> net = lg.layers.gated_linear(2)
+    >>> fixed = {"0": 0.0, "2": 0.0}
+    >>> nngp, ntk = lg.kernel(net, np.eye(2), param=lg.ntk().with_rates(fixed))
+    >>> bool(np.allclose(ntk, 3 * nngp)), float(nngp[0, 0])  # 1/D times the square of 1/2
+    (True, 0.125)
+    """
+    hidden_layers = integer("hidden_layers", hidden_layers, at_least=1, at_most=MOST_LAYERS)
+    dense, phi, last = Dense(weight_std=weight_std), Activation(gate), "x"
+    nodes: dict[str, Any] = {}
+    for layer in range(1, hidden_layers + 1):
+        nodes |= {f"m{layer}": (Dense(), "x"), f"gate{layer}": (phi, f"m{layer}")}
+    for layer in range(1, hidden_layers + 1):
+        nodes[f"h{layer}"] = (dense, last)
+        last = f"gated{layer}"
+        nodes[last] = ("product", f"gate{layer}", f"h{layer}")
+    return Graph(nodes | {"f": (dense, last)})
 
 
 @cites("bordelon2023depthwise")

@@ -24,7 +24,7 @@ from largen.programs.program import Program, Weight
 def weight_sites(
     architecture: Layer, inputs: int | tuple[int, ...] | None = None
 ) -> tuple[Weight, ...]:
-    """Return the weights of a network, from input to output.
+    """Return the weights of a network but for gains, from input to output.
 
     ``inputs``: shape of a sample, (*space, channels), or D. Without it (None) positions behind
     ``Flatten`` count as one, and shapes are not checked.
@@ -37,7 +37,7 @@ def weight_sites(
     """
     net = instance_of("net", architecture, Layer, "a network such as lg.mlp(2)")
     program = program_of(net, inputs)
-    weights = program.weights
+    weights = tuple(weight for weight in program.weights if not weight.gain)
     for weight in weights[:1]:
         _check_own_place(weight, "first", "before")
     if len(weights) < 2:
@@ -45,6 +45,11 @@ def weight_sites(
             f"net: wanted at least two affine maps, a read-in and a read-out, got {net!r}."
         )
     _check_own_place(weights[-1], "last", "behind")
+    if any(weight.gain for weight in (program.weights[0], program.weights[-1])):
+        raise InvalidInput(
+            "net: it has trained gains before its first affine map or behind its last one; their "
+            "place is between the two."
+        )
     _check_read_out(program)
     if len(behind := program.signals[-1].space or ()) > 1:
         raise _outputs_in_space(behind)

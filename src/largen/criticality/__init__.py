@@ -5,6 +5,7 @@ from largen.criticality.drawn import DrawnNetworks
 from largen.criticality.edge import CriticalPoint, EdgeOfChaos, edge_of_chaos
 from largen.criticality.initialization import Initialization, critical_initialization
 from largen.criticality.jacobian import JacobianMoments, jacobian_moments
+from largen.criticality.of_networks import NetworkDiagram, network_diagram
 from largen.criticality.phases import PhaseDiagram, phase_diagram
 from largen.criticality.products import (
     LyapunovExponents,
@@ -22,12 +23,14 @@ __all__ = [
     "Initialization",
     "JacobianMoments",
     "LyapunovExponents",
+    "NetworkDiagram",
     "PhaseDiagram",
     "Propagation",
     "critical_initialization",
     "edge_of_chaos",
     "jacobian_moments",
     "lyapunov_exponents",
+    "network_diagram",
     "phase_diagram",
     "product_density",
     "propagate",

@@ -178,8 +178,8 @@ def phase_diagram(
       4 networks of width 50, depth 5: at 100% of points gradients grow or vanish as in the limit
     """
     phi = checked_activation(activation, "lg.criticality.phase_diagram")
-    w = _axis("weight_std", np.linspace(0.5, 3.0, 61) if weight_std is None else weight_std, 1e-12)
-    b = _axis("bias_std", np.linspace(0.0, 1.5, 61) if bias_std is None else bias_std, 0.0)
+    w = axis("weight_std", np.linspace(0.5, 3.0, 61) if weight_std is None else weight_std, 1e-12)
+    b = axis("bias_std", np.linspace(0.0, 1.5, 61) if bias_std is None else bias_std, 0.0)
     if (width is None) != (depth is None):
         raise InvalidInput("width, depth: wanted both or neither.")
     draws = integer("draws", draws, at_least=0)
@@ -224,7 +224,8 @@ def phase_diagram(
     )
 
 
-def _axis(name: str, given: ArrayLike | Sequence[float], least: float) -> np.ndarray:
+def axis(name: str, given: ArrayLike | Sequence[float], least: float) -> np.ndarray:
+    """Return an axis of the plane, whose values are at least ``least``."""
     x = np.asarray(floating(name, numbers(name, given), ndim=1))
     if (x < least).any():
         wanted = "> 0" if least else "≥ 0"

@@ -133,16 +133,9 @@ def propagate(
     11
     """
     throw = flag("throw", throw)
-    x, _ = checked_inputs(net, (x, None), param)
-    form = form_for_kernels(net, param or ntk(), shape_of(x))
-    lowered = with_suitable_methods(lower(net, form, shape_of(x), fold=False), (x,))
-    with jax.enable_x64(True):
-        inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
-        names, kernels, kinds = _walk(lowered, inputs)
-    arrays = (np.stack(parts) for parts in zip(*kernels, strict=True))
-    result = Propagation(tuple(names), *arrays, kinds=kinds)
+    result = propagated(net, x, param, {})
     if throw and not np.isfinite(result.variance).all():
-        layer = names[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
+        layer = result.layers[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
         raise NumericalFailure(
             f"lg.criticality.propagate: the variance overflows behind {layer}. Take a smaller "
             "weight_std: lg.criticality.critical_initialization.",
@@ -151,13 +144,27 @@ def propagate(
     return result
 
 
-def _walk(lowered: Lowered, inputs: Any):
+def propagated(
+    net: Layer, x: ArrayLike, param: Parameterization | None, compiled: dict[Any, Any]
+) -> Propagation:
+    """Return a network's propagation; ``compiled`` keeps functions of blocks between calls."""
+    x, _ = checked_inputs(net, (x, None), param)
+    form = form_for_kernels(net, param or ntk(), shape_of(x))
+    lowered = with_suitable_methods(lower(net, form, shape_of(x), fold=False), (x,))
+    with jax.enable_x64(True):
+        inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
+        names, kernels, kinds = _walk(lowered, inputs, compiled)
+    arrays = (np.stack(parts) for parts in zip(*kernels, strict=True))
+    return Propagation(tuple(names), *arrays, kinds=kinds)
+
+
+def _walk(lowered: Lowered, inputs: Any, compiled: dict[Any, Any]):
     """Return names, (variance, correlation, gap, χ_∥, χ_⊥) and kinds of all recorded values."""
     program, required = lowered.program, requirements(lowered.program, Wanted())
     rows = jnp.arange(inputs.shape[0])
     side = samples_of(inputs, None, required[0])
     state = state_of(side, side, rows[:, None] == rows, required[0], True)
-    names, kernels, kinds, compiled, start = [], [], [], {}, 0
+    names, kernels, kinds, start = [], [], [], 0
     for end in recorded(program):
         part, constants = program.between(start, end), lowered.constants[start + 1 : end + 1]
         # One compiled function for all blocks with the same operations.

@@ -56,6 +56,14 @@ class _Product:
 
 
 @dataclass(frozen=True)
+class _Derivative:
+    of: ActivationFunction
+
+    def __call__(self, x: Array) -> Array:
+        return self.of.derivative(x)
+
+
+@dataclass(frozen=True)
 class _Slope:
     """The derivative by chain and product rule, with each component's own values at its kinks."""
 
@@ -83,6 +91,12 @@ def weighted_sum(*terms: tuple[float, ActivationFunction]) -> ActivationFunction
 def product(first: ActivationFunction, second: ActivationFunction) -> ActivationFunction:
     """Return x -> first(x) · second(x)."""
     return _made(f"{first}·{second}", _Product(first, second))
+
+
+@lru_cache(maxsize=1024)
+def slope(phi: ActivationFunction) -> ActivationFunction:
+    """Return x -> φ'(x)."""
+    return replace(as_activation(_Derivative(phi)), name=f"{phi}'")
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.interrupts import interruptible
 from largen.parameterizations import GradientDescent, GradientFlow, Langevin, Stepped
 from largen.parameterizations.optimizers import temperature_of
-from largen.regression import AdaptivePosterior, DeepLinearPosterior
+from largen.regression import AdaptivePosterior, DeepLinearPosterior, DeepPosterior
 from largen.regression.equilibrium.decay import Resting, homogeneous_at_rest, linear_at_rest
 from largen.regression.equilibrium.network import (
     Equilibrium,
@@ -73,7 +73,7 @@ class NetworksAtRest(DataResult):
     method: str
     status: Status
     stationarity: float | None
-    posterior: AdaptivePosterior | DeepLinearPosterior | None = field(compare=False)
+    posterior: AdaptivePosterior | DeepPosterior | DeepLinearPosterior | None = field(compare=False)
     neurons: Resting | None = field(compare=False)
 
     @property

@@ -23,6 +23,19 @@ class Claim:
     # "paper", or "alternative" for what the paper does not claim and is to be refuted: the other
     # order of limits, an equality where it has a bound.
     whose: str = "paper"
+    bounds: tuple[float, ...] = ()  # values of the number at which the verdict turns
+
+    @property
+    def effort(self) -> float | None:
+        """How many times as many networks would decide an open claim.
+
+        An interval shrinks with the root of their number, and decides if it ends before the nearest
+        bound. None for a decided claim, for one without bounds, and where the number is a bound.
+        """
+        gaps = [abs(self.value - bound) for bound in self.bounds]
+        if self.agrees is not None or not gaps or not min(gaps) > 0:
+            return None
+        return max(1.0, ((self.high - self.low) / 2 / min(gaps)) ** 2)
 
     def summary(self) -> dict[str, Any]:
         """Return the fields for the JSON file, with null for NaN."""
@@ -37,6 +50,7 @@ class Claim:
             "interval": interval,
             "agrees": None if self.agrees is None else bool(self.agrees),
             "whose": self.whose,
+            "effort": self.effort,
         }
 
 
@@ -51,6 +65,26 @@ def tally(claims: Sequence[Claim]) -> str:
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no claims"
 
 
-def above_zero(low: float, high: float) -> bool | None:
-    """Return whether a number is positive, given its interval; None if that remains open."""
-    return True if low > 0 else False if high <= 0 else None
+def above(
+    says: str, measured: str, value: float, low: float, high: float, bound: float = 0.0
+) -> Claim:
+    """Return the claim that a number with an interval is above a bound.
+
+    Examples
+    --------
+    >>> above("", "", 1.0, 0.9, 1.1).agrees
+    True
+    >>> claim = above("", "", 1.0, 0.8, 1.2, bound=0.9)
+    >>> claim.agrees is None, round(claim.effort, 2)
+    (True, 4.0)
+    """
+    verdict = True if low > bound else False if high <= bound else None
+    return Claim(says, measured, value, low, high, verdict, bounds=(bound,))
+
+
+def below(
+    says: str, measured: str, value: float, low: float, high: float, bound: float = 0.0
+) -> Claim:
+    """Return the claim that a number with an interval is below a bound."""
+    verdict = True if high < bound else False if low >= bound else None
+    return Claim(says, measured, value, low, high, verdict, bounds=(bound,))

@@ -199,6 +199,9 @@ def _factors(run: Run, width: int) -> dict[str, float]:
     scale, factors = 1.0, {}
     for row, other in zip(rows, usual, strict=True):
         mine, its = row.rule, other.rule
+        if row.site.gain:  # the factor is 1 at the start, whatever the parameterization
+            factors[row.name] = mine.lr * mine.multiplier**2 / (its.lr * its.multiplier**2)
+            continue
         factors[row.name] = (mine.lr / mine.init_std**2) / (its.lr / its.init_std**2)
         variance = (mine.multiplier * mine.init_std) ** 2 / (its.multiplier * its.init_std) ** 2
         if row.site.last:

@@ -189,8 +189,10 @@ class _Movement:
 
         x = x[: self.samples]
         before, after = (probe(network, params, x) for params in (start, end))
-        # The inputs of the affine maps after the first: captures hold φ(h), in order.
-        phi, moved = (jax.tree.leaves(network_at.capture)[1:] for network_at in (before, after))
+        # The inputs of the affine maps after the first, φ(h), in order.
+        phi, moved = (
+            [its for _, its in network.module.inputs(params, x)[1:]] for params in (start, end)
+        )
         old, new = (kernels(network, network_at, network_at) for network_at in (before, after))
 
         def relative(old: Any, new: Any) -> Any:

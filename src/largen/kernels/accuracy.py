@@ -8,7 +8,7 @@ pairs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +23,9 @@ from largen.expectations.two_functions import cross_shortfall
 from largen.kernels.depth_grid import shortfall_in_depth, with_suitable_steps
 from largen.kernels.lower import Lowered
 from largen.kernels.rules import pairs_of_functions, plan_of
-from largen.kernels.state import Wanted
+from largen.kernels.state import AffineConstants, Copies, GainConstants, Wanted
 from largen.kernels.variances import activation_variances
-from largen.programs import Function, Operation, Program
+from largen.programs import Function, Program, Repeat
 from largen.programs.rewriting import map_operations
 from largen.scalars import real
 
@@ -160,7 +160,7 @@ def with_suitable_methods(
 ) -> Lowered:
     """Return the network with suitable methods for expectations and steps in infinite depth."""
     if with_ntk:
-        check_tangent(lowered.program)
+        check_tangent(lowered.program, lowered.constants)
     usual = DEFAULT_RTOL["float64"]
     chosen = {
         phi: with_suitable_method(phi, q, usual, layers=times, derivative=with_ntk)
@@ -171,19 +171,41 @@ def with_suitable_methods(
     return with_suitable_steps(lowered, inputs, with_ntk, usual if rtol is None else rtol)
 
 
-def check_tangent(program: Program) -> None:
-    """Raise an error if an activation jumps, so that there is no tangent kernel."""
-    for phi in activations_of(program):
-        if phi.jumps:
+def check_tangent(program: Program, constants: Sequence[Any], moves: bool = False) -> None:
+    """Raise an error if an activation jumps behind trained weights: there is no tangent kernel.
+
+    ``moves``: whether what enters depends on trained weights.
+    """
+    values: list[bool] = []  # whether each value does
+    for operation, its in zip(program.operations, constants, strict=True):
+        moved = any(values[read] for read in operation.reads) if values else moves
+        moved = moved or _trained(its)
+        if isinstance(operation, Repeat):
+            check_tangent(operation.body, its.constants if isinstance(its, Copies) else its, moved)
+        elif isinstance(operation, Function) and operation.phi.jumps and moved:
             raise NoTheory(
-                f"kernels: the activation {phi!r} jumps, so that E[φ'φ'] diverges and there is no "
-                "tangent kernel; its NNGP kernel exists: lg.nngp_kernel."
+                f"kernels: the activation {operation.phi!r} jumps, so that E[φ'φ'] diverges and "
+                "there is no tangent kernel where weights before it are trained; its NNGP kernel "
+                "exists: lg.nngp_kernel."
             )
+        values.append(moved)
 
 
-def activations_of(program: Program) -> list[ActivationFunction]:
-    """Return all activations in a program."""
-    return [each.phi for each in program.all_operations() if isinstance(each, Function)]
+def _trained(constants: Any) -> bool:
+    """Return whether an operation's weights, gains or offsets are trained."""
+    kinds = AffineConstants, GainConstants
+    leaves = jax.tree.leaves(constants, is_leaf=lambda each: isinstance(each, kinds))
+    affine = (each[2:] for each in leaves if isinstance(each, AffineConstants))
+    gains = (each for each in leaves if isinstance(each, GainConstants))
+    return any(np.any(rate) for rates in (*affine, *gains) for rate in rates)
+
+
+def activations_of(program: Program, inside: bool = True) -> list[ActivationFunction]:
+    """Return all activations in a program, and the derivatives for gains ``inside`` of them."""
+    functions = [each for each in program.all_operations() if isinstance(each, Function)]
+    derivatives = (of for each in functions for _, *both in each.gains for of in both)
+    found: list[Any] = [each.phi for each in functions] + [*derivatives] * inside
+    return [phi for phi in found if isinstance(phi, ActivationFunction)]
 
 
 def with_activations(
@@ -193,7 +215,11 @@ def with_activations(
 
     def change(operation: Operation) -> Operation:
         if isinstance(operation, Function):
-            return replace(operation, phi=chosen.get(operation.phi, operation.phi))
+            gains = tuple(
+                (weight, *(chosen.get(of, of) for of in functions))  # a number stays as it is
+                for weight, *functions in operation.gains
+            )
+            return replace(operation, phi=chosen.get(operation.phi, operation.phi), gains=gains)
         return operation
 
     return map_operations(program, change)

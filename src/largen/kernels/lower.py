@@ -27,17 +27,19 @@ from largen.kernels.rules import (
     natures,
     plan_of,
 )
-from largen.kernels.state import AffineConstants, Copies, Wanted
+from largen.kernels.state import AffineConstants, Copies, GainConstants, Wanted
 from largen.parameterizations import CanonicalForm
 from largen.programs import (
     BRANCH,
     Affine,
     Attend,
     Function,
+    Gain,
     MoveChannels,
     Program,
     Repeat,
     Sum,
+    Weight,
     program_of,
 )
 from largen.programs.elementwise import join_elementwise
@@ -82,7 +84,7 @@ def lower(
     fold: bool = True,
 ) -> Lowered:
     """Split a network into features of the inputs, a program and its constants."""
-    joined = join_elementwise(program_of(net, inputs), form.branch, multiples=True)
+    joined = join_elementwise(program_of(net, inputs), form.branch, multiples=True, gains=True)
     features, program = _without_features(joined)
     program = folded(program) if fold else unrolled(program)
     try:
@@ -123,7 +125,7 @@ def _by_networks(net: Layer) -> str:
 class _Numbers(NamedTuple):
     """The numbers of a parameterization that the constants of a program are made of."""
 
-    weights: tuple[AffineConstants, ...]
+    weights: tuple[AffineConstants | GainConstants, ...]
     seeds: tuple[float, ...]
     branch: float  # the factor of residual branches
 
@@ -138,7 +140,7 @@ def _with_constants(
 ) -> tuple[Program, tuple[Any, ...]]:
     """Return a program in which infinitely many blocks are one operation, and its constants."""
     numbers = _Numbers(
-        tuple(_constants(weight.name, form) for weight in program.weights),
+        tuple(_constants(weight, form) for weight in program.weights),
         tuple(map(float, program.seeds)),
         form.branch,
     )
@@ -168,7 +170,9 @@ def _constants_of(program: Program, numbers: _Numbers) -> tuple[Any, ...]:
 def _constant_of(operation: Any, numbers: _Numbers) -> Any:
     """Return the constants of an operation; those of copies have a leading axis if they differ."""
     match operation:
-        case Affine(weight=weight):
+        case Function(gains=gains):
+            return tuple(numbers.weights[weight] for weight, *_ in gains)
+        case Affine(weight=weight) | Gain(weight=weight):
             return numbers.weights[weight]
         case Sum(factors=factors) if BRANCH in factors:
             return np.asarray(numbers.branch)
@@ -219,7 +223,11 @@ def _lengthened(length: int, array: Any) -> np.ndarray:
     return np.concatenate([array, np.repeat(array[-1:], length - len(array), axis=0)])
 
 
-def _constants(name: str, form: CanonicalForm) -> AffineConstants:
+def _constants(its: Weight, form: CanonicalForm) -> AffineConstants | GainConstants:
+    name = its.name
+    if its.gain:
+        rates = (form.gains.get(f"{name}.{kind}", 0.0) for kind in ("gain", "offset"))
+        return GainConstants(*(np.asarray(rate, dtype=np.float64) for rate in rates))
     weight, bias = form.weights[f"{name}.weight"], form.weights.get(f"{name}.bias")
     bias_std, bias_rate = (bias.std, bias.rate) if bias is not None else (0.0, 0.0)
     numbers = (weight.std**2, bias_std**2, weight.rate, bias_rate)

@@ -303,7 +303,7 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
     dtype = np.result_type(*(x.dtype for x in inputs), np.float32)
     if is_traced(inputs):
         if with_ntk:
-            check_tangent(lowered.program)
+            check_tangent(lowered.program, lowered.constants)
         features = features_of(lowered, x1, x2, dtype)
         covariance, tangent = kernels_at_once(
             lowered.program, with_ntk, lowered.constants, *features, masks

@@ -48,7 +48,7 @@ class KernelFunction:
         x1, x2 = checked_inputs(net, inputs, param)
         given = hyperparameters(net, param, shape_of(x1))
         lowered = Lowered(given.features, given.program, given.constants)
-        check_tangent(lowered.program)
+        check_tangent(lowered.program, lowered.constants)
         self._masks = checked_masks(masks, x1, x2, lowered)
         self._inputs = x1, x2
         if not is_traced(x1, x2):

@@ -14,7 +14,7 @@ image, the planes d and −d have the same mean, so that half of them suffice.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from largen.compilation import SHORT, Compiled
 from largen.interrupts import check
 from largen.kernels.inputs import Samples, plane_of, samples_of
 from largen.kernels.rules import plan_of, run, wanted, wanted_of_data
@@ -34,6 +35,7 @@ from largen.programs import (
     Affine,
     Concatenate,
     Function,
+    Gain,
     Mask,
     Normalise,
     Operation,
@@ -85,13 +87,13 @@ def _keeps_planes_apart(operation: Operation) -> bool:
     match operation:
         case Affine(window=window, tied=tied):
             return tied and (window is None or window.around_each)
-        case Function(phi=phi):
-            return phi.closed_form is not None
+        case Function(phi=phi, gains=gains):
+            return phi.closed_form is not None and not gains
         case Normalise(over=over):
             return over == "channels"
         case Repeat(body=body):
             return all(map(_keeps_planes_apart, body.operations[1:]))
-    return isinstance(operation, Mask | Sum | Product | Concatenate)
+    return isinstance(operation, Gain | Mask | Sum | Product | Concatenate)
 
 
 def needs(program: Program) -> Wanted:
@@ -191,7 +193,7 @@ def _own_gaps(cut: AtPool, constants: Any, x: Any, mask: Any) -> Any:
     return jax.vmap(of_sample)(x, mask)
 
 
-_compiled_own_gaps = partial(jax.jit, static_argnums=0)(_own_gaps)
+_compiled_own_gaps = Compiled(_own_gaps, static_argnums=0)
 
 
 def own_gaps_of(program: Program, constants: Any, x: Any, mask: Any, at_most: int) -> Any:
@@ -200,13 +202,12 @@ def own_gaps_of(program: Program, constants: Any, x: Any, mask: Any, at_most: in
     if cut is None or x is None:
         return None
     size = max(min(PLANE // prod(x.shape[1:-1]), at_most, len(x)), 1)
-    found = []
+    short = len(x) * prod(x.shape[1:-1]) ** 2 <= SHORT
+    compiled, found = _compiled_own_gaps.quickly if short else _compiled_own_gaps, []
     for start in range(0, len(x), size):
         chosen = np.minimum(np.arange(start, start + size), len(x) - 1)
         rows = jnp.asarray(x[chosen], jnp.float64)
-        found.append(
-            _compiled_own_gaps(cut, constants, rows, None if mask is None else mask[chosen])
-        )
+        found.append(compiled(cut, constants, rows, None if mask is None else mask[chosen]))
         jax.block_until_ready(found[-1])
         check()
     return jnp.concatenate(found)[: len(x)] if found else jnp.zeros(0)

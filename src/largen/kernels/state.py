@@ -29,6 +29,13 @@ class AffineConstants(NamedTuple):
     bias_rate: Any
 
 
+class GainConstants(NamedTuple):
+    """The rates of trained gains and offsets, relative to η₀γ²; leading axes as above."""
+
+    gain_rate: Any
+    offset_rate: Any
+
+
 class Copies(NamedTuple):
     """The constants of a repetition, for compiled functions of any number of copies."""
 

@@ -13,6 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from largen.architectures import Layer
+from largen.compilation import SHORT, Compiled
 from largen.errors import InvalidInput
 from largen.interrupts import Pace, interruptible
 from largen.kernels.accuracy import activations_of
@@ -91,12 +92,14 @@ def kernels_by_tiles(program, with_ntk, dtype, tile, constants, x1, x2, masks=(N
     bit. Interrupts are raised between two segments of tiles.
     """
     shape, symmetric = (len(x1), len(x1 if x2 is None else x2)), x2 is None
+    entries = prod(shape) * prod(x1.shape[1:-1]) ** (2 if needs(program).pairs else 1)
+    begun, filled = (f.quickly if entries <= SHORT else f for f in (_begin, _fill))
     corners, lengths = corners_of(*shape, tile, symmetric), tuple(min(tile, n) for n in shape)
     with interruptible():
         own_gaps = own_gaps_of_both(program, constants, x1, x2, masks, tile)
-        sides, results = _begin(program, with_ntk, dtype, x1, x2, masks, own_gaps)
+        sides, results = begun(program, with_ntk, dtype, x1, x2, masks, own_gaps)
         for begin, end in Pace().segments(0, len(corners)):
-            results = _fill(
+            results = filled(
                 program, with_ntk, lengths, constants, sides, corners, begin, end, results
             )
             if begin == 0 and results[0].nbytes >= LARGE:
@@ -105,7 +108,7 @@ def kernels_by_tiles(program, with_ntk, dtype, tile, constants, x1, x2, masks=(N
     return results
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(Compiled, static_argnums=(0, 1, 2))
 def _begin(program, with_ntk, dtype, x1, x2, masks, own_gaps):
     """Return both sets of samples, prepared, and empty results."""
     empty = jnp.zeros((len(x1), len(x1 if x2 is None else x2)), dtype)
@@ -113,7 +116,7 @@ def _begin(program, with_ntk, dtype, x1, x2, masks, own_gaps):
     return sides, (empty, jnp.copy(empty) if with_ntk else None)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=8)
+@partial(Compiled, static_argnums=(0, 1, 2), donate_argnums=8)
 def _fill(program, with_ntk, lengths, constants, sides, corners, begin, end, results):
     """Return results with some of their tiles filled in."""
     symmetric = sides[1] is None

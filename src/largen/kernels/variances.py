@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from largen.compilation import Compiled
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import probes
@@ -137,7 +138,7 @@ def _by_compiled_rules(
         of_one = jax.eval_shape(partial(_requests, program, space), constants, few)
         if _exact(program, of_one):
             return of_one
-    requests = _requests(program, space, constants, few)
+    requests = _requests.quickly(program, space, constants, few)
     found = []
     for each in requests:
         ends = np.asarray(each.variances)  # (sample, 2), in loops (sample, copy, …, 2)
@@ -147,7 +148,7 @@ def _by_compiled_rules(
     return found
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(Compiled, static_argnums=(0, 1))
 def _requests(
     program: Program, space: tuple[int, ...], constants: Any, few: Input
 ) -> list[MomentRequest]:

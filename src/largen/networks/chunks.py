@@ -24,7 +24,7 @@ from largen.networks.flow import MOST_STEPS, Flow
 from largen.networks.network import FiniteNetwork
 from largen.networks.plan import Numbers, Plan
 from largen.networks.spectra import VALUES
-from largen.parameterizations import FeedbackAlignment, GradientFlow
+from largen.parameterizations import GradientFlow, PseudoGradient
 from largen.progress import Report
 
 # A function of a network, its initial and its trained parameters, and all inputs.
@@ -255,7 +255,7 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     )
     probes = 2 * outputs if plan.records else 0
     copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
-    if isinstance(plan.optimizer, FeedbackAlignment):
+    if isinstance(plan.optimizer, PseudoGradient):
         copies, probes = copies + 2, 2 * probes
     copies += 5 if "sharpness" in plan.records else 0
     working = copies * network.parameters + (4 + probes) * rows * neurons

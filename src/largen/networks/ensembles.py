@@ -60,8 +60,8 @@ def train(
     record
         What to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``,
         ``"singular_values"``, ``"sharpness"``; under
-        :func:`largen.optimizers.feedback_alignment` also ``"pseudo_gradient_kernel"``,
-        ``"effective_ntk"``, ``"alignment"``.
+        :func:`largen.optimizers.feedback_alignment` and :func:`largen.optimizers.hebbian` also
+        ``"pseudo_gradient_kernel"``, ``"effective_ntk"``, ``"alignment"``.
     record_at
         Time indices at which kernels are recorded; the first and the last by default.
     memory_budget
@@ -86,7 +86,7 @@ def train(
         * ``ntk (seed, record, sample, sample_2)`` and ``ntk_test``: see
           :func:`largen.networks.empirical_ntk`; the weights are the rates of gradient descent, also
           with another optimizer,
-        * of pseudo-gradients g̃, along which weights move under feedback alignment,
+        * of pseudo-gradients g̃, along which weights move under these rules,
           ``pseudo_gradient_kernel``: G̃ˡ_μν = gˡ_μ·g̃ˡ_ν/N, as G; ``effective_ntk``: the tangent
           kernel with G̃ in place of G, which outputs follow, (training samples only); and
           ``alignment (seed, record, layer, sample)``: the cosine of gˡ and g̃ˡ,

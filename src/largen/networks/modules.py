@@ -5,8 +5,9 @@ One mechanism gives all kernels. The forward pass returns the input of each affi
 to the taps holds the backward vector ∂f_μ/∂h of every sample, in one backward pass. Feature
 kernels, gradient kernels and the tangent kernel are inner products of the two.
 
-Taps and captures are tuples with an entry for each operation but the data: an array for an affine
-map, the tuples of its body with a leading axis of copies for a repetition, and () for all others.
+Taps and captures are tuples with an entry for each operation but the data: an array for affine
+maps and gains, the tuples of its body with a leading axis of copies for a repetition, and () for
+all others.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from jax import lax
 from largen.architectures import Layer, tree_of
 from largen.errors import InvalidInput
 from largen.networks.rules import Features, rule
-from largen.networks.rules.affine import Probe, Use, Weights, tangent, use_of
+from largen.networks.rules.affine import Probe, Use, Weights, tangent, tangent_of_gains, use_of
 from largen.networks.sizes import Size, Sized, sized
 from largen.programs import (
     BRANCH,
     Affine,
+    Gain,
     Operation,
     Path,
     Program,
@@ -47,6 +49,25 @@ class Direct(NamedTuple):
     """
 
     weights: Any
+
+    def along(self, weight: int, h: Any, a: Any) -> Any:
+        """Return outputs with that derivative, for the input a of a weight, behind the map to h."""
+        return a @ self.weights[weight]["weight"]
+
+
+class Errors(NamedTuple):
+    """Hebbian learning: ∂f/∂h is an error times what the next affine map reads.
+
+    ``values``: the errors of outputs, (sample, output), over √N γ.
+    """
+
+    values: Any
+
+    def along(self, weight: int, h: Any, a: Any) -> Any:
+        """Return outputs with that derivative, for the input a of a weight, behind the map to h."""
+        if h is None:
+            return 0.0
+        return self.values * jnp.sum(h * lax.stop_gradient(a), -1, keepdims=True)
 
 
 class LayerKernels(NamedTuple):
@@ -76,12 +97,13 @@ class Module:
     ) -> tuple[Any, Any]:
         """Return the outputs and the captures; there are no captures if taps is None.
 
-        ``feedback``: parameters in place of whose weights derivatives pass backward, or direct
-        feedback.
+        ``feedback``: parameters in place of whose weights derivatives pass backward, direct
+        feedback, or errors.
         """
         if isinstance(feedback, Direct):
-            directly = self._ordered(feedback.weights)
-            return _forward(self.sized, self._ordered(params), x, taps, None, directly)
+            feedback = Direct(self._ordered(feedback.weights))
+        if isinstance(feedback, Direct | Errors):
+            return _forward(self.sized, self._ordered(params), x, taps, None, feedback)
         back = None if feedback is None else self._ordered(feedback)
         return _forward(self.sized, self._ordered(params), x, taps, back)
 
@@ -93,7 +115,8 @@ class Module:
     def inputs(self, params: Params, x: Any) -> list[tuple[str, Any]]:
         """Return the name of the weight and the input of every affine map, in order."""
         _, captures = self.forward(params, x, self.taps(len(x), x.dtype))
-        return list(zip(_weight_names(self.sized), jax.tree.leaves(captures), strict=True))
+        found = zip(_weight_names(self.sized), jax.tree.leaves(captures), strict=True)
+        return [(name, its) for name, its in found if name]
 
     def taps(self, samples: int, dtype: Any) -> Any:
         """Return the zeros that are added to the outputs of affine maps."""
@@ -136,10 +159,11 @@ def _forward(
     x: Any,
     taps: Any,
     feedback: tuple[Any, ...] | None = None,
-    direct: tuple[Any, ...] | None = None,
+    directly: Direct | Errors | None = None,
 ) -> tuple[Any, Any]:
     """Return the output of a program and its captures."""
     program, values, captures, along = at_size.program, [x], [], []
+    mapped = None  # the output of the last affine map
     for place, operation in enumerate(program.operations[1:], start=1):
         reads = tuple(values[read] for read in operation.reads)
         tap = None if taps is None else taps[place - 1]
@@ -149,19 +173,19 @@ def _forward(
             back = None if feedback is None else tuple(feedback[i] for i in operation.weights[0])
             copied = (inner, tap, back)
             value, capture = _copies(operation, at_size.bodies[place], copied, reads[0])
-        else:
-            if isinstance(operation, Affine):
-                rules = at_size.size.rules(program.weights[operation.weight])
-                constants = Weights(weights[operation.weight], rules)
-                back = None if feedback is None else feedback[operation.weight]
-                if direct is not None:
-                    along.append(reads[0] @ direct[operation.weight]["weight"])
-                    reads = lax.stop_gradient(reads)
-                value = _mapped(operation, constants, back, reads)
-            else:
-                value = rule(operation, constants, reads)
-            if isinstance(operation, Affine) and tap is not None:
+        elif isinstance(operation, Affine | Gain):
+            rules = at_size.size.rules(program.weights[operation.weight])
+            constants = Weights(weights[operation.weight], rules)
+            back = None if feedback is None else feedback[operation.weight]
+            if directly is not None and isinstance(operation, Affine):
+                along.append(directly.along(operation.weight, mapped, reads[0]))
+                reads = lax.stop_gradient(reads)
+            value = _mapped(operation, constants, back, reads)
+            if tap is not None:
                 value, capture = value + tap, reads[0]
+            mapped = value if isinstance(operation, Affine) else mapped
+        else:
+            value = rule(operation, constants, reads)
         if value.shape[1:] != at_size.features[place]:
             raise InvalidInput(
                 f"net: {program.sources[place]} takes features of shape {reads[0].shape[1:]} to "
@@ -169,13 +193,13 @@ def _forward(
             )
         values.append(value)
         captures.append(capture)
-    # Sums that vanish, with the derivatives of direct feedback.
+    # Sums that vanish, with the derivatives that pass directly.
     return sum((one - lax.stop_gradient(one) for one in along), values[-1]), tuple(captures)
 
 
-def _mapped(operation: Affine, weights: Weights, back: Any, reads: Any) -> Any:
+def _mapped(operation: Affine | Gain, weights: Weights, back: Any, reads: Any) -> Any:
     """Return the value of an affine map, whose input has the derivative of a map of ``back``."""
-    if back is None:
+    if back is None or isinstance(operation, Gain):
         return rule(operation, weights, reads)
     along = rule(operation, weights._replace(params=back), reads)
     value = rule(operation, weights, lax.stop_gradient(reads))
@@ -200,7 +224,7 @@ def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:
             *copies, samples = leading
             inner = (*copies, int(operation.times), samples)
             return _taps(at_size.bodies[place], inner, dtype)
-        if isinstance(operation, Affine):
+        if isinstance(operation, Affine | Gain):
             return jnp.zeros((*leading, *at_size.features[place]), dtype)
         return ()
 
@@ -208,11 +232,14 @@ def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _weight_names(at_size: Sized) -> Iterator[str]:
+    """Yield the names of the weights of captures, which are empty for gains."""
     for place, operation in enumerate(at_size.program.operations):
         if isinstance(operation, Repeat):
             yield from _weight_names(at_size.bodies[place])
         elif isinstance(operation, Affine):
             yield at_size.size.names(at_size.program.weights[operation.weight].path)["weight"]
+        elif isinstance(operation, Gain):
+            yield ""
 
 
 def _kernels(at_size: Sized, one: Probe, two: Probe, level: int = 0) -> LayerKernels | None:
@@ -222,14 +249,18 @@ def _kernels(at_size: Sized, one: Probe, two: Probe, level: int = 0) -> LayerKer
     """
     program, parts = at_size.program, list[LayerKernels]()
     uses: dict[int, list[Use]] = {}
+    gains: dict[int, list[tuple[Probe, Probe]]] = {}
     for place, inside in enumerate(_levels(program)):
         operation = program.operations[place]
-        if not isinstance(operation, Affine | Repeat):
+        if not isinstance(operation, Affine | Gain | Repeat):
             continue
         first, second = (Probe(*(part[place - 1] for part in probe)) for probe in (one, two))
         if isinstance(operation, Repeat):
             copies = _kernels_of_copies(at_size.bodies[place], first, second, level + inside)
             parts += [] if copies is None else [copies]
+            continue
+        if isinstance(operation, Gain):
+            gains.setdefault(operation.weight, []).append((first, second))
             continue
         use = use_of(operation, first, second)
         uses.setdefault(operation.weight, []).append(use)
@@ -238,8 +269,9 @@ def _kernels(at_size: Sized, one: Probe, two: Probe, level: int = 0) -> LayerKer
         parts.append(LayerKernels(features[None], gradients[None], 0.0))
     if not parts:
         return None
-    rules = {weight: at_size.size.rules(program.weights[weight]) for weight in uses}
+    rules = {weight: at_size.size.rules(program.weights[weight]) for weight in (*uses, *gains)}
     tangents = [tangent(of_weight, rules[weight]) for weight, of_weight in uses.items()]
+    tangents += [tangent_of_gains(its, rules[weight]) for weight, its in gains.items()]
     features, gradients, of_copies = zip(*parts, strict=True)
     return LayerKernels(
         jnp.concatenate(features), jnp.concatenate(gradients), sum(tangents) + sum(of_copies)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from largen.networks.modules import Errors
 from largen.networks.network import FiniteNetwork, finite_network
-from largen.parameterizations import Optimizer, RuleTable, Stepped
+from largen.parameterizations import Hebbian, Optimizer, RuleTable, Stepped
 from largen.runs import Loss, Run
 
 
@@ -72,6 +75,7 @@ def _uncompiled(optimizer: Optimizer) -> dict[str, Any]:
 
 def objective(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> tuple[Any, Any]:
     """Return the mean loss, whose derivatives pass by the feedback if there is one, and outputs."""
+    feedback = feedback_at(plan, params, x, y, feedback)
     f = plan.network.outputs_of(params, x, feedback)
     return plan.loss.mean(f, y), f
 
@@ -82,3 +86,13 @@ def outputs_given(plan: Plan, params: Any, x: Any, f_train: Any) -> Any:
         return f_train
     f_test = plan.network.outputs_of(params, x[plan.samples :])
     return jnp.concatenate([f_train, f_test])
+
+
+def feedback_at(plan: Plan, params: Any, x: Any, y: Any, feedback: Any) -> Any:
+    """Return the feedback of samples with targets: under Hebbian learning their present errors."""
+    if not isinstance(plan.optimizer, Hebbian):
+        return feedback
+    network = plan.network
+    f = network.outputs_of(lax.stop_gradient(params), x)
+    errors = -jax.vmap(jax.grad(plan.loss.sample))(f, y).reshape(len(f), -1)
+    return Errors(errors / (network.width**0.5 * network.table.gamma))

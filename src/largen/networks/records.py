@@ -11,12 +11,17 @@ import numpy as np
 from jax import lax
 
 from largen.errors import InvalidInput
-from largen.networks.plan import Plan
+from largen.networks.plan import Plan, feedback_at
 from largen.networks.spectra import curvature, singular_values
 from largen.networks.tangent import kernels, probe
-from largen.parameterizations import GradientDescent, GradientFlow
 from largen.runs import Run
-from largen.runs.records import OF_FEEDBACK, OF_NETWORKS, check_rule, record_names
+from largen.runs.records import (
+    OF_FEEDBACK,
+    OF_NETWORKS,
+    check_descent,
+    check_rule,
+    record_names,
+)
 
 SPECTRA = ("singular_values", "sharpness")
 
@@ -29,11 +34,8 @@ def check_records(
     check_rule(run.optimizer, chosen)
     if chosen:
         run.check_one_output("record")
-    if "sharpness" in chosen and not isinstance(run.optimizer, (GradientDescent, GradientFlow)):
-        raise InvalidInput(
-            "record: sharpness is in units of the rate of gradient descent, and the run has "
-            f"{run.optimizer}."
-        )
+    if "sharpness" in chosen:
+        check_descent("record", run.optimizer)
     time_indices = run.time_indices("record_at", record_at)
     if record_at is None:
         return chosen, time_indices if chosen else ()
@@ -69,7 +71,8 @@ def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dic
         if len(x) > samples:
             test = probe(network, params, x[samples:])
             kept["ntk_test"] = kernels(network, test, training).tangent
-    if feedback is not None and set(plan.records) & set(OF_FEEDBACK):
+    if set(plan.records) & set(OF_FEEDBACK):
+        feedback = feedback_at(plan, params, x[:samples], y, feedback)
         back = probe(network, params, x[:samples], feedback)
         mixed = kernels(network, training, back)
         if "pseudo_gradient_kernel" in plan.records:

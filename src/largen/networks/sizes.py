@@ -10,7 +10,7 @@ from largen.errors import InvalidInput
 from largen.networks.rules import Features, channels_behind, has_rule
 from largen.networks.rules.affine import Rules, shapes
 from largen.parameterizations import RuleTable
-from largen.programs import Affine, Path, Program, Repeat, Source, Weight, name_of, no_rule
+from largen.programs import Affine, Gain, Path, Program, Repeat, Source, Weight, name_of, no_rule
 from largen.programs.rewriting import copies_of
 
 
@@ -25,7 +25,7 @@ class Size:
 
     def names(self, path: Path) -> dict[str, str]:
         """Return the names of the parameters at a path in the rule table, by their kinds."""
-        names = {kind: f"{name_of(path)}.{kind}" for kind in ("weight", "bias")}
+        names = {kind: f"{name_of(path)}.{kind}" for kind in ("weight", "bias", "gain", "offset")}
         return {kind: name for kind, name in names.items() if name in self.table}
 
     def rules(self, weight: Weight) -> Rules:
@@ -69,16 +69,20 @@ def sized(program: Program, size: Size, start: Features) -> Sized:
             times = copies_of(operation, str(source))
             shapes_by_name |= {name: (times, *shape) for name, shape in body.shapes.items()}
             channels = body.features[-1][-1]
-        elif isinstance(operation, Affine):
+        elif isinstance(operation, Affine | Gain):
             weight = program.weights[operation.weight]
-            channels = size.outputs
-            if weight.path != size.readout:
-                channels = size.whole(weight.width_ratio * size.width, source)
-            made = shapes(operation, reads[0], (*space, channels), source)
+            if isinstance(operation, Gain):
+                channels = reads[0][-1]
+                made = dict.fromkeys(weight.kinds, (channels,))
+            else:
+                channels = size.outputs
+                if weight.path != size.readout:
+                    channels = size.whole(weight.width_ratio * size.width, source)
+                made = shapes(operation, reads[0], (*space, channels), source)
             for kind, name in size.names(weight.path).items():
                 if shapes_by_name.setdefault(name, made[kind]) != made[kind]:
                     raise InvalidInput(
-                        f"net: {source} shares {name} with another affine map, in which it has the "
+                        f"net: {source} shares {name} with another layer, in which it has the "
                         f"shape {shapes_by_name[name]} instead of {made[kind]}."
                     )
         else:

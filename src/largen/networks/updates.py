@@ -11,9 +11,9 @@ from largen.errors import NoRule
 from largen.networks.plan import Plan
 from largen.parameterizations import (
     Adam,
-    FeedbackAlignment,
     GradientDescent,
     Langevin,
+    PseudoGradient,
     RMSProp,
     temperature_of,
 )
@@ -27,7 +27,7 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
 
     With raw rates η = η₀·(rule's lr) and decays λ = λ₀·(rule's weight_decay),
 
-    * gradient descent, feedback alignment, Langevin: v ← βv − η(∇ + λθ), θ ← θ + v;
+    * gradient descent, rules of pseudo-gradients, Langevin: v ← βv − η(∇ + λθ), θ ← θ + v;
     * Adam: θ ← θ − η(m̂/(√v̂ + ε) + λθ), with ε = ε₀·(rule's eps);
     * RMSProp: θ ← θ − η(∇/(√v + ε) + λθ), without bias correction of v.
 
@@ -47,7 +47,7 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
     steps = [optax.stateless(subtract_decay)] if plan.optimizer.weight_decay else []
     scaled = optax.stateless(lambda u, _: jax.tree.map(lambda u, r: -lr * r * u, u, rate))
     match plan.optimizer:
-        case GradientDescent(momentum=momentum) | FeedbackAlignment(momentum=momentum):
+        case GradientDescent(momentum=momentum) | PseudoGradient(momentum=momentum):
             return optax.chain(*steps, scaled, *([optax.trace(momentum)] if momentum else []))
         case Langevin():  # its noise is added separately by :func:`add_langevin_noise`
             return optax.chain(*steps, scaled)
@@ -56,7 +56,7 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
         case RMSProp(beta=beta, eps=eps):
             steps = [in_units, optax.scale_by_rms(beta, eps, eps_in_sqrt=False), *steps]
         case other:
-            known = [GradientDescent, FeedbackAlignment, Langevin, Adam, RMSProp]
+            known = [GradientDescent, PseudoGradient, Langevin, Adam, RMSProp]
             raise NoRule("the training of finite networks", other, known)
     return optax.chain(*steps, scaled)
 

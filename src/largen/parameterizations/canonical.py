@@ -14,13 +14,14 @@ for all that are equivalent to it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 
 from largen.architectures import Layer, depth, endless_stack
 from largen.errors import NoTheory
 from largen.parameterizations.distributions import GAUSSIAN
-from largen.parameterizations.learning_rules import FeedbackAlignment
+from largen.parameterizations.learning_rules import PseudoGradient
 from largen.parameterizations.optimizers import temperature_of
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
@@ -30,6 +31,7 @@ from largen.parameterizations.weight_rules import fan_in, first_fan_in
 from largen.programs import Weight
 
 HALF = Fraction(1, 2)
+FROM_ZERO = 1e-6  # σ of a weight whose initial values vanish with the width, relative to its σ_w
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class CanonicalForm:
     diffusive
         At infinite depth, whether branches have α = ½, so that the stream diffuses; for α > ½ it
         is constant at initialisation. None for networks with a number of blocks.
+    gains
+        ρ of trained gains and offsets by name, such as ``"1.gain"``.
+    from_zero
+        The name of the weight that starts from zero, if there is one.
     """
 
     weights: dict[str, CanonicalWeight]
@@ -84,6 +90,8 @@ class CanonicalForm:
     gamma: float
     d: Fraction
     diffusive: bool | None = None
+    gains: Mapping[str, float] = field(default_factory=dict)
+    from_zero: str | None = None
 
 
 def canonical_form(
@@ -96,6 +104,7 @@ def canonical_form(
     leading_rates: bool = False,
     noise: bool = False,
     infinite_depth: bool = False,
+    from_zero: bool = False,
 ) -> CanonicalForm:
     """Reduce a parameterization to the constants that infinite width leaves of it.
 
@@ -117,6 +126,11 @@ def canonical_form(
     infinite_depth
         Whether the theory has the limit of infinitely many blocks. Rates of branches are then
         relative to L^(2α−1), with which they act on the tangent kernel at order one.
+    from_zero
+        Whether features move in the theory's limit, and one weight may start from zero, that is
+        from values that vanish with the width while its updates do not (Golikov, *Towards a
+        general theory of infinite-width limits of neural classifiers*, Appendices E.3 and E.4).
+        They then have a small size, which keeps their signs.
 
     Raises
     ------
@@ -138,9 +152,9 @@ def canonical_form(
             "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow; lg.solve has "
             "limits of adaptive optimizers in lg.mean_field() and lg.ntk()."
         )
-    if isinstance(optimizer, FeedbackAlignment):
+    if isinstance(optimizer, PseudoGradient):
         raise NoTheory(
-            f"{optimizer} has no implemented limit here: its backward pass is not that of the "
+            f"{optimizer} has no implemented limit here: its weights do not follow the "
             "gradient. lg.theories.FeedbackMeanField and FeedbackKernelLimit are its limits."
         )
     if temperature_of(optimizer) and not noise:
@@ -161,12 +175,15 @@ def canonical_form(
         endless_stack(net)
         diffusive = -table.branch.depth == HALF
         table, blocks = _at_infinite_depth(table, param), 1
-    gamma = Power(param.gamma, width=param.canonical_d)
+    d, gamma = param.canonical_d, Power(param.gamma, width=param.canonical_d)
     at = {"width": 1, "depth": max(blocks, 1), "inputs": first_fan_in(inputs, first)}
     constants = [_constants(row, first, gamma) for row in table.rows]
     if leading_rates:
         constants = _leading(constants)
-    weights = {}
+    at_zero = _from_zero(table.rows, first, param) if from_zero else None
+    if at_zero is not None:
+        d, constants = HALF, at_zero[1]
+    weights, gains = {}, {}
     for row, (std, rate) in zip(table.rows, constants, strict=True):
         for what, power, wanted in (("its output", std, "0"), ("its update", rate, "0")):
             if power.width and power.constant:
@@ -176,19 +193,22 @@ def canonical_form(
                     f"weight {row.name} ({row.site.role}) {grows} as N^{power.width} instead of "
                     f"N^{wanted}. lg.ntk() and lg.mean_field() have one."
                 )
-        role = "bias" if row.kind == "bias" else row.site.role
-        if row.distribution != GAUSSIAN and role in gaussian:
+        if row.site.gain:
+            gains[row.name] = rate.at(**at)
+            continue
+        if row.distribution != GAUSSIAN and row.role in gaussian:
             raise NoTheory(
                 f"{row.name} starts with the {row.distribution} distribution, and this limit "
                 "depends on the distribution of single weights there: it is implemented for "
                 "Gaussian ones. With many inputs, sums over them are Gaussian: leave "
-                f"{role!r} out of distribution."
+                f"{row.role!r} out of distribution."
             )
         weights[row.name] = CanonicalWeight(
             row.site, row.kind, std.at(**at), rate.at(**at), row.distribution
         )
     branch = table.branch.at(**at)
-    return CanonicalForm(weights, branch, param.gamma, param.canonical_d, diffusive)
+    zero = None if at_zero is None else at_zero[0]
+    return CanonicalForm(weights, branch, param.gamma, d, diffusive, gains, zero)
 
 
 def _at_infinite_depth(table: RuleTable[Power], param: Parameterization) -> RuleTable[Power]:
@@ -206,8 +226,7 @@ def _at_infinite_depth(table: RuleTable[Power], param: Parameterization) -> Rule
         )
     rows = []
     for row in table.rows:
-        std = row.rule.multiplier * row.rule.init_std
-        update = row.rule.lr / row.rule.init_std**2
+        std, update = _sizes(row)
         power = update.depth + (1 - 2 * alpha if row.site.in_branch else 0)
         if std.depth or power > 0:
             what, power = ("its output", std.depth) if std.depth else ("its update", power)
@@ -230,11 +249,39 @@ def _leading(constants: list[tuple[Power, Power]]) -> list[tuple[Power, Power]]:
     return [(std, rate / unit if rate.width == largest else frozen) for std, rate in constants]
 
 
+def _from_zero(
+    rows: tuple[Row[Power], ...], first: Weight, param: Parameterization
+) -> tuple[str, list[tuple[Power, Power]]] | None:
+    """Return the name of the weight that starts from zero, and constants in which it is small.
+
+    None unless there is a limit with exactly one such weight.
+    """
+    gamma = Power(param.gamma, width=min(param.canonical_d, HALF))
+    constants = [_constants(row, first, gamma) for row in rows]
+    small = [i for i, (std, _) in enumerate(constants) if std.constant and std.width < 0]
+    if len(small) != 1 or rows[small[0]].kind != "weight":
+        return None
+    std, rate = constants[small[0]]
+    start = Power(FROM_ZERO, width=-std.width)
+    constants[small[0]] = std * start, rate / start**2
+    if any(power.constant and power.width for pair in constants for power in pair):
+        return None
+    return rows[small[0]].name, constants
+
+
 def _constants(row: Row[Power], first: Weight, gamma: Power) -> tuple[Power, Power]:
     """Return σ and ρ as powers, constant in N where the limit exists."""
-    multiplier = row.rule.multiplier * row.rule.init_std
+    std, update = _sizes(row)
     if row.site.role == "output":
-        multiplier = multiplier * gamma
+        std = std * gamma
     if row.kind == "weight":
-        multiplier = multiplier * fan_in(row.site, first) ** Fraction(1, 2)
-    return multiplier, row.rule.lr / (row.rule.init_std**2 * gamma**2)
+        std = std * fan_in(row.site, first) ** Fraction(1, 2)
+    return std, update / gamma**2
+
+
+def _sizes(row: Row[Power]) -> tuple[Power, Power]:
+    """Return the effective standard deviation and rate; for gains, 1 and the rate of m·θ."""
+    rule = row.rule
+    if row.site.gain:
+        return Power(1.0), rule.lr * rule.multiplier**2
+    return rule.multiplier * rule.init_std, rule.lr / rule.init_std**2

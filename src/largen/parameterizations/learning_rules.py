@@ -17,16 +17,40 @@ from largen.scalars import flag, real
 
 
 @dataclass(frozen=True)
-class FeedbackAlignment(Stepped):
-    """Feedback alignment, full-batch or stochastic; see :func:`feedback_alignment`."""
+class PseudoGradient(Stepped):
+    """Base of the rules by which weights follow pseudo-gradients g̃ in place of g."""
 
     momentum: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_below_one("momentum", self.momentum)
+
+    @property
+    def of_dense_layers(self) -> str | None:
+        """The rule in words if it is one of dense layers alone, which follow one another."""
+        return None
+
+
+@dataclass(frozen=True)
+class Hebbian(PseudoGradient):
+    """Error-modulated Hebbian learning, full-batch or stochastic; see :func:`hebbian`."""
+
+    @property
+    def of_dense_layers(self) -> str:
+        """The rule in words: it is one of dense layers alone, which follow one another."""
+        return "Hebbian learning"
+
+
+@dataclass(frozen=True)
+class FeedbackAlignment(PseudoGradient):
+    """Feedback alignment, full-batch or stochastic; see :func:`feedback_alignment`."""
+
     correlation: float = 0.0
     direct: bool = False
 
     def __post_init__(self):
         super().__post_init__()
-        check_below_one("momentum", self.momentum)
         if not 0 <= real("correlation", self.correlation) <= 1:
             raise InvalidInput(f"correlation: wanted 0 ≤ ρ ≤ 1, got {self.correlation!r}.")
         object.__setattr__(self, "correlation", float(self.correlation))
@@ -36,17 +60,25 @@ class FeedbackAlignment(Stepped):
                 f"be correlated with, got {self.correlation!r}."
             )
 
+    @property
+    def of_dense_layers(self) -> str | None:
+        """The rule in words if it is one of dense layers alone, which follow one another."""
+        return "direct feedback alignment" if self.direct else None
 
-def feedback_of(optimizer: Optimizer) -> FeedbackAlignment:
-    """Return feedback alignment, whose limits refuse other optimizers.
+
+def pseudo_gradient_of(optimizer: Optimizer) -> PseudoGradient:
+    """Return a rule of pseudo-gradients, whose limits refuse other optimizers.
 
     Raises
     ------
     NoTheory
         If the optimizer is another one.
     """
-    if not isinstance(optimizer, FeedbackAlignment):
-        raise NoTheory(f"this is the limit of lg.optimizers.feedback_alignment, got {optimizer}.")
+    if not isinstance(optimizer, PseudoGradient):
+        raise NoTheory(
+            "this is the limit of lg.optimizers.feedback_alignment and lg.optimizers.hebbian, got "
+            f"{optimizer}."
+        )
     return optimizer
 
 
@@ -124,3 +156,49 @@ def feedback_alignment(
         order=order,
         schedule=schedule,
     )
+
+
+@cites("bordelon2022influence")
+def hebbian(
+    lr: float,
+    *,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    batch_size: int | None = None,
+    seed: int = 0,
+    order: Order | None = None,
+    schedule: Schedule | None = None,
+) -> Hebbian:
+    """Error-modulated Hebbian learning: weights move by the activities that they join.
+
+    With the preactivations and outputs of :func:`feedback_alignment`, and Δ = −∂ℓ/∂f of a sample,
+    gˡ = √N γ ∂f/∂hˡ is replaced by
+
+        g̃ˡ_μ = Δ_μ φ(hˡ_μ),
+
+    so that the weights Wˡ between two layers move along Σ_μ Δ_μ² φ(hˡ⁺¹_μ) φ(hˡ_μ)ᵀ (Bordelon and
+    Pehlevan, *The influence of learning rule on representation dynamics in wide neural networks*,
+    arXiv 2210.02157): nothing passes backward but the error. Of several outputs Δ_μ² is the sum of
+    their squares. The read-out moves as under :func:`gd`, along Σ_μ Δ_μ φ(hᴸ_μ), and is the only
+    layer whose movement depends on the sign of Δ. Here φ(hˡ) is what the next map reads. Networks
+    are fully connected, their layers written one by one.
+
+    Parameters
+    ----------
+    lr, momentum, weight_decay, schedule
+        As in :func:`gd`.
+    batch_size, seed, order
+        As in :func:`sgd`; full batch by default.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.optimizers.hebbian(lr=0.5))
+    Hebbian(lr=0.5)
+    """
+    return Hebbian(lr, weight_decay, batch_size, seed, momentum, order=order, schedule=schedule)

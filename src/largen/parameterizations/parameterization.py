@@ -25,7 +25,6 @@ from typing import Any, ClassVar, Literal
 from largen.architectures import Layer, depth, mlp, residual_mlp, weight_sites
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.parameterizations.distributions import (
-    GAUSSIAN,
     ROLES,
     Distributions,
     checked_distributions,
@@ -38,7 +37,8 @@ from largen.parameterizations.rates import Rates, at_rates, rates_in_words, rate
 from largen.parameterizations.reference import Numbers, from_reference_width
 from largen.parameterizations.rules import Row, RuleTable, evaluate
 from largen.parameterizations.stepping import Optimizer
-from largen.parameterizations.weight_rules import bias_rule, first_fan_in, std_of, weight_rule
+from largen.parameterizations.weight_rules import first_fan_in, rule_of
+from largen.programs import program_of
 from largen.results import in_notebooks
 from largen.scalars import integer, real, sample_shape
 
@@ -175,12 +175,10 @@ class Parameterization:
         shape = None if inputs is None else sample_shape("inputs", inputs)
         sites = weight_sites(net, shape)
         distributions, rows = dict(self.distributions), []
-        for site in sites:
-            rule = weight_rule(self, site, sites[0], adaptive)
-            rows.append(Row(site, "weight", rule, distributions.get(site.role, GAUSSIAN)))
-            if std_of(site, "bias"):
-                rule = bias_rule(self, site, adaptive)
-                rows.append(Row(site, "bias", rule, distributions.get("bias", GAUSSIAN)))
+        for site in program_of(net, shape).weights:
+            for kind in site.kinds:
+                row = Row(site, kind, rule_of(self, site, kind, sites[0], adaptive))
+                rows.append(row if site.gain else row.drawn_by(distributions))
         family = "adaptive optimizer" if adaptive else "gradient descent"
         branch = Power(depth=-self.branch)
         gamma = Power(self.gamma, width=self.canonical_d)

@@ -36,8 +36,7 @@ def at_rates(table: RuleTable[Power], rates: Rates) -> RuleTable[Power]:
 
 
 def _at_rate(row: Row[Power], factors: dict[str, float]) -> Row[Power]:
-    role = "bias" if row.kind == "bias" else row.site.role
-    names = (row.name, row.site.name, role)
+    names = (row.name, row.site.name, row.role)
     factor = next((factors[name] for name in names if name in factors), 1.0)
     decay = Power(1 / factor) if factor else Power(0.0)
     rule = row.rule

@@ -52,9 +52,8 @@ def _from(at_reference: Power, scaling: Power, width: int) -> Power:
 
 
 def _override(row: Row[Power], init_stds: Numbers, rates: Numbers) -> Rule[Power]:
-    role = "bias" if row.kind == "bias" else row.site.role
-    rule, init_std, lr = row.rule, dict(init_stds), dict(rates)
-    if role in init_std:
+    role, rule, init_std, lr = row.role, row.rule, dict(init_stds), dict(rates)
+    if role in init_std and not row.site.gain:
         rule = replace(rule, init_std=Power(init_std[role]))
     if role in lr:
         rule = replace(rule, lr=Power(lr[role]), weight_decay=Power(1 / lr[role]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Generic, TypeVar
 
 from largen.errors import InvalidInput
@@ -49,7 +49,7 @@ class Rule(Generic[Scale]):
 
 @dataclass(frozen=True)
 class Row(Generic[Scale]):
-    """One weight or bias of the network, its rule, and its initial distribution."""
+    """The parameters of a kind at one place, their rule, and their initial distribution."""
 
     site: Weight
     kind: str
@@ -60,6 +60,15 @@ class Row(Generic[Scale]):
     def name(self) -> str:
         """The place in the network and the kind, such as ``"0.weight"``."""
         return f"{self.site.name}.{self.kind}"
+
+    @property
+    def role(self) -> str:
+        """The role whose rates they have; that of gains and offsets is that of biases."""
+        return self.site.role if self.kind == "weight" else "bias"
+
+    def drawn_by(self, distributions: Mapping[str, str]) -> Row[Scale]:
+        """Return the row with the initial distribution of its role."""
+        return replace(self, distribution=distributions.get(self.role, GAUSSIAN))
 
 
 @dataclass(frozen=True)

@@ -62,17 +62,15 @@ class Scaling(Protocol):
         ...
 
 
-def weight_rule(param: Scaling, site: Weight, first: Weight, adaptive: bool) -> Rule[Power]:
-    """Return the rule of an affine map's weights; ``first`` is the network's first map."""
-    # 1/√(fan-in), whose power of N is among the exponents of the role.
-    fixed = replace(fan_in(site, first), width=0)
-    constant = Power(std_of(site, "weight")) * fixed ** Fraction(-1, 2)
-    return _rule(param, site, getattr(param, site.role), constant, adaptive)
-
-
-def bias_rule(param: Scaling, site: Weight, adaptive: bool) -> Rule[Power]:
-    """Return the rule of an affine map's bias."""
-    return _rule(param, site, param.bias, Power(std_of(site, "bias")), adaptive)
+def rule_of(param: Scaling, site: Weight, kind: str, first: Weight, adaptive: bool) -> Rule[Power]:
+    """Return the rule of parameters of one kind; ``first`` is the network's first map."""
+    if kind == "weight":
+        # 1/√(fan-in), whose power of N is among the exponents of the role.
+        fixed = replace(fan_in(site, first), width=0)
+        constant = Power(site.weight_std) * fixed ** Fraction(-1, 2)
+        return _rule(param, site, getattr(param, site.role), constant, adaptive)
+    rule = _rule(param, site, param.bias, Power(site.bias_std or 1.0), adaptive)
+    return replace(rule, init_std=Power(0.0)) if site.gain else rule
 
 
 def _rule(
@@ -121,8 +119,3 @@ def first_fan_in(inputs: int | tuple[int, ...], first: Weight) -> int:
     """Return D, the fan-in of the first affine map's outputs."""
     channels = inputs[-1] if isinstance(inputs, tuple) else inputs
     return int(channels * first.patch)
-
-
-def std_of(site: Weight, kind: str) -> float:
-    """Return σ_w or σ_b of an affine map."""
-    return getattr(site, f"{kind}_std")

@@ -175,8 +175,9 @@ def _variable(figure: Any, ax: Any, data: xarray.Dataset, name: str) -> None:
         _colours(figure, ax, values.values, first, second)
         return
     x, label = _along(data, second)
-    for i, colour in enumerate(shades(values.sizes[first])):
-        ax.plot(x, values.values[i], "o-", markersize=3, color=colour, label=f"{first} {i}")
+    lines, name = _along(data, first)
+    for at, row, colour in zip(lines, values.values, shades(len(lines)), strict=True):
+        ax.plot(x, row, "o-", markersize=3, color=colour, label=f"{name} {at:.4g}")
     ax.set(xlabel=label)
     ax.legend()
 

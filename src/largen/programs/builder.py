@@ -61,8 +61,9 @@ class Builder:
         return len(self._operations) - 1
 
     def weight(
-        self, value: int, *, weight_std: float, bias_std: float, width_ratio: Any, patch: Any
-    ) -> int:
+        self, value: int, *, weight_std: float, bias_std: float, width_ratio: Any, patch: Any,
+        gain: bool = False,
+    ) -> int:  # fmt: skip
         """Return the index of the weight at the current place, which is applied to a value.
 
         It is a new one the first time; operations that are appended at the same place once more
@@ -72,7 +73,7 @@ class Builder:
         ----------
         value
             What the weight is applied to.
-        weight_std, bias_std, width_ratio
+        weight_std, bias_std, width_ratio, gain
             As in :class:`Weight`.
         patch
             The number of positions that each output sums over, times its part of the channels.
@@ -93,6 +94,7 @@ class Builder:
             signal.from_data,
             self.in_branch,
             self.copies,
+            gain=gain,
         )
         return self._known(weight)
 
@@ -204,5 +206,7 @@ def program_of(net: Any, inputs: int | tuple[int, ...] | None = None) -> Program
     """
     builder = Builder(signal_of(inputs))
     program = builder.program(builder._lower(net, 0))
-    last = tuple(replace(weight, last=True) for weight in program.weights[-1:])
-    return replace(program, weights=program.weights[:-1] + last)
+    matrices = [index for index, weight in enumerate(program.weights) if not weight.gain]
+    last = set(matrices[-1:])
+    weights = enumerate(program.weights)
+    return replace(program, weights=tuple(replace(w, last=i in last) for i, w in weights))

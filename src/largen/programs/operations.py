@@ -119,10 +119,56 @@ class Affine(Operation):
 
 
 @dataclass(frozen=True)
+class Gain(Operation):
+    """Trained factors and offsets of channels, y_pc = (a + g_c) x_pc + b_c; at first g = b = 0.
+
+    Attributes
+    ----------
+    weight
+        Index of the weight in the program, of which g and b are the parameters.
+    initial
+        a.
+    offset
+        Whether there is b.
+    """
+
+    weight: int
+    initial: float = 1.0
+    offset: bool = False
+
+    def weights_used(self) -> tuple[int, ...]:
+        """Return the index of the weight."""
+        return (self.weight,)
+
+    def renumbered(self, weights: Indices, seeds: Indices) -> Gain:
+        """Return the gain with another index of its weight."""
+        return replace(self, weight=weights[self.weight])
+
+
+@dataclass(frozen=True)
 class Function(Operation):
-    """One function of each number, y = φ(x)."""
+    """One function of each number, y = φ(x).
+
+    Attributes
+    ----------
+    phi
+        φ.
+    gains
+        Trained gains inside of φ, which joins several operations: for each the index of its
+        weight, the derivative of φ with respect to the gain, and that with respect to the offset:
+        None without one, or a number r for r φ'.
+    """
 
     phi: ActivationFunction
+    gains: tuple[tuple[int, ActivationFunction, ActivationFunction | float | None], ...] = ()
+
+    def weights_used(self) -> tuple[int, ...]:
+        """Return the indices of the weights of the gains."""
+        return tuple(weight for weight, _, _ in self.gains)
+
+    def renumbered(self, weights: Indices, seeds: Indices) -> Function:
+        """Return the function with other indices of the weights of its gains."""
+        return replace(self, gains=tuple((weights[w], *of) for w, *of in self.gains))
 
 
 @dataclass(frozen=True)

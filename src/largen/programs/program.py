@@ -42,14 +42,14 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight matrix with its bias.
+    """A weight matrix with its bias, or the gains of channels with their offsets.
 
     Attributes
     ----------
     path
         The indices of parts from the root of the network to the layer that holds the weight.
     weight_std, bias_std
-        σ_w and σ_b, of order one; without a bias σ_b = 0.
+        σ_w and σ_b, of order one; without a bias σ_b = 0. Gains have 1, and 1 or 0.
     width_ratio
         The number of output features per unit of width.
     patch
@@ -62,7 +62,9 @@ class Weight:
     copies
         The number of copies that repetitions make of it; may be ``math.inf``.
     last
-        Whether it is the network's last weight.
+        Whether it is the network's last matrix.
+    gain
+        Whether it is gains.
     """
 
     path: Path
@@ -74,6 +76,13 @@ class Weight:
     in_branch: bool
     copies: float
     last: bool = False
+    gain: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of its parameters: matrix and bias, or gains and offsets."""
+        kinds = ("gain", "offset") if self.gain else ("weight", "bias")
+        return kinds if self.bias_std else kinds[:1]
 
     @property
     def role(self) -> Role:

@@ -181,9 +181,9 @@ class Model(Questions, Sequence):
             constants that the model has at this width.
         rates
             ρ_k: a number for all parameters, such as 1 for a module that is trained as it is, or
-            numbers by the name of the parameter, 1 for those that are missing. Not those of
-            normalisations, which add a part of relative order 1/width. With a width, because
-            this kernel grows with it.
+            numbers by the name of the parameter, 1 for those that are missing, those of
+            normalisations of PyTorch modules included. With a width, because this kernel grows
+            with it.
         method
             ``"recursion"``: exact, over the operations that were read, as :class:`Kernels`.
             ``"population"``, or :class:`largen.reading.Population` with its numbers: the model's
@@ -196,7 +196,7 @@ class Model(Questions, Sequence):
         ------
         InvalidInput
             For samples of another shape than the one that was read; for rates that are negative, of
-            no parameter of an affine map, or without a width.
+            no parameter of an affine map or a normalisation, or without a width.
         NoTheory
             If there is no limit, or no rule for what an operation reads; the message names the
             module.

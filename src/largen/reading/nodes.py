@@ -8,11 +8,12 @@ from fractions import Fraction
 from math import prod, sqrt
 from typing import Any, Literal
 
-from largen.architectures import Conv, Dense, Graph, Layer
+from largen.architectures import Conv, Dense, Gain, Graph, Layer
 from largen.architectures.graph import ENTRY, JOINS
 from largen.programs import Path
 from largen.reading.laws import Law, Parameter
 from largen.reading.refusals import refused
+from largen.reading.values import Value
 
 
 @dataclass(eq=False)
@@ -93,6 +94,17 @@ def centred_law(name: str, parameters: Mapping[str, Parameter]) -> Law:
     return law
 
 
+@dataclass(frozen=True)
+class Trained:
+    """Gains and offsets of channels that a model trains, behind a node with a factor for them."""
+
+    # The names of the parameters; None for one that is not there.
+    gain: str | None
+    offset: str | None
+    factor: float  # the gains at the start, which are a part of the node
+    alike: bool  # whether there is one for each channel, the same at all positions
+
+
 Does = Map | Layer | str | tuple[Literal["again"], str]
 
 
@@ -105,6 +117,7 @@ class Nodes:
     does: dict[str, Does] = field(default_factory=dict)
     # The nodes that it reads, with factors.
     reads: dict[str, tuple[tuple[float, str], ...]] = field(default_factory=dict)
+    trained: dict[str, Trained] = field(default_factory=dict)  # by the nodes that they are behind
     # Of nodes that became a part of a map, the node whose value theirs is; None if it is that of
     # no node.
     became: dict[str, str | None] = field(default_factory=dict)
@@ -129,7 +142,7 @@ class Nodes:
                     needed.add(read)
                     stack.append(read)
         kept = [name for name in self.does if name in needed]
-        found = Nodes({n: self.does[n] for n in kept}, {n: self.reads[n] for n in kept})
+        found = Nodes(*({n: of[n] for n in kept if n in of} for of in vars(self).values()))
         for name, does in found.does.items():  # the first use of a weight may not be needed
             if isinstance(does, tuple) and does[1] not in needed:
                 found.does[name] = self.does[does[1]]
@@ -158,7 +171,7 @@ class Nodes:
                 before.weight_factor *= factor
                 before.bias_factor *= factor
                 self.became[name] = read
-            elif isinstance(after, Map) and behind[0] not in shared:
+            elif isinstance(after, Map) and behind[0] not in shared and name not in self.trained:
                 after.weight_factor *= factor
                 self.became[name] = None
             else:
@@ -180,6 +193,36 @@ class Nodes:
         for other in self._readers(name):
             self.reads[other] = tuple((c, read if r == name else r) for c, r in self.reads[other])
         del self.does[name], self.reads[name]
+        if name in self.trained:
+            self.trained[read] = self.trained.pop(name)
+
+    def note_gains(
+        self, behind: Value, names: tuple[str | None, ...], factor: float,
+        parameters: Mapping[str, Parameter],
+    ) -> None:  # fmt: skip
+        """Note gains and offsets by their names, that are trained behind a value."""
+        sizes = {prod(parameters[name].shape) for name in names if name}
+        if sizes:
+            alike = sizes == {behind.shape[behind.axes.index("channels")]}
+            self.trained[behind.node] = Trained(*names, factor, alike)
+
+    @property
+    def gains(self) -> set[str]:
+        """The names of trained gains and offsets."""
+        names = (name for its in self.trained.values() for name in (its.gain, its.offset))
+        return {name for name in names if name is not None}
+
+    def with_gains(self) -> tuple[Nodes, dict[str, Trained]]:
+        """Return the nodes with a layer for all trained gains, and the gains by its name."""
+        found, trained = Nodes(), dict[str, Trained]()
+        new: dict[str, str] = {}
+        for name, does in self.does.items():
+            found.does[name] = does
+            found.reads[name] = tuple((c, new.get(read, read)) for c, read in self.reads[name])
+            if its := self.trained.get(name):
+                new[name] = found.add(f"{name} gain", Gain(offset=its.offset is not None), name)
+                trained[new[name]] = its
+        return found, trained
 
     def _readers(self, name: str) -> list[str]:
         """Return the nodes that read a node, as often as they do."""
@@ -209,6 +252,31 @@ class Nodes:
             if other.reads.get(name) != self.reads[name] or theirs != does:
                 return name
         return "" if len(self.does) == len(other.does) else next(reversed(other.does))
+
+    def read_out(self, output: str) -> str:
+        """Return the map of which the output is linear."""
+        found, stack = set(), [output]
+        while stack:
+            name = stack.pop()
+            does = self.does.get(name)
+            if isinstance(does, (Map, tuple)):
+                found.add(name)
+                continue
+            linear = isinstance(does, Layer) and does.linear
+            if does is None or not (linear or does == "sum"):
+                raise refused(
+                    name if does is not None else "the output",
+                    "the output is not linear in the last weights, or has an offset; read a module "
+                    "that returns what it makes of them by an affine map, without a constant",
+                )
+            stack += [read for _, read in self.reads[name]]
+        if len(found) != 1 or not isinstance(self.does[next(iter(found))], Map):
+            raise refused(
+                ", ".join(sorted(found)),
+                "the output is a sum of several affine maps, or of one that is used elsewhere; "
+                "there is a rule for one read-out",
+            )
+        return found.pop()
 
     @property
     def maps(self) -> dict[str, Map]:

@@ -96,8 +96,7 @@ def sampled(
     rtol = None if rtol is None else real("rtol", rtol, above=0)
     of = None
     if rates is not None:
-        names = {name for w in net.weights for name in (w.map.weight, w.map.bias)} - {None}
-        of = checked(rates, names)
+        of = checked(rates, net.nodes, gains=False)
     count = len(x1)
     x = x1 if x2 is None else np.concatenate([x1, x2])
     found = net.sampler.kernels(

@@ -238,8 +238,11 @@ class Reader:
 
     def with_gain(self, call: Call, value: Value, gain: Any, offset: Any) -> Value:
         """Return a value behind a gain and an offset of all channels alike."""
-        if gain is not None:
-            value = self.scaled(call, value, self.number(gain, call))
+        factor = 1.0 if gain is None else self.number(gain, call)
+        value = self.scaled(call, value, factor)
+        if self._made.get(value.node) == call.index:
+            names = tuple(each.name if isinstance(each, Param) else None for each in (gain, offset))
+            self.nodes.note_gains(value, names, factor, self._parameters)
         return value if offset is None else self.shifted(call, value, self.number(offset, call))
 
     def with_channels(self, call: Call, value: Value, place: int) -> Value:
@@ -350,7 +353,7 @@ class Reader:
 
     def _finish(self, output: str) -> None:
         """Find the read-out, check that all that should grow does, and set ratios of widths."""
-        last = self._read_out(output)
+        last = self.nodes.read_out(output)
         maps = self.nodes.maps
         unit = next((self._outputs[name] for name in maps if name != last), (1, 1))
         for name, each in maps.items():
@@ -371,28 +374,3 @@ class Reader:
                     f"its {small} outputs become {large} where those of the first layer go from "
                     f"{unit[0]} to {unit[1]}; wanted widths in fixed ratios",
                 )
-
-    def _read_out(self, output: str) -> str:
-        """Return the map of which the output is linear."""
-        found, stack = set(), [output]
-        while stack:
-            name = stack.pop()
-            does = self.nodes.does.get(name)
-            if isinstance(does, (Map, tuple)):
-                found.add(name)
-                continue
-            linear = isinstance(does, Layer) and does.linear
-            if does is None or not (linear or does == "sum"):
-                raise refused(
-                    name if does is not None else "the output",
-                    "the output is not linear in the last weights, or has an offset; read a module "
-                    "that returns what it makes of them by an affine map, without a constant",
-                )
-            stack += [read for _, read in self.nodes.reads[name]]
-        if len(found) != 1 or not isinstance(self.nodes.does[next(iter(found))], Map):
-            raise refused(
-                ", ".join(sorted(found)),
-                "the output is a sum of several affine maps, or of one that is used elsewhere; "
-                "there is a rule for one read-out",
-            )
-        return found.pop()

@@ -7,6 +7,7 @@ from largen.regression.early_stopping import flow_posterior as flow_posterior
 from largen.regression.equilibrium import AdaptivePosterior as AdaptivePosterior
 from largen.regression.equilibrium import AdaptivePrediction as AdaptivePrediction
 from largen.regression.equilibrium import DeepLinearPosterior as DeepLinearPosterior
+from largen.regression.equilibrium import DeepPosterior as DeepPosterior
 from largen.regression.equilibrium import PosteriorSamples as PosteriorSamples
 from largen.regression.equilibrium import adaptive_posterior as adaptive_posterior
 from largen.regression.equilibrium import rescaled_posterior as rescaled_posterior

@@ -13,7 +13,11 @@ from largen.parameterizations import Parameterization
 from largen.regression.gaussian_process import KINDS, Posterior, fixed_posterior
 
 if TYPE_CHECKING:
-    from largen.regression.equilibrium import AdaptivePosterior, DeepLinearPosterior
+    from largen.regression.equilibrium import (
+        AdaptivePosterior,
+        DeepLinearPosterior,
+        DeepPosterior,
+    )
 
 
 @overload
@@ -67,7 +71,7 @@ def posterior(
     mask: ArrayLike | None = None,
     param: Parameterization | None = None,
     throw: bool = True,
-) -> Posterior | AdaptivePosterior | DeepLinearPosterior:
+) -> Posterior | AdaptivePosterior | DeepPosterior | DeepLinearPosterior:
     """Condition the Gaussian process of an infinitely wide network on training samples.
 
     With A = K + σ_n² (``"nngp"``) or A = Θ + σ_n² (the others) on the training samples, and *

@@ -135,7 +135,7 @@ def evidence(
     positions, layers = most_positions(net, shape_of(rows)), 1 + len(given.names)
     check_at_once("x", given.program, positions, len(rows), len(rows), layers)
     if kind != "nngp":
-        check_tangent(given.program)
+        check_tangent(given.program, given.constants)
         _check_rates(net, given, param, shape_of(rows))
     there = checked_mask("mask", mask, rows, Lowered(given.features, given.program, ()))
     with jax.enable_x64(True):

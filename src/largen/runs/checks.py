@@ -51,3 +51,21 @@ def check_words(
     for name, value in variables.items():
         if name in reserved or not isinstance(value, tuple) or len(value) != 2:
             raise InvalidInput(f"extra: wanted {wanted}, got {name!r}.")
+
+
+def arrays_on_axes(
+    variables: Mapping[str, tuple[Any, Any]], coordinates: Mapping[str, Any]
+) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Return variables as arrays, after a check that axes of one name have one length."""
+    lengths = {name: len(its) for name, its in coordinates.items() if not isinstance(its, tuple)}
+    found = {}
+    for name, (axes, value) in variables.items():
+        axes, array = (axes,) if isinstance(axes, str) else tuple(axes), np.asarray(value)
+        sizes = [lengths.setdefault(*each) for each in zip(axes, array.shape, strict=False)]
+        if array.shape != tuple(sizes) or len(axes) != array.ndim:
+            raise InvalidInput(
+                f"extra: {name!r} has the shape {array.shape}, and the axes {axes} of the "
+                f"trajectory {tuple(lengths.get(axis) for axis in axes)}."
+            )
+        found[name] = axes, array
+    return found

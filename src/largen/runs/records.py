@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations import FeedbackAlignment, Optimizer
+from largen.parameterizations import GradientDescent, GradientFlow, Optimizer, PseudoGradient
 from largen.scalars import integers, sequence
 from largen.text import shown
 
@@ -31,8 +31,9 @@ def record_names(record: Any, more: tuple[str, ...] = ()) -> tuple[str, ...]:
 
     ``"feature_kernel"`` and ``"gradient_kernel"`` are Φ and G of each layer on training samples,
     ``"ntk"`` the tangent kernel among training samples and between test and training samples. Of
-    feedback alignment there are ``"pseudo_gradient_kernel"``, G̃ = ⟨g g̃⟩, ``"effective_ntk"``, the
-    tangent kernel with G̃ in place of G, and ``"alignment"``, the cosine of g and g̃ of each sample.
+    feedback alignment and Hebbian learning there are ``"pseudo_gradient_kernel"``, G̃ = ⟨g g̃⟩,
+    ``"effective_ntk"``, the tangent kernel with G̃ in place of G, and ``"alignment"``, the cosine of
+    g and g̃ of each sample.
     """
     if isinstance(record, (set, frozenset)):
         record = list(record)
@@ -47,12 +48,21 @@ def record_names(record: Any, more: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 def check_rule(optimizer: Optimizer, names: Iterable[str]) -> None:
-    """Check that kernels of feedback are recorded under feedback alignment only."""
+    """Check that kernels of pseudo-gradients are recorded under rules that have them only."""
     of_feedback = [name for name in names if name in OF_FEEDBACK]
-    if of_feedback and not isinstance(optimizer, FeedbackAlignment):
+    if of_feedback and not isinstance(optimizer, PseudoGradient):
         raise InvalidInput(
-            f"record: {of_feedback[0]!r} is a kernel of lg.optimizers.feedback_alignment, and the "
-            f"run has {optimizer}."
+            f"record: {of_feedback[0]!r} is a kernel of lg.optimizers.feedback_alignment and "
+            f"lg.optimizers.hebbian, and the run has {optimizer}."
+        )
+
+
+def check_descent(name: str, optimizer: Optimizer) -> None:
+    """Check that the optimizer is gradient descent, of which the sharpness is."""
+    if not isinstance(optimizer, (GradientDescent, GradientFlow)):
+        raise InvalidInput(
+            f"{name}: sharpness is in units of the rate of gradient descent, and the run has "
+            f"{optimizer}."
         )
 
 

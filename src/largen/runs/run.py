@@ -15,10 +15,10 @@ from largen.architectures import Layer, layers_of, output_positions, weight_site
 from largen.arrays import numbers
 from largen.errors import InvalidInput, NoRule, NoTheory, instance_of
 from largen.parameterizations import (
-    FeedbackAlignment,
     GradientFlow,
     Optimizer,
     Parameterization,
+    PseudoGradient,
     Stepped,
 )
 from largen.programs import Program, Repeat, check_independent, dense_chain, program_of
@@ -50,8 +50,8 @@ class Run:
         it is the loss of a position, and that of a sample is the mean over its positions.
     optimizer
         :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.optimizers.langevin`,
-        :func:`largen.optimizers.feedback_alignment`, :func:`largen.adam`,
-        :func:`largen.optimizers.rmsprop`, or :func:`largen.gradient_flow`.
+        :func:`largen.optimizers.feedback_alignment`, :func:`largen.optimizers.hebbian`,
+        :func:`largen.adam`, :func:`largen.optimizers.rmsprop`, or :func:`largen.gradient_flow`.
     steps
         Number of steps, for optimizers other than gradient flow. Step 0 is the initialisation, so
         that a trajectory has ``steps + 1`` time indices.
@@ -109,8 +109,8 @@ class Run:
                     f"net: {layer!r} draws masks at every step, which training here does not; "
                     "leave it out. lg.kernel has its kernels."
                 )
-        if isinstance(optimizer, FeedbackAlignment) and optimizer.direct:
-            _check_direct(net, program_of(net, data.inputs))
+        if isinstance(optimizer, PseudoGradient) and optimizer.of_dense_layers:
+            _check_dense(net, program_of(net, data.inputs), optimizer.of_dense_layers)
         spec = as_loss(loss).of_one_output()
         positions = output_positions(net, data.inputs)
         if positions is not None:
@@ -291,9 +291,8 @@ class Run:
         )
 
 
-def _check_direct(net: Layer, program: Program) -> None:
-    """Check that layers are dense and follow one another, as direct feedback requires."""
-    what = "direct feedback alignment"
+def _check_dense(net: Layer, program: Program, what: str) -> None:
+    """Check that layers are dense and follow one another, as a rule of learning requires."""
     try:
         dense_chain(program, what)
         check_independent(program, what)

@@ -14,21 +14,19 @@ from largen.architectures import depth
 from largen.errors import DamagedFile, InvalidInput, NumericalFailure, instance_of
 from largen.files import load_dataset, save_dataset
 from largen.results import labelled
-from largen.runs.checks import check_words, checked_outputs
+from largen.runs.checks import arrays_on_axes, check_words, checked_outputs
 from largen.runs.identity import identity_of
 from largen.runs.losses import mean_loss
 from largen.runs.run import Run
 from largen.runs.spectra import gauss_newton, weight_outliers
 from largen.runs.status import Status, not_finite, status_of
 from largen.runs.time_pairs import between_times
-from largen.runs.variables import WithVariables
+from largen.runs.variables import Parts, WithVariables
 
 if TYPE_CHECKING:
     import xarray
 
 FORMAT = 2  # of files; until 1 they had no checksum
-# Coordinates of the records, which are not variables.
-COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer", "attention_layer")
 RESERVED = ("f_train", "f_test", "loss_train", "loss_test", "y_train", "y_test", "step", "time")
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 
@@ -75,6 +73,7 @@ class Trajectory(WithVariables):
         import xarray
 
         instance_of("dataset", dataset, xarray.Dataset, "an xarray.Dataset")
+        self._parts = None
         self._dataset = dataset
         self.run = None if run is None else instance_of("run", run, Run, "an lg.Run")
 
@@ -111,13 +110,10 @@ class Trajectory(WithVariables):
         notes
             Remarks for the reader.
         """
-        import xarray
-
         f_train, f_test = checked_outputs(run, f_train, f_test, seeds)
         check_words(theory, reason, notes, width, extra, RESERVED)
         data, lead = run.data, () if seeds is None else ("seed",)
-        out = run.output_axes
-        target = out[: data.y_train.ndim - 1]
+        target = (out := run.output_axes)[: data.y_train.ndim - 1]
         variables: dict[str, Any] = {
             "f_train": ((*lead, "step", "sample", *out), f_train),
             "f_test": ((*lead, "step", "test_sample", *out), f_test),
@@ -151,23 +147,29 @@ class Trajectory(WithVariables):
         coordinates = {"step": np.arange(len(run.times)), "time": ("step", run.times)}
         if seeds is not None:
             coordinates["seed"] = np.arange(seeds)
-        dataset = xarray.Dataset(variables, coordinates, attributes)
-        return cls(dataset.set_coords([n for n in COORDINATES if n in variables]), run)
+        arrays = arrays_on_axes(variables, coordinates)
+        return cls._of_parts(Parts(arrays, coordinates, attributes), run)
+
+    @classmethod
+    def _of_parts(cls, parts: Parts, run: Run | None) -> Trajectory:
+        found = cls.__new__(cls)
+        found._parts, found.run = parts, run
+        return found
 
     @property
     def theory(self) -> str:
         """The name of the theory that computed the trajectory, or ``"finite"``."""
-        return self._dataset.attrs["theory"]
+        return self._attributes["theory"]
 
     @property
     def reason(self) -> str:
         """The reason for the choice of the theory."""
-        return self._dataset.attrs["reason"]
+        return self._attributes["reason"]
 
     @property
     def status(self) -> Status:
         """``"ok"``, or what failed: see :class:`Status`."""
-        return Status(self._dataset.attrs["status"])
+        return Status(self._attributes["status"])
 
     @property
     def identity(self) -> dict[str, str]:
@@ -175,11 +177,14 @@ class Trajectory(WithVariables):
 
         Equal digests belong to equal parts. Empty for a file without them.
         """
-        return json.loads(self._dataset.attrs.get("run", "{}"))
+        return json.loads(self._attributes.get("run", "{}"))
 
     def with_status(self, status: Status) -> Trajectory:
         """Return the same trajectory with another status."""
-        return Trajectory(self._dataset.assign_attrs(status=str(status)), self.run)
+        if self._parts is None:
+            return Trajectory(self._dataset.assign_attrs(status=str(status)), self.run)
+        attributes = self._parts.attributes | {"status": str(status)}
+        return self._of_parts(self._parts._replace(attributes=attributes), self.run)
 
     def checked(self, throw: bool) -> Trajectory:
         """Return the trajectory; raise if it is not ok.
@@ -194,8 +199,7 @@ class Trajectory(WithVariables):
         if self.status is Status.OK or not throw:
             return self
         variables: Any = {str(k): (v.dims, v.values) for k, v in self._dataset.variables.items()}
-        bad = ", ".join(not_finite(variables))
-        why = f": not finite are {bad}" if bad else ""
+        why = f": not finite are {', '.join(bad)}" if (bad := not_finite(variables)) else ""
         raise NumericalFailure(
             f"{self.theory}: {self.status}{why}. Inputs, targets or rates are too large for "
             f"numbers of {self.f_train.dtype}: scale them down. throw=False returns what was "
@@ -206,24 +210,24 @@ class Trajectory(WithVariables):
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks for the reader."""
-        return tuple(json.loads(self._dataset.attrs["notes"]))
+        return tuple(json.loads(self._attributes["notes"]))
 
     @property
     def width(self) -> int | None:
         """N; None for a limit."""
-        width = self._dataset.attrs.get("width")
+        width = self._attributes.get("width")
         return None if width is None else int(width)  # a NumPy number if loaded from a file
 
     @property
     def depth(self) -> float:
         """L, the number of residual branches; ``math.inf`` for infinitely deep networks."""
-        depth = float(self._dataset.attrs.get("depth", float("nan")))
+        depth = float(self._attributes.get("depth", float("nan")))
         return int(depth) if depth.is_integer() else depth
 
     @property
     def seeds(self) -> int | None:
         """Number of networks; None for a limit."""
-        return self._dataset.sizes.get("seed")
+        return self._length("seed")
 
     def to_xarray(self) -> xarray.Dataset:
         """Return a copy of all variables as an ``xarray.Dataset``."""
@@ -310,7 +314,8 @@ class Trajectory(WithVariables):
         Raises
         ------
         InvalidInput
-            If the tangent kernel was not recorded, or the run is not known.
+            If the tangent kernel was not recorded, the run is not known, or it is not one of
+            gradient descent.
 
         Notes
         -----
@@ -378,7 +383,7 @@ class Trajectory(WithVariables):
         return cls(dataset)
 
     def __repr__(self) -> str:
-        attrs = self._dataset.attrs
+        attrs = self._attributes
         nets = "" if self.seeds is None else f"{self.seeds} networks of width {self.width}, "
         losses = [f"loss_train {_range(self._dataset['loss_train'])}"]
         if self._dataset.sizes["test_sample"]:

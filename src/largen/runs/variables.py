@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +13,42 @@ if TYPE_CHECKING:
     import xarray
 
 
+# Coordinates of the records, which are not variables.
+COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer", "attention_layer")
+
+
+class Parts(NamedTuple):
+    """What an ``xarray.Dataset`` is made of."""
+
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]]
+    coordinates: dict[str, Any]
+    attributes: dict[str, Any]
+
+
 class WithVariables(Result):
     """A result whose variables are NumPy attributes."""
 
-    _dataset: xarray.Dataset
+    _parts: Parts | None  # what the data set is made of, if it was not given
+
+    @cached_property
+    def _dataset(self) -> xarray.Dataset:
+        """The variables, made from the parts when they are asked for: xarray is slow to import."""
+        import xarray
+
+        assert self._parts is not None
+        dataset = xarray.Dataset(*self._parts)
+        return dataset.set_coords([n for n in COORDINATES if n in self._parts.variables])
+
+    @property
+    def _attributes(self) -> dict[Any, Any]:
+        return self._dataset.attrs if self._parts is None else self._parts.attributes
+
+    def _length(self, axis: str) -> int | None:
+        """Return the length of an axis with a coordinate; None without it."""
+        if self._parts is None:
+            return self._dataset.sizes.get(axis)
+        coordinate = self._parts.coordinates.get(axis)
+        return None if coordinate is None else len(coordinate)
 
     if TYPE_CHECKING:  # the possible variables, so that type checkers find misspelled names
         f_train: np.ndarray
@@ -69,9 +102,13 @@ class WithVariables(Result):
     else:
 
         def __getattr__(self, name: str) -> np.ndarray:
+            parts = self.__dict__.get("_parts")
+            if parts is not None and name in parts.variables:
+                return parts.variables[name][1]
             if name.startswith("_") or name not in self._dataset.variables:
-                known = ", ".join(sorted(map(str, self.__dict__.get("_dataset", ()))))
-                raise AttributeError(f"the trajectory has no {name!r}; it has {known}")
+                known = self.__dict__.get("_dataset", ()) if parts is None else parts.variables
+                names = ", ".join(sorted(map(str, known)))
+                raise AttributeError(f"the trajectory has no {name!r}; it has {names}")
             return self._dataset[name].values
 
     def __dir__(self) -> list[str]:

@@ -11,7 +11,7 @@ from inspect import isabstract
 from typing import Any, TypeVar
 
 from largen.errors import InvalidInput, NoRule, NoTheory, one_of
-from largen.parameterizations import FeedbackAlignment
+from largen.parameterizations import PseudoGradient
 from largen.programs import Affine, Attend, Repeat
 from largen.runs import Run, Theory
 from largen.text import shown
@@ -35,15 +35,15 @@ class _Entry:
 
 def _moves(run: Run) -> bool:
     """Whether features move at order one."""
-    return run.param.canonical_d == HALF
+    return run.param.canonical_d >= HALF  # above it if the read-out starts from 0
 
 
 def _adapts(run: Run) -> bool:
     return _moves(run) and run.optimizer.adaptive
 
 
-def _by_feedback(run: Run) -> bool:
-    return isinstance(run.optimizer, FeedbackAlignment)
+def _by_rule(run: Run) -> bool:
+    return isinstance(run.optimizer, PseudoGradient)
 
 
 def _two_maps(run: Run) -> bool:
@@ -69,10 +69,10 @@ _THEORIES: dict[str, _Entry | type[Theory]] = {
         "AdaptiveKernelLimit",
         lambda run: run.param.canonical_d < HALF and run.optimizer.adaptive,
     ),
-    "kernel, feedback alignment": _Entry(
+    "kernel, pseudo-gradients": _Entry(
         "kernel_limit.feedback",
         "FeedbackKernelLimit",
-        lambda run: run.param.canonical_d < HALF and _by_feedback(run),
+        lambda run: run.param.canonical_d < HALF and _by_rule(run),
     ),
     "mean field, one hidden layer": _Entry("mean_field.one_hidden_layer", "MeanField", _two_maps),
     "mean field, deep": _Entry("mean_field.deep", "DeepMeanField", _of_chain),
@@ -80,8 +80,8 @@ _THEORIES: dict[str, _Entry | type[Theory]] = {
     "mean field, branches and attention": _Entry(
         "mean_field.transformer", "AttentionMeanField", _moves
     ),
-    "mean field, feedback alignment": _Entry(
-        "mean_field.feedback", "FeedbackMeanField", lambda run: _moves(run) and _by_feedback(run)
+    "mean field, pseudo-gradients": _Entry(
+        "mean_field.feedback", "FeedbackMeanField", lambda run: _moves(run) and _by_rule(run)
     ),
     "mean field, adaptive": _Entry("mean_field.adaptive_deep", "AdaptiveMeanField", _adapts),
 }
@@ -97,12 +97,12 @@ def registered() -> tuple[type[Theory], ...]:
     ...     print(theory.name)
     kernel
     kernel, adaptive
-    kernel, feedback alignment
+    kernel, pseudo-gradients
     mean field, one hidden layer
     mean field, deep
     mean field, infinite depth
     mean field, branches and attention
-    mean field, feedback alignment
+    mean field, pseudo-gradients
     mean field, adaptive
     """
     return tuple(map(by_name, _THEORIES))

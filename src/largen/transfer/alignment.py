@@ -94,17 +94,26 @@ class Alignment:
     def builders_width(self, name: str) -> str:
         """Return the weight whose width sets the builder's initialisation of one of the target's.
 
-        Of a weight of fixed size, such as a read-out's bias, the first weight of its layer that
-        grows.
+        Of a bias, or a weight of fixed size, the first matrix of its layer that grows.
         """
-        layer = name.rpartition(".")[0]
-        same = (other for other in self._shapes["target"] if other.rpartition(".")[0] == layer)
-        return next((other for other in (name, *same) if self.growing(other)), name)
+        layer, _, leaf = name.rpartition(".")
+        target = self._shapes["target"]
+        same = [other for other in target if other.rpartition(".")[0] == layer]
+        same.sort(key=lambda other: len(target[other]) < 2)
+        first = () if "bias" in leaf.lower() else (name,)
+        return next((other for other in (*first, *same) if self.growing(other)), name)
+
+    def ratio(self, name: str) -> float:
+        """Return n of a weight: the ratio of its fan-ins, or of its fan-outs if that is fixed."""
+        return self._grown(name, self.shape("target", name), self.shape("crowded", name))
 
     def width_growth(self, name: str) -> float:
         """Return the width of a weight in the wider model relative to the base model."""
-        axis, source = self.growing(name)[0], self.names[name]
-        return self.shape("wide", source)[axis] / self.shape("base", source)[axis]
+        return self._grown(name, *(self.shape(m, self.names[name]) for m in ("wide", "base")))
+
+    def _grown(self, name: str, after: tuple[int, ...], before: tuple[int, ...]) -> float:
+        """Return the ratio of two widths of a weight of the target; 1 if it does not grow."""
+        raise NotImplementedError
 
     def distributions_by(self, moments: Measure) -> dict[str, InitialDistribution]:
         """Return the base's initial weights, measured by ``moments(shape, names, entries)``."""

@@ -24,7 +24,16 @@ from largen.errors import InvalidInput
 from largen.transfer.corrections import Correction, corrected
 from largen.transfer.hints import Hints
 from largen.transfer.plan import Plan
-from largen.transfer.verdicts import FADES, SINGLE, START, Layout, fades, grows, largest
+from largen.transfer.verdicts import (
+    FADES,
+    SINGLE,
+    START,
+    Layout,
+    fades,
+    grows,
+    largest,
+    moves_nothing,
+)
 from largen.transfer.verified import Verification
 from largen.transfer.verifying import MORE_SEEDS, SEEDS, Slopes, ratios_of, verdict
 
@@ -225,8 +234,8 @@ def _on_tensors(survey: Slopes) -> list[Correction]:
         fit = survey.fits.get(("tensor", "", name))
         if fades(fit, FADES):
             fit = largest(survey.fits, survey.layout, name)
-        alone = survey.layout.alone(name)
-        if fit is not None and (grows(fit) or (alone and fades(fit, FADES))) and _half(fit):
+        wrong = grows(fit) or moves_nothing(survey.fits, survey.layout, name)
+        if fit is not None and wrong and _half(fit):
             found.append(Correction("lr", name, -_half(fit)))
     return found
 

@@ -36,9 +36,10 @@ class FoundWeight:
     fan_in: int = 1  # the axis of a matrix that is summed over
     # e, the ratio of the numbers of experts, for weights of experts and routers.
     experts: float = 1.0
-    # Whether it is a gain or bias of every block that acts on the residual stream itself, as those
-    # of post-norm do. The effects of l of them add up, so that the rate is ∝ 1/l.
-    on_trunk: bool = False
+    # Whether l effects of one update add up, so that the rate is ∝ 1/l: those of a gain or bias of
+    # every block that acts on the residual stream itself, as those of post-norm do; and, under
+    # gradient descent, those of a weight that all blocks share.
+    adds_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def resolve(
     """Apply the rule of a weight's role, and fold multipliers into it."""
     own_update = _moved_by(optimizer, found)
     own = rule(param, own_update, found.role, found.in_branch)
-    if found.on_trunk:
+    if found.adds_up:
         own = replace(own, lr=own.lr * Power(depth=-1))
     total, kinds = Power(), []
     if family(found.role) == "output" and not keep_output and own.multiplier != Power():

@@ -23,8 +23,10 @@ interval, from the scatter between networks with Student's quantile.
 
 Slopes of the output that fade are no faults of single weights: at the start, queries, keys and
 routers act on the output through signals that are still random. Nor are those of vectors, whose
-entries are few at small sizes. In depth only the output, attention logits and sums over the copies
-of a block have an exponent of their own.
+entries are few at small sizes, and of matrices that are applied to more signals in a wider model
+(that mix the tokens of every channel, say), whose gradient along random numbers is a random sum. In
+depth only the output, attention logits and sums over the copies of a block have an exponent of
+their own.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ from largen.transfer.plan import Plan
 from largen.transfer.updates import UPDATES
 from largen.transfer.verified import Effect
 
-Key = tuple[str, str, str]  # (kind, place, weight): weight is "" for a size or a sum over weights
+# (kind, place, weight): weight is "" for a size or a sum over weights. Of the kind "uses" is the
+# number of signals that a weight is applied to.
+Key = tuple[str, str, str]
 Rows = Sequence[Sequence[Mapping[Key, float]]]  # by size and network
 Fits = Mapping[Key, tuple[float, float]]  # slope, half-width of its interval
 
@@ -51,6 +55,7 @@ CERTAIN = 0.1
 # below 0, of a matrix's largest effect inside.
 TOTAL, START, SINGLE, FADES = 0.25, 0.3, 0.35, 0.35
 TINY = 1e-30
+ROUNDING = 1e-5  # of the largest effect on the same tensor
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,16 @@ def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, s
         sums[key] = sums.get(key, 0.0) + value
 
     inner = set(layout.inner)
+    largest: dict[Key, float] = {}
+    for (kind, place, name), value in numbers.items():
+        at = (kind, place, "" if kind in ("output", "logits", "input") else name)
+        largest[at] = max(largest.get(at, 0.0), value)
+    # Gradients that vanish, of biases in front of a normalisation, are rounding errors.
+    numbers = {
+        (kind, place, name): value
+        for (kind, place, name), value in numbers.items()
+        if value > ROUNDING * largest.get((kind, place, ""), 0.0)
+    }
     for (kind, place, name), value in numbers.items():
         if kind == "output":
             add(("output", "all", ""), value)
@@ -195,9 +210,20 @@ def _on_tensors(fits: Fits, layout: Layout) -> list[Effect]:
         fit = fits.get(("tensor", "", name))
         if grows(fit):
             found.append(Effect("tensor", name, fit[0], fit[1], "grows"))
-        elif layout.alone(name) and fades(fit, FADES) and fades(largest(fits, layout, name), FADES):
+        elif fit is not None and moves_nothing(fits, layout, name):
             found.append(Effect("tensor", name, fit[0], fit[1], "fades"))
     return found
+
+
+def moves_nothing(fits: Fits, layout: Layout, name: str) -> bool:
+    """Whether the effects of a matrix on tensors inside and on logits certainly fade."""
+    fit, applied = fits.get(("tensor", "", name)), fits.get(("uses", "", name))
+    known = layout.alone(name) and not grows(applied)
+    if not (known and fades(fit, FADES) and fades(largest(fits, layout, name), FADES)):
+        return False
+    # A tensor that starts as small is multiplied by a power of the width in the forward pass.
+    start = fits.get(("start", f"output of {layout.holders[name]}", ""))
+    return start is None or fades((fit[0] - start[0], fit[1]), FADES)
 
 
 def _on_logits(fits: Fits, scale: float) -> list[Effect]:

@@ -9,7 +9,7 @@ from largen.errors import NoTheory
 from largen.parameterizations import canonical_form
 from largen.programs import program_of
 from largen.theories import KernelLimit
-from largen.theories.kernel_limit.decay import degree
+from largen.theories.chains.decay import degree
 
 X = np.random.default_rng(5).normal(size=(4, 3))
 Y = np.array([1.0, -1.0, 0.5, 0.3])

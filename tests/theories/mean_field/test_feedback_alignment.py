@@ -1,4 +1,4 @@
-"""Limits under feedback alignment: exact cases, networks that repeat them, and ensembles."""
+"""Limits under pseudo-gradients: exact cases, networks that repeat them, and ensembles."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ X, XT = RNG.standard_normal((4, 3)), RNG.standard_normal((2, 3))
 Y = np.array([1.0, -1.0, 0.5, -0.3])
 KERNELS = ["feature_kernel", "gradient_kernel", "pseudo_gradient_kernel", "effective_ntk"]
 FROM_ZERO = lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, d="1/4")
-rule = lg.optimizers.feedback_alignment
+rule, hebbian = lg.optimizers.feedback_alignment, lg.optimizers.hebbian
 
 
 def run_of(optimizer, net, *, steps=6, y=Y, param=None):
@@ -37,6 +37,11 @@ REBUILT = {
         None,
     ),
     "direct, tanh": (run_of(rule(0.3, direct=True), lg.mlp(3, "tanh"), steps=4), 1),
+    "Hebbian, two outputs": (
+        run_of(hebbian(0.3, **HOW), lg.mlp(2, "linear", bias_std=0.4), y=np.stack([Y, Y**2], 1)),
+        None,
+    ),
+    "Hebbian, tanh": (run_of(hebbian(0.3, **HOW), lg.mlp(3, "tanh"), steps=4), 1),
     "attention": (
         attending.run_of(
             attending.transformer(attending.CAUSAL),
@@ -81,13 +86,32 @@ def test_one_linear_hidden_layer(rho):
     run = run_of(rule(0.5, rho), lg.mlp(1, "linear"), steps=8)
     limit = lg.solve(run, record=[*KERNELS, "alignment"], record_at=range(9))
     f, kernel = moments(rho, 8)
-    assert limit.theory == "mean field, feedback alignment"
+    assert limit.theory == "mean field, pseudo-gradients"
     np.testing.assert_allclose(limit.f_train, f, rtol=0, atol=1e-12)
     np.testing.assert_allclose(limit.pseudo_gradient_kernel[:, 0, 1, 2], kernel, atol=1e-12)
     cosines = kernel / np.sqrt(limit.gradient_kernel[:, 0, 1, 1])  # b has the variance 1
     np.testing.assert_allclose(limit.alignment[:, 0, 1], cosines, atol=1e-12)
     effective = limit.feature_kernel[:, 0] + kernel[:, None, None] * (X @ X.T / 3)
     np.testing.assert_allclose(limit.effective_ntk, effective, atol=1e-12)
+
+
+def test_one_linear_hidden_layer_of_hebbian_learning():
+    lr, gamma = 0.5, 1.3
+    run = run_of(hebbian(lr), lg.mlp(1, "linear"), steps=8, param=lg.mean_field(gamma))
+    limit = lg.solve(run, record=["pseudo_gradient_kernel", "effective_ntk"], record_at=range(9))
+    fields, second = X / 3**0.5, np.eye(4)  # the second moments of (a, w)
+    for t in range(9):
+        f = fields @ second[:3, 3] / gamma
+        delta = Y - f
+        np.testing.assert_allclose(limit.f_train[t], f, rtol=0, atol=1e-12)
+        mixed = np.tile(delta * gamma * f, (4, 1))  # ⟨w Δ_ν h_ν⟩
+        np.testing.assert_allclose(limit.pseudo_gradient_kernel[t, 0], mixed, atol=1e-12)
+        effective = fields @ second[:3, :3] @ fields.T + mixed * (X @ X.T / 3)
+        np.testing.assert_allclose(limit.effective_ntk[t], effective, atol=1e-12)
+        move = np.eye(4)
+        move[:3, :3] += lr * gamma / 4 * (fields.T * delta**2) @ fields
+        move[3, :3] += lr * gamma / 4 * delta @ fields
+        second = move @ second @ move.T
 
 
 def test_features_move_more_with_less_correlation():
@@ -119,17 +143,17 @@ def test_the_static_kernel_has_a_power_of_the_correlation_for_each_map(rho):
     slopes = (theta2 - k2) / theta1
     expected = k2 + rho * slopes * (k1 + rho * (theta1 - k1))
     np.testing.assert_allclose(lazy.effective_ntk, expected, rtol=1e-9)
-    assert lazy.theory == "kernel, feedback alignment"
+    assert lazy.theory == "kernel, pseudo-gradients"
     assert "ntk" not in lazy.to_xarray()
     if rho == 1:
         plain = lg.solve(run_of(lg.gd(0.5), net, param=FROM_ZERO))
         np.testing.assert_allclose(lazy.f_train, plain.f_train, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("how", [rule(0.5, 0.6), lg.gd(0.5)], ids=str)
+@pytest.mark.parametrize("how", [rule(0.5, 0.6), hebbian(0.5), lg.gd(0.5)], ids=str)
 def test_the_mean_field_of_sampled_neurons_is_lazy_at_small_gamma(how):
     net, of_gd = lg.mlp(2, "tanh"), "mean field, branches and attention"
-    theory = {} if isinstance(how, type(rule(0.5))) else {"theory": of_gd}
+    theory = {"theory": of_gd} if isinstance(how, type(lg.gd(0.5))) else {}
     lazy = lg.solve(run_of(how, net, param=FROM_ZERO))
     limit = lg.solve(run_of(how, net, param=lg.mean_field(1e-3)), rtol=0.01, **theory)
     assert np.abs(limit.f_train[0]).max() < 1e-12
@@ -146,9 +170,13 @@ def test_the_kernel_limit_predicts_networks():
     assert np.abs(given[0] - nets.f_train).mean() < 0.05 * change
 
 
-@pytest.mark.parametrize(("activation", "rho"), [("tanh", 0.0), ("relu", 0.5)])
-def test_networks_approach_the_limit(activation, rho):
-    run = run_of(rule(0.4, rho), lg.mlp(2, activation), steps=8)
+@pytest.mark.parametrize(
+    ("activation", "how"),
+    [("tanh", rule(0.4)), ("relu", rule(0.4, 0.5)), ("tanh", hebbian(0.4))],
+    ids=str,
+)
+def test_networks_approach_the_limit(activation, how):
+    run = run_of(how, lg.mlp(2, activation), steps=8)
     limit = lg.solve(run, rtol=0.01, record=KERNELS)
     narrow, wide = (lg.train(run, n, seeds=s, record=KERNELS) for n, s in ((32, 1024), (64, 512)))
     for name in ("f_train", "f_test", *KERNELS):

@@ -254,7 +254,7 @@ def test_right_plans_pass_towards_random_targets(name):
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in ("divided towers", "in batch") else pytest.param(n, marks=pytest.mark.slow)
+    [n if n in ("distance", "unit rows") else pytest.param(n, marks=pytest.mark.slow)
      for n in FAULTS],
 )  # fmt: skip
 def test_faults_do_not_pass(name):

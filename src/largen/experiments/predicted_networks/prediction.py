@@ -187,6 +187,16 @@ def _pilot_width(width: int, pilot_width: int | None) -> int:
 
 
 def _theory(run: Run, limit: Trajectory | None) -> type[Theory]:
+    theory = _theory_of(run, limit)
+    if theory.random_outputs and theory.initial_outputs is Theory.initial_outputs:
+        raise NoTheory(
+            f"{WHAT}: initial outputs are random, and the limit {theory.name!r} takes a solution "
+            "for each of them; train networks: lg.train(run, width=…, seeds=…)."
+        )
+    return theory
+
+
+def _theory_of(run: Run, limit: Trajectory | None) -> type[Theory]:
     if limit is None:
         return choose(run)[0]
     if "f_train_shift" in limit:

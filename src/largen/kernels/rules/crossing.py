@@ -42,6 +42,7 @@ from largen.programs import (
     BRANCH,
     Affine,
     Flatten,
+    Gain,
     Mask,
     Normalise,
     Operation,
@@ -91,7 +92,7 @@ def _expanded(way: Expanded, pair: Pair, values: Values, layout: Layout) -> Cros
         its = values.pair(*((read, other) if left else (other, read)), pairs)
         if its is not None:
             found = its.weighted(factor, found)
-    if found is None or isinstance(operation, Sum | Mask):
+    if found is None or isinstance(operation, Sum | Mask | Gain):
         return found
     state = values.states[operation.reads[0]]
     if isinstance(operation, Normalise):
@@ -116,6 +117,8 @@ def _expanded(way: Expanded, pair: Pair, values: Values, layout: Layout) -> Cros
 
 
 def _factors_of(operation: Operation, constants: Any) -> tuple[Any, ...]:
+    if isinstance(operation, Gain):
+        return (operation.initial,)
     if isinstance(operation, Sum):
         return tuple(constants if factor == BRANCH else factor for factor in operation.factors)
     return (1.0,) * len(operation.reads)

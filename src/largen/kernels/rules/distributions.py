@@ -19,6 +19,7 @@ from largen.programs import (
     Concatenate,
     Flatten,
     Function,
+    Gain,
     Mask,
     Maximum,
     Normalise,
@@ -53,6 +54,9 @@ class Nature(NamedTuple):
     # The weights of which a channel is a function, given the values before them: values without a
     # common root are independent.
     roots: frozenset[Any] = frozenset()
+    # Whether trained gains make gradients depend on the value, so that Θ behind a function of it
+    # does not follow from second moments.
+    moved: bool = False
 
 
 GAUSSIAN = Nature("gaussian", centred=True, alike=True)
@@ -67,7 +71,12 @@ def natures(program: Program, start: Nature = DATA) -> tuple[Nature, ...]:
     """
     found = [start]
     for operation, source in list(zip(program.operations, program.sources, strict=True))[1:]:
-        found.append(nature_behind(operation, tuple(found[r] for r in operation.reads), source))
+        reads = tuple(found[r] for r in operation.reads)
+        nature = nature_behind(operation, reads, source)
+        if not isinstance(operation, Affine | Repeat):
+            moved = isinstance(operation, Gain) or any(read.moved for read in reads)
+            nature = nature._replace(moved=moved)
+        found.append(nature)
         if not has_rule(operation):
             raise no_rule("kernels", operation, source, rule.registry)
     return tuple(found)
@@ -116,12 +125,24 @@ def _(operation: Function, reads: tuple[Nature, ...], source: Source) -> Nature:
             f"kernels: {source} acts on {nature.kind}, which is not Gaussian, so that its kernel "
             "is not an integral over two Gaussians. Put a Dense() between them"
         )
+    if nature.moved:
+        raise OnlyByNetworks(
+            f"kernels: {source} acts on a sum, an average or a normalisation of trained gains, "
+            "whose part of the tangent kernel is not an integral over two Gaussians. Put a Dense() "
+            "between them, or the gains right before the function"
+        )
     if not nature.alike:
         raise NoTheory(
             f"kernels: {source} acts on Gaussian channels of different variances. Put it before "
             "the layer that normalises them together, or a Dense() between them."
         )
-    return Nature(f"the output of {source}", False, True, nature.roots)
+    roots = nature.roots.union(operation.weights_used())
+    return Nature(f"the output of {source}", False, True, roots)
+
+
+@nature_behind.register
+def _(operation: Gain, reads: tuple[Nature, ...], source: Source) -> Nature:
+    return reads[0]._replace(roots=reads[0].roots | {operation.weight})
 
 
 @nature_behind.register

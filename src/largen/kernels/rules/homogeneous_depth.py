@@ -78,7 +78,7 @@ def in_closed_form(
 def slopes_of_branch(branch: Program) -> tuple[float, ...] | None:
     """Return a, b and φ'(0) of a branch W φ(h) with φ(x) = a x + b |x|; None for other branches."""
     match branch.operations:
-        case (_, Function(phi=phi), Affine(reads=(1,), window=None)):
+        case (_, Function(phi=phi, gains=()), Affine(reads=(1,), window=None)):
             form = phi.closed_form
             return None if form is None else form.slopes
     return None

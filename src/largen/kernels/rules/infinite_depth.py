@@ -117,8 +117,14 @@ def _check(branch: Program, source: Source) -> None:
                 f"kernels: infinite depth is not implemented for blocks with attention: {its}."
             )
     start = GAUSSIAN._replace(roots=frozenset({ENTRY}))
-    if ENTRY in natures(branch, start)[-1].roots:
+    last = natures(branch, start)[-1]
+    if ENTRY in last.roots:
         raise _not_averaged(source)
+    if last.moved:
+        raise NoTheory(
+            f"kernels: infinite depth is not implemented for branches that end in trained gains: "
+            f"{source}. Put them before the last Dense() of the branch."
+        )
 
 
 def _not_averaged(source: Source) -> NoTheory:

@@ -21,6 +21,7 @@ from largen.programs import (
     Concatenate,
     Flatten,
     Function,
+    Gain,
     Mask,
     Normalise,
     Pool,
@@ -214,7 +215,9 @@ def way_of(program: Program, u: int, v: int) -> Way | None:
     if not known[u].roots & known[v].roots:
         return None if known[u].centred or known[v].centred else OfMeans()
     for place, other in sorted(((u, v), (v, u)), reverse=True):
-        if isinstance(operations[place], Sum | Pool | Scale | Normalise | Mask):
+        if isinstance(operations[place], Sum | Pool | Scale | Normalise | Mask | Gain):
+            if known[other].roots.intersection(_gains(program, place)):
+                raise _refused(program, u, v)
             return Expanded(place, other)
     match operations[u], operations[v]:
         case Affine(reads=(one,), weight=weight), Affine(reads=(two,), weight=other) if (
@@ -231,6 +234,22 @@ def way_of(program: Program, u: int, v: int) -> Way | None:
     if ones is None or twos is None:
         raise _refused(program, u, v)
     return _in_parts(program, u, v, ones, twos)
+
+
+def _gains(program: Program, place: int) -> tuple[int, ...]:
+    """Return the weights of the gains that an operation has; those of affine maps do not count."""
+    operation = program.operations[place]
+    return operation.weights_used() if isinstance(operation, Function | Gain) else ()
+
+
+def _check_gains(program: Program, u: int, v: int) -> None:
+    """Refuse two values whose factors have gains in common."""
+    gains = [
+        {gain for each in _factors(program, value) or () for gain in _gains(program, each.value)}
+        for value in (u, v)
+    ]
+    if gains[0] & gains[1]:
+        raise _refused(program, u, v)
 
 
 def _factors(program: Program, place: int) -> tuple[Factor, ...] | None:
@@ -258,6 +277,7 @@ def _in_parts(
         parts.append((one, met[0] if met else None))
         left = [two for two in left if two not in met]
     parts += [(None, two) for two in left]
+    _check_gains(program, u, v)
     for one, two in parts:
         alone = one if two is None else two if one is None else None
         if alone is not None and known_of(program)[alone.value].centred:

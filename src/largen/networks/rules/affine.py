@@ -1,4 +1,4 @@
-"""Affine maps in finite networks: dense, convolutional, locally connected.
+"""Affine maps in finite networks, dense, convolutional, locally connected, and gains.
 
 All of them are y_p = m·Σ_k W_k a_pk + m_b·b, with a_p the *patch* of the input that position p
 sees: the whole input without a window, and otherwise the part under it. For backward vectors
@@ -24,7 +24,7 @@ from largen.errors import InvalidInput
 from largen.networks.rules.dispatch import Features, rule
 from largen.networks.windows import EXACT, convolve, patches
 from largen.parameterizations import Rule
-from largen.programs import Affine, Source
+from largen.programs import Affine, Gain, Source
 
 Rules = Mapping[str, Rule[float]]
 
@@ -61,6 +61,13 @@ def _(operation: Affine, constants: Weights, values: tuple[Any, ...]) -> Any:
     (x,), (params, rules) = values, constants
     y = rules["weight"].multiplier * _multiply(operation, x, params["weight"])
     return y + rules["bias"].multiplier * params["bias"] if "bias" in rules else y
+
+
+@rule.register
+def _(operation: Gain, constants: Weights, values: tuple[Any, ...]) -> Any:
+    (x,), (params, rules) = values, constants
+    y = (operation.initial + rules["gain"].multiplier * params["gain"]) * x
+    return y + rules["offset"].multiplier * params["offset"] if operation.offset else y
 
 
 def _multiply(operation: Affine, x: Any, weight: Any) -> Any:
@@ -130,6 +137,27 @@ def tangent(uses: Sequence[Use], rules: Rules) -> Float[Array, "n1 n2 output out
     if "bias" in rules:
         tangent = tangent + rules["bias"].lr * rules["bias"].multiplier ** 2 * total
     return tangent
+
+
+def tangent_of_gains(
+    uses: Sequence[tuple[Probe, Probe]], rules: Rules
+) -> Float[Array, "n1 n2 output output"]:
+    """Return Σ_θ (rate of θ) ∂f/∂θ ∂f'/∂θ over gains and offsets that all of these uses share."""
+
+    def summed(probes: Sequence[Probe], factor: Any) -> Any:
+        """Return the derivative, (sample, output, channel), from that of every position."""
+        return sum((_by_position(probe.gradient) * factor(probe)).sum(1) for probe in probes)
+
+    def of_inputs(probe: Probe) -> Any:
+        return probe.capture.reshape(len(probe.capture), -1, 1, probe.capture.shape[-1])
+
+    total = 0.0
+    for kind, factor in {"gain": of_inputs, "offset": lambda probe: 1.0}.items():
+        if kind in rules:
+            one, two = (summed(probes, factor) for probes in zip(*uses, strict=True))
+            rate = rules[kind].lr * rules[kind].multiplier ** 2
+            total = total + rate * _inner("ncf,mdf->nmcd", one, two)
+    return total
 
 
 def _places(operations: Sequence[Affine], probes: Sequence[Probe]) -> tuple[Any, Any]:

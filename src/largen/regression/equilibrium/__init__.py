@@ -5,6 +5,9 @@
 ``sites``           points over which averages of neurons are taken
 ``dual``            the concave problem of one hidden layer, by Newton's method
 ``one_layer``       its posterior
+``nested``          the saddle of several hidden layers
+``response``        their outputs at test samples, and variances
+``deep``            their posterior
 ``linear_modes``    linear networks of any depth, mode by mode of the kernel
 ``linear``          their posterior
 ``sampler``         networks of a width drawn from it, neuron by neuron
@@ -14,6 +17,7 @@
 ==================  ==========================================================================
 """
 
+from largen.regression.equilibrium.deep import DeepPosterior
 from largen.regression.equilibrium.linear import DeepLinearPosterior
 from largen.regression.equilibrium.one_layer import AdaptivePosterior
 from largen.regression.equilibrium.posterior import adaptive_posterior
@@ -25,6 +29,7 @@ __all__ = [
     "AdaptivePosterior",
     "AdaptivePrediction",
     "DeepLinearPosterior",
+    "DeepPosterior",
     "PosteriorSamples",
     "adaptive_posterior",
     "rescaled_posterior",

@@ -39,33 +39,47 @@ class Equilibrium:
 
     net: Layer
     param: Parameterization
-    phi: ActivationFunction  # φ; the linear activation for linear networks
-    hidden: int  # number of hidden layers
+    phis: tuple[ActivationFunction, ...]  # φ of each hidden layer, linear for linear networks
+    stds: tuple[float, ...]  # σ of the weights that read each hidden layer, which multiplies φ
     gamma: float  # γ₀
-    out_std: float  # σ of the read-out, which multiplies φ
     # in_std, in_bias_std: σ_w and σ_b of the first layer.
     in_std: float
     in_bias_std: float
 
     @property
+    def hidden(self) -> int:
+        """Number of hidden layers."""
+        return len(self.phis)
+
+    @property
+    def phi(self) -> ActivationFunction:
+        """φ of the last hidden layer."""
+        return self.phis[-1]
+
+    @property
+    def out_std(self) -> float:
+        """σ of the read-out."""
+        return self.stds[-1]
+
+    @property
     def linear(self) -> bool:
         """Whether the network is linear."""
-        return self.phi == LINEAR
+        return all(phi == LINEAR for phi in self.phis)
 
     @property
     def homogeneous(self) -> bool:
-        """Whether φ(ch) = cφ(h) for c > 0."""
-        return bool(np.allclose(self.features(3 * _POINTS), 3 * self.features(_POINTS), 1e-12))
+        """Whether φ(ch) = cφ(h) for c > 0 in the last hidden layer."""
+        return self.homogeneous_at(-1)
 
-    def features(self, h: np.ndarray) -> np.ndarray:
-        """Return σφ(h)."""
-        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-            return self.out_std * np.asarray(self.phi(jnp.asarray(h)))
+    def homogeneous_at(self, layer: int) -> bool:
+        """Whether φ(ch) = cφ(h) for c > 0 in a hidden layer."""
+        far, near = (self.features(c * _POINTS, layer) for c in (3, 1))
+        return bool(np.allclose(far, 3 * near, 1e-12))
 
-    def slopes(self, h: np.ndarray) -> np.ndarray:
-        """Return σφ'(h)."""
+    def features(self, h: np.ndarray, layer: int = -1) -> np.ndarray:
+        """Return σφ(h) of a hidden layer."""
         with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-            return self.out_std * np.asarray(self.phi.derivative(jnp.asarray(h)))
+            return self.stds[layer] * np.asarray(self.phis[layer](jnp.asarray(h)))
 
     def columns(self, x: np.ndarray) -> np.ndarray:
         """Return the contribution of each Gaussian weight of a neuron to h, (sample, weight)."""
@@ -95,16 +109,15 @@ def equilibrium_of(net: Any, param: Any, x: np.ndarray) -> Equilibrium:
         )
     if x.ndim != 2:
         raise NoTheory(f"{READING} is that of samples without spatial axes, (sample, input).")
-    phi, hidden, stds, gamma = dense_network(net, param, x.shape[1])
+    phis, stds, bias_std, gamma = dense_network(net, param, x.shape[1])
     found = Equilibrium(
         net=net,
         param=param,
-        phi=phi,
-        hidden=hidden,
+        phis=phis,
+        stds=stds[1:],
         gamma=gamma,
-        out_std=stds["output", "weight"],
-        in_std=stds["input", "weight"],
-        in_bias_std=stds.get(("input", "bias"), 0.0),
+        in_std=stds[0],
+        in_bias_std=bias_std,
     )
     _check_growth(found)
     return found
@@ -143,42 +156,40 @@ def equilibrium_of_training(
 
 def dense_network(
     net: Layer, param: Parameterization, inputs: int
-) -> tuple[ActivationFunction, int, dict[tuple[str, str], float], float]:
-    """Return the activation, the number of hidden layers, standard deviations by role, and γ₀."""
-    return (*_layers(net, inputs), *_constants(net, param, inputs))
-
-
-def _layers(net: Layer, inputs: int) -> tuple[ActivationFunction, int]:
-    """Return the activation, linear for linear networks, and the number of hidden layers."""
-    steps = dense_chain(program_of(net, inputs), READING)
-    phis = [step.operation.phi for step in steps if isinstance(step.operation, Function)]
-    maps = [isinstance(step.operation, Affine) for step in steps]
-    bent = [phi for phi in phis if phi != LINEAR]
-    if not (maps[0] and maps[-1] and sum(maps) >= 2):
-        raise NoTheory(f"{READING} is that of networks from one Dense() to another.")
-    if bent and maps != [True, False, True]:
-        raise NoTheory(
-            f"{READING} is implemented for one hidden layer, such as lg.mlp(1, 'tanh'), and for "
-            f"linear networks of any depth; this one has {sum(maps) - 1} hidden layers. "
-            "lg.train with lg.optimizers.langevin samples deep networks."
-        )
-    return bent[0] if bent else LINEAR, sum(maps) - 1
-
-
-def _constants(
-    net: Layer, param: Parameterization, inputs: int
-) -> tuple[dict[tuple[str, str], float], float]:
-    """Return standard deviations by role and kind of the weight, and γ₀."""
+) -> tuple[tuple[ActivationFunction, ...], tuple[float, ...], float, float]:
+    """Return φ of the hidden layers, σ_w of all maps, σ_b of the first, and γ₀."""
+    phis = _activations(net, inputs)
     # Only constants of the prior are read, which do not depend on the optimizer.
     form = _form(net, param, gd(1.0), inputs)
+    bias_std, stds = 0.0, []
     for weight in form.weights.values():
-        if weight.kind == "bias" and weight.std and weight.site.role != "input":
+        role = weight.site.role
+        if weight.kind == "weight":
+            stds.append(weight.std)
+        elif role == "input":
+            bias_std = weight.std
+        elif weight.std:
             raise NoTheory(
                 f"{READING} has no biases behind the first layer: Dense(bias_std=0) there."
             )
-        if weight.site.width_ratio != 1 and weight.site.role != "output":
+        if weight.site.width_ratio != 1 and role != "output":
             raise NoTheory(f"{READING} has hidden layers of one width: Dense(width_ratio=1).")
-    return {(w.site.role, w.kind): w.std for w in form.weights.values()}, form.gamma
+    return phis, tuple(stds), bias_std, form.gamma
+
+
+def _activations(net: Layer, inputs: int) -> tuple[ActivationFunction, ...]:
+    """Return φ of the hidden layers."""
+    steps = dense_chain(program_of(net, inputs), READING)
+    phis = [step.operation.phi for step in steps if isinstance(step.operation, Function)]
+    maps = [isinstance(step.operation, Affine) for step in steps]
+    hidden = sum(maps) - 1
+    if not (maps[0] and maps[-1] and hidden >= 1):
+        raise NoTheory(f"{READING} is that of networks from one Dense() to another.")
+    if all(phi == LINEAR for phi in phis):
+        return (LINEAR,) * hidden
+    if len(phis) != hidden:
+        raise NoTheory(f"{READING} has an activation between each two maps, or none at all.")
+    return tuple(phis)
 
 
 def read_out_weights(
@@ -199,14 +210,15 @@ def _form(
 
 def _check_growth(found: Equilibrium) -> None:
     """Refuse activations whose tilted distribution does not exist."""
-    with np.errstate(all="ignore"):
-        sizes = np.abs(found.features(FAR))
-    pairs = ((sizes[0], sizes[1]), (sizes[3], sizes[2]))
-    if not np.isfinite(sizes).all() or any(far > 2e3 * max(near, 1.0) for far, near in pairs):
-        raise NoTheory(
-            f"{READING} does not exist for {found.phi}: it grows faster than its argument, so that "
-            "the tilted distribution of a neuron cannot be normalised."
-        )
+    for layer, phi in enumerate(found.phis):
+        with np.errstate(all="ignore"):
+            sizes = np.abs(found.features(FAR, layer))
+        pairs = ((sizes[0], sizes[1]), (sizes[3], sizes[2]))
+        if not np.isfinite(sizes).all() or any(far > 2e3 * max(near, 1.0) for far, near in pairs):
+            raise NoTheory(
+                f"{READING} does not exist for {phi}: it grows faster than its argument, so that "
+                "the tilted distribution of a neuron cannot be normalised."
+            )
 
 
 def width_of(width: Any, at_most: int = MOST_COUNTED) -> int | None:

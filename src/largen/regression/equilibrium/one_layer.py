@@ -27,7 +27,7 @@ from largen.regression.equilibrium.sites import (
     Sites,
     mixture_at_modes,
     prior_mixture,
-    sphere_sites,
+    sphere,
 )
 from largen.scalars import flag, integer, numpy_generator
 
@@ -256,10 +256,10 @@ def solve_one_layer(
     start = np.zeros_like(targets)
     try:
         if of.homogeneous:
-            drawn = [sphere_sites(sites, posed.fields.shape[1], rng) for _ in range(replicates)]
+            proposal = sphere(posed.fields.shape[1])
         else:
             start, proposal = _proposal(posed, rng)
-            drawn = [proposal.sites(sites, rng) for _ in range(replicates)]
+        drawn = [proposal.sites(sites, rng) for _ in range(replicates)]
         parts = tuple(posed.maximum(each, of.gamma, start) for each in drawn)
     except np.linalg.LinAlgError as error:
         raise NumericalFailure(SINGULAR) from error
@@ -313,7 +313,7 @@ def _proposal(posed: Posed, rng: np.random.Generator) -> tuple[np.ndarray, Mixtu
         found = posed.maximum(at, gamma, alpha).maximum
         change = np.abs(found.alpha - alpha).max() / max(np.abs(found.alpha).max(), 1e-300)
         alpha = found.alpha
-        modes = mixture_at_modes(fields, alpha, gamma, of.features, of.slopes, rng)
+        modes = mixture_at_modes(fields, alpha, gamma, of.phi, of.out_std, rng)
         mixture = modes.fitted(at, found.tilted.weights).with_prior()
         if change < 1e-3 and found.tilted.effective > 0.2:
             break

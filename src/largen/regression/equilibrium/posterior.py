@@ -17,6 +17,7 @@ from largen.regression.checks import (
     training_inputs,
     training_targets,
 )
+from largen.regression.equilibrium.deep import DeepPosterior, solve_deep
 from largen.regression.equilibrium.linear import DeepLinearPosterior, solve_linear
 from largen.regression.equilibrium.network import check_noise, equilibrium_of
 from largen.regression.equilibrium.one_layer import AdaptivePosterior, solve_one_layer
@@ -37,7 +38,7 @@ def adaptive_posterior(
     replicates: int = 4,
     key: Any = 0,
     throw: bool = True,
-) -> AdaptivePosterior | DeepLinearPosterior:
+) -> AdaptivePosterior | DeepPosterior | DeepLinearPosterior:
     """Condition a wide network in mean-field scaling on samples, with features that move.
 
     The posterior of all weights, with N(0, 1) weights a priori, f = w·φ(h)/(γ₀N) and noise of the
@@ -55,14 +56,22 @@ def adaptive_posterior(
 
         D(α) = γ₀²(α·y − ½κ|α|²) − log E exp(½γ₀²(α·φ(h))²),
 
-    by Newton's method. Linear networks of any depth are solved at every width, by one quadrature
-    (Hanin and Zlokapa 2023): the result is then a :class:`DeepLinearPosterior`. γ₀ → 0 is
-    :func:`largen.posterior` of fixed kernels.
+    by Newton's method. In several hidden layers the neurons of the layer l have fields N(0, Φˡ⁻¹) a
+    priori, tilted by exp(½φᵀΛˡφ), with
+
+        Φˡ = ⟨φφᵀ⟩_l,   Λᴸ = γ₀²ααᵀ,   Λˡ⁻¹ = (Φˡ⁻¹)⁻¹(⟨hhᵀ⟩_l − Φˡ⁻¹)(Φˡ⁻¹)⁻¹,
+
+    and the last layer is as above with C → Φᴸ⁻¹: Anderson's iteration for Λˡ, raising γ₀ in stages.
+    There may be several solutions; the lowest action has the limit, and the
+    :class:`DeepPosterior` reports all that were found. Linear networks of any depth are solved at
+    every width, by one quadrature (Hanin and Zlokapa 2023): the result is then a
+    :class:`DeepLinearPosterior`. γ₀ → 0 is :func:`largen.posterior` of fixed kernels.
 
     Parameters
     ----------
     net
-        One hidden layer, or a linear network; without biases behind the first layer.
+        Fully connected, without biases behind the first layer: one hidden layer, several with an
+        activation each and one output, or a linear network with one output.
     x, y
         Training samples, (sample, input), and targets, (sample,) or (sample, output).
     noise
@@ -71,8 +80,9 @@ def adaptive_posterior(
     param
         A parameterization with γ = γ₀√N: ``lg.mean_field(gamma)``.
     sites
-        About how many quasi-random neurons averages are taken over. The error of the results falls
-        a little faster than the inverse root of it.
+        About how many quasi-random neurons of a layer averages are taken over. The error of the
+        results falls a little faster than the inverse root of it. P samples of several hidden
+        layers take at least 4P².
     replicates
         Number of scramblings of the sites, at least 2, whose spread is the reported error.
     key
@@ -83,8 +93,8 @@ def adaptive_posterior(
     Raises
     ------
     NumericalFailure
-        If fewer than 1 % of the sites carry the weight, if Newton's method does not converge, or
-        if V + κ is singular.
+        If fewer than 1 % of the sites carry the weight, if an iteration does not converge, or if
+        V + κ is singular.
     NoTheory
         For other networks, activations that grow faster than their argument, and parameterizations
         in which features do not move at order one.
@@ -112,12 +122,13 @@ def adaptive_posterior(
     of = equilibrium_of(net, param, rows)
     if of.linear and (of.hidden > 1 or targets.size == len(targets)):
         return solve_linear(of, rows, targets, ridge)
-    return solve_one_layer(of, rows, targets, ridge, count, copies, random, raises)
+    solve = solve_one_layer if of.hidden == 1 else solve_deep
+    return solve(of, rows, targets, ridge, count, copies, random, raises)
 
 
 def weighted_posterior(
     net: Any, x: Any, y: Any, noise: Any, weights: Any, mask: Any, param: Any, throw: Any
-) -> AdaptivePosterior | DeepLinearPosterior:
+) -> AdaptivePosterior | DeepPosterior | DeepLinearPosterior:
     """Return the posterior for the arguments of :func:`largen.posterior`."""
     if mask is not None:
         raise InvalidInput("mask: the kind 'adaptive' is that of samples without positions.")

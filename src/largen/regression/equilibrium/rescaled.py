@@ -89,7 +89,7 @@ def rescaled_posterior(
     instance_of("net", net, Layer, "a network such as lg.mlp(1)")
     if targets.ndim > 1:
         raise NoTheory("y: the scale of the kernel is that of one output; take a column at a time.")
-    if rows.ndim != 2 or dense_network(net, ntk(), rows.shape[1])[1] != 1:
+    if rows.ndim != 2 or len(dense_network(net, ntk(), rows.shape[1])[0]) != 1:
         raise NoTheory("net: a random scale of the kernel is that of one hidden layer, lg.mlp(1).")
     check_size("x", len(rows) + len(test), len(rows) + len(test), 4, np.float64)
     K = np.asarray(nngp_kernel(net, np.concatenate([rows, test])), np.float64)

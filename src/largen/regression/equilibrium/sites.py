@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from largen.expectations import ActivationFunction
 from largen.expectations.quasi_random import normal_points
 
 STARTS, STEPS, MODES = 64, 200, 8  # of the ascent to the modes of a tilted neuron
@@ -16,9 +19,8 @@ FEW = 8  # dimensions in which a proposal may differ from the prior in all direc
 INFLATED = 1.2  # variance of a proposal relative to that of the weighted sites
 PRIOR = 0.1  # the prior's share of the proposal
 ROUNDS_OF_FIT = 10  # of expectation maximisation
+STRETCHED = 1.3  # the second moment above which a direction of a sphere is stretched
 FAR = 12.0  # the largest |ξ| of a mode
-
-Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Sites(NamedTuple):
@@ -102,30 +104,47 @@ def prior_mixture(dimensions: int) -> Mixture:
     return Mixture(np.eye(dimensions)[:, :1], np.ones(1), np.zeros((1, 1)), np.ones((1, 1, 1)))
 
 
-def sphere_sites(count: int, dimensions: int, rng: np.random.Generator) -> Sites:
-    """Return points on the unit sphere, for activations that are homogeneous."""
-    xi = normal_points(count, dimensions, rng)
-    xi /= np.linalg.norm(xi, axis=1, keepdims=True)
-    return Sites(xi, np.zeros(count), dimensions)
+class Stretched(NamedTuple):
+    """A Gaussian on the unit sphere that is stretched in some directions, as a proposal."""
+
+    root: Float[np.ndarray, "direction direction"]  # T of u = Tz/|Tz|
+
+    def sites(self, count: int, rng: np.random.Generator) -> Sites:
+        """Return points on the unit sphere, for activations that are homogeneous."""
+        dimensions = len(self.root)
+        z = normal_points(count, dimensions, rng)
+        xi = z @ self.root.T
+        sizes = np.linalg.norm(xi, axis=1, keepdims=True)
+        # The density over the uniform one is |T|⁻¹|T⁻¹u|^(−d).
+        logs = np.log(np.linalg.norm(z, axis=1) / sizes[:, 0])
+        return Sites(xi / sizes, dimensions * logs + np.linalg.slogdet(self.root)[1], dimensions)
+
+    def fitted(self, sites: Sites, shares: np.ndarray) -> Stretched:
+        """Return a proposal with the second moments of tilted sites, where they are others."""
+        moments = (sites.xi * shares[:, None]).T @ sites.xi
+        values, vectors = np.linalg.eigh(moments)
+        sizes = np.where(values > STRETCHED, np.sqrt(np.maximum(values, 1)), 1)
+        return Stretched((vectors * sizes) @ vectors.T)
+
+
+def sphere(dimensions: int) -> Stretched:
+    """Return the prior's directions."""
+    return Stretched(np.eye(dimensions))
 
 
 def mixture_at_modes(
     fields: Float[np.ndarray, "sample direction"],
     alpha: Float[np.ndarray, "sample output"],
     gamma: float,
-    phi: Function,
-    slope: Function,
+    phi: ActivationFunction,
+    std: float,
     rng: np.random.Generator,
 ) -> Mixture:
-    """Return a proposal at the maxima of ½γ²|s(ξ)|² − ½|ξ|², s = αᵀφ(Aξ), by gradient ascent."""
+    """Return a proposal at the maxima of ½γ²|s(ξ)|² − ½|ξ|², s = σαᵀφ(Aξ), by gradient ascent."""
     xi = 1.5 * rng.standard_normal((STARTS, fields.shape[1]))
-    for _ in range(STEPS):
-        h = xi @ fields.T
-        pull = (slope(h) * (phi(h) @ alpha @ alpha.T)) @ fields
-        xi = 0.8 * xi + 0.2 * gamma**2 * pull
-        xi *= np.minimum(1, FAR / np.maximum(np.linalg.norm(xi, axis=1, keepdims=True), 1e-9))
-    s = phi(xi @ fields.T) @ alpha
-    height = gamma**2 * np.sum(s**2, 1) / 2 - np.sum(xi**2, 1) / 2
+    with jax.enable_x64(True):
+        ascended = _ascended(phi, fields, gamma * std * alpha, xi)
+    xi, height = (np.asarray(each) for each in ascended)
     modes = [np.zeros(fields.shape[1])]
     for i in np.argsort(-height):
         if min(np.linalg.norm(xi[i] - mode) for mode in modes) > APART:
@@ -143,3 +162,20 @@ def mixture_at_modes(
     size, count = basis.shape[1], len(points)
     roots = np.tile(np.eye(size), (count, 1, 1))
     return Mixture(basis, np.full(count, 1 / count), points @ basis, roots)
+
+
+@partial(jax.jit, static_argnums=0)
+def _ascended(phi: ActivationFunction, fields: Any, alpha: Any, xi: Any) -> tuple[Any, Any]:
+    """Return where an ascent ends, and the exponents there."""
+
+    def step(_: Any, xi: Any) -> Any:
+        h = xi @ fields.T
+        pull = (phi.derivative(h) * (phi(h) @ alpha @ alpha.T)) @ fields
+        xi = 0.8 * xi + 0.2 * pull
+        return xi * jnp.minimum(
+            1, FAR / jnp.maximum(jnp.linalg.norm(xi, axis=1, keepdims=True), 1e-9)
+        )
+
+    xi = jax.lax.fori_loop(0, STEPS, step, xi)
+    s = phi(xi @ fields.T) @ alpha
+    return xi, jnp.sum(s**2, 1) / 2 - jnp.sum(xi**2, 1) / 2

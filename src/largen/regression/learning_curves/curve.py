@@ -134,7 +134,10 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     the leave-one-out error of all M samples at an effective ridge μ, which one eigendecomposition
     of K gives for all n, δ and, by inverse Laplace transform in δ, t. For M → ∞ and equal samples
     it is E = Σ v_i² κ²/(λ_i + κ)²/(1 − Σ L_i²/n) with L_i = λ_i/(λ_i + κ), Σ L_i + δ/κ = n, κ = μ/M
-    (Bordelon, Canatar and Pehlevan 2020, eq. (4); Simon et al. 2023). As subsets of M independent
+    (Bordelon, Canatar and Pehlevan 2020, eq. (4); Simon et al. 2023). Where samples differ, as in
+    standardised tables, a common μ is too small for some: E is multiplied by the ratio of its
+    value with μ_i = δ + (1 − p)/[(K + diag μ)⁻¹]_ii for single samples, of random parts of at most
+    600, and of a flow at the ridge δ + n/(2t). As subsets of M independent
     samples are themselves independent samples, E(n) estimates the error on new samples. From M
     samples on, the curve is a power law E(n) = a + b n^(−c), a ≥ 0, fitted to it from M/4 to M − 1.
 
@@ -188,9 +191,12 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
 
     Notes
     -----
-    On scikit-learn's digits (larger than 4, or not; 1797 samples; NTK of two hidden layers of relu)
-    the predicted test errors for n = 50 … 600 and five times are within 2.1 % of those measured,
-    where the equation for M → ∞, applied to the same kernel, is 11 % low at n = 600. It is
+    On scikit-learn's diabetes, breast cancer and wine, standardised or with normalised rows, relu
+    and tanh, both kernels, n = 50 … M/3 and five times, errors of at most twice the targets' power
+    were within 5 % and two standard errors of those measured; on digits and MNIST they are 2 to 6 %
+    low. With a common μ they were up to 35 % low, and are 11 % low on digits at n = 600 by the
+    equation for M → ∞. Errors above the power, of kernels that are singular to rounding and no
+    ridge, are right to a factor: pass a ridge. The theory is
     asymptotic in n: of ten samples or fewer errors are right to a third. Without a ridge, near
     n = rank K, where the error diverges, it is only qualitatively right. Training errors that are
     a small fraction of the targets' power are right to a third as well. A curve with a peak is no

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from largen.interrupts import check
+from largen.regression.learning_curves.differing import Ratios, ratios
 from largen.regression.learning_curves.extrapolation import FEWEST, anchors, power_law
-from largen.regression.learning_curves.mean_squares import mean_squares
+from largen.regression.learning_curves.mean_squares import MeanSquares, mean_squares
 from largen.regression.learning_curves.pool import Pool, pool_of
 
 _HALVINGS = 3  # ways in which samples are halved
@@ -38,15 +39,20 @@ def predict(
     A mean over M samples has the variance of half the difference of the means of two halves. Where
     the curve is extrapolated, the squared distance of the halves' mean from it is added.
     """
-    test, train = _curve(pool, sizes, times, ridge)
     M = pool.size
+    beyond = (np.asarray(sizes) >= M)[:, None]
+    needed = {n for n in sizes if n < M}
+    if beyond.any():
+        needed |= set(anchors(M))
+    (own,) = rng.spawn(1)
+    factors = ratios(pool, kernel, y, sorted(needed), times, ridge, own)
+    test, train = _curve(pool, sizes, times, ridge, factors)
     if M < 2 * FEWEST:
         return Predicted(test, np.full_like(test, np.nan), train)
     square = np.zeros_like(test)
-    beyond = (np.asarray(sizes) >= M)[:, None]
     halvings = halvings_of(M)
     for pair in halves(pool, kernel, y, rng):
-        first, second = (_curve(half, sizes, times, ridge)[0] for half in pair)
+        first, second = (_curve(half, sizes, times, ridge, factors)[0] for half in pair)
         square += (first - second) ** 2 / 4 / halvings
         square += (first / 2 + second / 2 - test) ** 2 / halvings * beyond
     return Predicted(test, np.sqrt(square), train)
@@ -72,20 +78,24 @@ def halves(
 
 
 def _curve(
-    pool: Pool, sizes: list[int], times: np.ndarray, ridge: float
+    pool: Pool, sizes: list[int], times: np.ndarray, ridge: float, factors: Ratios
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return errors outside and on the training set, (time, size, output)."""
     shape = (len(times), len(sizes), pool.amplitudes.shape[1])
     test, train = np.empty(shape), np.full(shape, np.nan)
     for i, time in enumerate(times):
+
+        def errors(n: int, i: int = i, time: float = time) -> MeanSquares:
+            check()
+            found = zip(mean_squares(pool, n, ridge, time), factors.at(n, i), strict=True)
+            return MeanSquares(*(error * factor for error, factor in found))
+
         for j, n in enumerate(sizes):
             if n < pool.size:
-                check()
-                test[i, j], train[i, j] = mean_squares(pool, n, ridge, time)
+                test[i, j], train[i, j] = errors(n)
         if max(sizes) >= pool.size:
             at = anchors(pool.size)
-            known = np.array([mean_squares(pool, n, ridge, time).outside for n in at])
-            law = power_law(at, known)
+            law = power_law(at, np.array([errors(n).outside for n in at]))
             for j, n in enumerate(sizes):
                 if n >= pool.size:
                     test[i, j] = law.at(n)

@@ -1,4 +1,4 @@
-"""A network as a chain of affine maps, and its constants in a run, for the mean-field limits.
+"""A network as a chain of affine maps, and its constants in a run, for several limits.
 
 ======================  ================================================================
 ``chain``               the sequence of affine maps, residual branches included
@@ -6,5 +6,6 @@
 ``normalized``          activations of normalised layers, and gradients through them
 ``constants``           σ and ρ of an affine map at infinite width
 ``problem``             the mean-field problem of a run: fields, learning rates and scales
+``decay``               homogeneous networks under weight decay where features stand still
 ======================  ================================================================
 """

@@ -6,7 +6,6 @@
 ``squared_error``     mean and covariance over initialisations in closed form
 ``by_draws``          the same for other losses, by Monte Carlo over initial outputs
 ``descent``, ``flow`` training step by step, and gradient flow
-``decay``             weight decay, which shrinks the initial weights as well
 ``prior``             outputs at initialisation
 ``observables``       statistics over a batch of networks at each recorded time
 ``width``             the correction of order 1/n to the mean at finite width n

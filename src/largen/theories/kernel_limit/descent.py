@@ -5,7 +5,7 @@ kernel stays fixed, so that outputs are f = f₀ + Θα and a step on the batch 
 
     v ← βv + η₀ Σ_{μ∈b} Δ_μ e_μ/|b|,   α ← α + v,   Δ_μ = −∂ℓ/∂f_μ.
 
-With weight decay, initial weights shrink as well: see :mod:`largen.theories.kernel_limit.decay`.
+With weight decay, initial weights shrink as well: see :mod:`largen.theories.chains.decay`.
 """
 
 from __future__ import annotations

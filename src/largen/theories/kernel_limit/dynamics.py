@@ -26,7 +26,7 @@ class KernelProblem(NamedTuple):
     ntk_test: Any
     starts_at_zero: bool  # whether initial outputs vanish in the limit
     # Under weight decay, Λ, the degree of the output in the weights; see
-    # theories.kernel_limit.decay.
+    # theories.chains.decay.
     degree: int = 1
 
     @property

@@ -1,4 +1,4 @@
-"""The kernel limit under feedback alignment: rates that fall with the distance from the output."""
+"""The kernel limit under pseudo-gradients: rates that fall with the distance from the output."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from largen.errors import NoTheory
-from largen.parameterizations import CanonicalForm, feedback_of, gd
-from largen.programs import Affine, Program, written_out
+from largen.parameterizations import CanonicalForm, gd, pseudo_gradient_of
+from largen.programs import Affine, Gain, Program, written_out
 from largen.programs.refusals import at
 from largen.runs import Posed, Run
 from largen.theories.kernel_limit.limit import KernelLimit, Reduced, lowered_for
@@ -15,7 +15,7 @@ from largen.theories.kernel_limit.limit import KernelLimit, Reduced, lowered_for
 
 @dataclass(frozen=True, kw_only=True)
 class FeedbackKernelLimit(KernelLimit):
-    """The kernel limit under feedback alignment: a static kernel with less of lower layers.
+    """The kernel limit under feedback alignment and Hebbian learning: less of lower layers.
 
     In runs in ``lg.ntk()``, and others with γ = γ₀Nᵈ, 0 ≤ d < ½, features stand still at infinite
     width, and outputs follow the effective tangent kernel of
@@ -26,7 +26,8 @@ class FeedbackKernelLimit(KernelLimit):
     since g passes by W(0) and g̃ by matrices whose correlation with W(0) is ρ, one for each affine
     map between layer l and the output (Bordelon and Pehlevan, arXiv 2210.02157). It is the limit of
     gradient descent whose rates fall by a factor ρ from each layer to the one below: at ρ = 0 only
-    the read-out learns, as under direct feedback alignment, and ρ = 1 is gradient descent.
+    the read-out learns, as under direct feedback alignment and :func:`largen.optimizers.hebbian`,
+    and ρ = 1 is gradient descent.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class FeedbackKernelLimit(KernelLimit):
     True
     """
 
-    name: ClassVar[str] = "kernel, feedback alignment"
+    name: ClassVar[str] = "kernel, pseudo-gradients"
     papers: ClassVar[tuple[str, ...]] = ("bordelon2022influence", "lee2019wide")
     tangent: ClassVar[str] = "effective_ntk"
 
@@ -65,16 +66,17 @@ class FeedbackKernelLimit(KernelLimit):
         Raises
         ------
         NoTheory
-            If the kernel limit does not cover the run, the optimizer is not feedback alignment,
-            weights decay, or paths of different numbers of affine maps lead to the output.
+            If the kernel limit does not cover the run, the optimizer is neither feedback alignment
+            nor Hebbian learning, weights decay, or paths of different numbers of affine maps lead
+            to the output.
         NoRule
             For a layer that has no kernel.
         """
-        rho = feedback_of(run.optimizer).correlation
+        rho = getattr(pseudo_gradient_of(run.optimizer), "correlation", 0.0)
         if run.optimizer.weight_decay:
             raise NoTheory(
-                "weight decay shrinks the weights and not those of the backward pass, so that the "
-                "effective kernel changes; use weight_decay=0."
+                "weight decay shrinks the weights and not what gradients are replaced by, so that "
+                "the effective kernel changes; use weight_decay=0."
             )
         plain = KernelLimit.pose(run.with_changes(optimizer=gd(1.0)))
         form = _with_smaller_rates(plain.problem.form, run.program, rho)
@@ -99,15 +101,17 @@ def _with_smaller_rates(form: CanonicalForm, program: Program, rho: float) -> Ca
                     f"{at(source)} reads, such as around a residual branch: the kernel is no sum "
                     "over layers."
                 )
-        if affine:
+        if isinstance(operation, Affine | Gain):
             name, factor = program.weights[operation.weight].name, rho ** behind[place]
             if factors.setdefault(name, factor) != factor:
                 raise NoTheory(
                     f"{at(source)} has a rate in common with other layers: write repeated layers "
                     "one by one."
                 )
-    weights = {
-        name: replace(weight, rate=weight.rate * factors.get(name.rsplit(".", 1)[0], 1.0))
-        for name, weight in form.weights.items()
-    }
-    return replace(form, weights=weights)
+
+    def factor_of(name: str) -> float:
+        return factors.get(name.rsplit(".", 1)[0], 1.0)
+
+    weights = {n: replace(w, rate=w.rate * factor_of(n)) for n, w in form.weights.items()}
+    gains = {name: rate * factor_of(name) for name, rate in form.gains.items()}
+    return replace(form, weights=weights, gains=gains)

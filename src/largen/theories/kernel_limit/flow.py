@@ -1,7 +1,7 @@
 """Gradient flow in function space for losses without a closed form, by an ODE solver.
 
 As for gradient descent, f = f₀ + Θα, with dα_μ/dt = (η₀/P) Δ_μ (Pehlevan and Bordelon's lecture
-notes, §2); for weight decay see :mod:`largen.theories.kernel_limit.decay`.
+notes, §2); for weight decay see :mod:`largen.theories.chains.decay`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from largen.programs import Affine
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import initial_outputs, set_fields
 from largen.scalars import flag, integer, random_key, real
-from largen.theories.kernel_limit.decay import degree
+from largen.theories.chains.decay import degree
 from largen.theories.kernel_limit.dynamics import Answer, KernelProblem, from_initial, momentum
 from largen.theories.kernel_limit.prior import draw, square_root
 from largen.theories.kernel_limit.squared_error import solve_squared_error

@@ -53,14 +53,6 @@ class Survey(Alignment):
         experts = None if axis is None or axis in stacks else within((axis,), stacks)[0]
         return Weight(self._owners[name], name, ndim, growing, outputs, experts)
 
-    def ratio(self, name: str) -> float:
-        """Return n of a weight: the ratio of its fan-ins, or of its fan-outs if that is fixed."""
-        return self._grown(name, self.shape("target", name), self.shape("crowded", name))
-
-    def width_growth(self, name: str) -> float:
-        """Return the width of a weight in the wider model relative to the base model."""
-        return self._grown(name, *(self.shape(m, self.names[name]) for m in ("wide", "base")))
-
     def _grown(self, name: str, after: tuple[int, ...], before: tuple[int, ...]) -> float:
         growing = self.growing(name)
         if not growing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from largen.transfer.plan import Plan
-from largen.transfer.torch.names import parameters, plain
+from largen.transfer.torch.layouts import fan_in_axes
+from largen.transfer.torch.names import modules, parameters, plain
 from largen.transfer.torch.process import ALONE
 from largen.transfer.torch.recording import forget, output_of
 from largen.transfer.verdicts import Key, Layout, change_by_update
@@ -162,6 +164,14 @@ def measured(
         for path, z in tensors.items():
             if path:
                 found["start", f"{side} of {path}", ""] = _rms(z)
+    holding = modules(model)
+    for name in layout.inner:
+        path, _, leaf = name.rpartition(".")
+        shape = weights[name].shape
+        axes = fan_in_axes(holding[path], leaf, len(shape))
+        into = prod(shape[axis] for axis in axes if axis < len(shape))
+        signals = passed.outputs[layout.holders[name]].numel() * into / weights[name].numel()
+        found["uses", "", name] = signals
 
     def effects(z: Tensor, seed: int, names: Sequence[str]) -> dict[str, float]:
         wanted = [weights[name] for name in names]

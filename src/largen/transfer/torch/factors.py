@@ -29,6 +29,7 @@ from largen.transfer.torch.attention import (
     heads_ratio,
     place_of,
 )
+from largen.transfer.torch.contractions import read_by_contraction
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.logits import users
 from largen.transfer.torch.reading import Reading, all_of
@@ -256,7 +257,13 @@ class Factors:
         facts = self.facts
         if as_built(param) or facts.reading is None or not facts.widens:
             return
-        for own in own_factors(facts.reading):
+        of_sums, summed = read_by_contraction(facts.reading)
+        if summed:
+            sizes = facts.sizes
+            n = max(sizes.target[key] / size for key, size in sizes.base.items())
+            factor = tied_multiplier(param, moved) * Power(width=1 - of_sums)
+            self.keep("", "output", "output", factor, n)
+        for own in own_factors(facts.reading, summed):
             power = Power(width=-own.power)
             if own.kind == "module":
                 n = next((r for r in map(self._ratio, own.weights) if r != 1.0), 1.0)

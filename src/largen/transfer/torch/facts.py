@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from math import prod
 from typing import Any
 
 from torch import nn
@@ -40,7 +41,8 @@ class Facts(Alignment):
         """Each weight of the target → all names under which it is used."""
         found: dict[int, list[str]] = {}
         for name, tensor in self.models["target"].named_parameters(remove_duplicate=False):
-            found.setdefault(id(tensor), []).append(name)
+            if name in self._shapes["target"]:  # a list may hold one module several times
+                found.setdefault(id(tensor), []).append(name)
         return {names[0]: names for names in found.values()}
 
     @property
@@ -62,16 +64,14 @@ class Facts(Alignment):
         """Whether any weight of the target is wider than the base's."""
         return any(self.ratio(name) != 1.0 for name in self.uses)
 
-    def ratio(self, name: str) -> float:
-        """Return n of a weight: the ratio of its fan-ins, or of its fan-outs if that is fixed."""
+    def _grown(self, name: str, after: tuple[int, ...], before: tuple[int, ...]) -> float:
         axes = self.growing(name)
         if not axes:
             return 1.0
         module, leaf = self._holder(name)
-        fan_in = fan_in_axes(module, leaf, len(self.shape("target", name)), self._summed_axes(name))
-        chosen = next((axis for axis in axes if axis in fan_in), axes[0])
-        before, after = self.shape("crowded", name), self.shape("target", name)
-        return after[chosen] / before[chosen]
+        fan_in = fan_in_axes(module, leaf, len(after), self._summed_axes(name))
+        chosen = [axis for axis in axes if axis in fan_in] or axes[:1]
+        return prod(after[axis] / before[axis] for axis in chosen)
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the role of every weight; for a tied weight, its role as an input."""

@@ -64,6 +64,8 @@ def role_of(
         return "scalar"
     if ndim == 1:
         return "bias" if "bias" in name.lower() else "norm"  # a gain multiplies each channel
+    if _both_ways(summed, ndim):  # read-outs by an input weight have factors of their own
+        return role_of_sides(len(growing) == 2, True)
     if summed:
         inner = any(axis in summed for axis in growing)
         return role_of_sides(inner, any(axis not in summed for axis in growing))
@@ -89,7 +91,12 @@ def fan_in_axes(
     layout = _layout(module, name)
     if layout is not None:
         return layout.fan_in
-    return tuple(summed) if summed else (ndim - 1,)
+    return (ndim - 1,) if not summed or _both_ways(summed, ndim) else tuple(summed)
+
+
+def _both_ways(summed: Collection[int] | None, ndim: int) -> bool:
+    """Whether a matrix and its transpose are used."""
+    return ndim == 2 and len(summed or ()) == 2
 
 
 def _layout(module: nn.Module, name: str) -> Layout | None:

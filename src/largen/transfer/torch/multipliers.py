@@ -6,7 +6,8 @@ Hooks hold numbers only: they are copied and pickled with the model, and traced 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +46,7 @@ class ScaleKey:
 
 @dataclass(frozen=True)
 class ScaleOutput:
-    """A hook that multiplies a module's output; the first one, if there are several."""
+    """A hook that multiplies a module's output; of several, the logits or the first one."""
 
     factor: float
 
@@ -53,6 +54,11 @@ class ScaleOutput:
         """Apply it."""
         if isinstance(output, tuple):
             return (output[0] * self.factor, *output[1:])
+        if isinstance(output, MutableMapping):
+            output = copy(output)
+            key = "logits" if "logits" in output else next(iter(output))
+            output[key] = output[key] * self.factor
+            return output
         return output * self.factor
 
 

@@ -57,20 +57,20 @@ class TorchPlan(Plan):
         --------
         >>> import warnings
         >>> from largen.transfer.torch import scale
-        >>> class Towers(nn.Module):
+        >>> class Distance(nn.Module):
         ...     def __init__(self, width):
         ...         super().__init__()
         ...         self.a, self.b = (nn.Sequential(nn.Linear(6, width), nn.ReLU(),
         ...                                         nn.Linear(width, width)) for _ in range(2))
         ...     def forward(self, x):
-        ...         return (self.a(x) * self.b(x.flip(0))).sum(-1)
+        ...         return (self.a(x) - self.b(x.flip(0))).norm(dim=-1)
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("ignore")
-        ...     plan = scale(Towers, {"width": 32}, {"width": 256}, scheme="mup")
+        ...     plan = scale(Distance, {"width": 32}, {"width": 256}, scheme="mup")
         >>> plan.verified[0].passed
         False
         >>> print(plan.repaired().multipliers[0].power)
-        n⁻¹
+        n⁻¹ᐟ²
         """
         from largen.transfer.torch.verification import repaired
 

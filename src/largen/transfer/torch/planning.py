@@ -113,6 +113,10 @@ class Request:
         for module in facts.read_outs(name):
             power = tied_multiplier(param, moved) / factors.built_in(name)
             factors.keep(module, "output", "input", power, n)
+        if facts.copies_of(name) != source:
+            adds_up = not inner and family(role) in ("vector", "finite")
+        else:
+            adds_up = inner and moved.kind == "proportional" and name not in facts.stacked
         found = FoundWeight(
             name=name,
             role=role,
@@ -125,10 +129,7 @@ class Request:
             matrix=len(shape) == 2,
             tied=tuple(facts.uses[name][1:]),
             experts=experts if name in facts.mixed and not as_built(param) else 1.0,
-            on_trunk=bool(param.branch)
-            and not inner
-            and facts.copies_of(name) != source
-            and family(role) in ("vector", "finite"),
+            adds_up=bool(param.branch) and adds_up,
         )
         leaf = name.rpartition(".")[2]
         keep = not factors.fold and family(role) == "output" and leaf == "weight"

@@ -5,7 +5,7 @@ Each is called once, with random weights. All names in this module are the base 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -23,7 +23,16 @@ from largen.transfer.torch.recording import record as record_of
 from largen.transfer.torch.streams import Sum, residual_sums
 from largen.transfer.torch.survey import real
 from largen.transfer.torch.trial import Run, Specimen, run_again, same
-from largen.transfer.torch.walks import GATES, LINEAR, PRODUCTS, End, end_at, walk
+from largen.transfer.torch.walks import (
+    GATES,
+    LINEAR,
+    MULTIPLIES,
+    PRODUCTS,
+    End,
+    constant_factor,
+    end_at,
+    walk,
+)
 
 BRANCH, LOGITS = 1.5, 2.0  # factors by which the check multiplies weights
 
@@ -144,7 +153,13 @@ class Reading:
             pair = [(same(now[i], was[i], wanted), same(now[i], was[i])) for i in (q, k)]
             if not ((pair[0] == (True, False) and pair[1][1]) or (pair[1][0] and pair[0][1])):
                 return False
-        return same(again.output, self.reference.output)
+            # A fused kernel reads the values as well.
+            if not all(same(now[i], was[i]) for i in range(len(was)) if i not in (q, k)):
+                return False
+        # Sums have the results of the first run, so that the output does not show their inputs.
+        before = [t for own in self.sums for t in self.reference.inputs[own.node]]
+        after = [t for own in self.sums for t in again.inputs[own.node]]
+        return all(map(same, [*after, again.output], [*before, self.reference.output]))
 
     @cached_property
     def read_outs(self) -> list[End]:
@@ -180,14 +195,28 @@ class Reading:
         nodes = [(self.base.record.nodes[a.node], self.wide.record.nodes[b.node]) for a, b in pairs]
         return not nodes or any(a.shape != b.shape for a, b in nodes)
 
+    def _fixed_to_output(self) -> set[int]:
+        """Return the tensors from which signals of fixed sizes alone lead to the output."""
+        nodes, wide = self.base.record.nodes, self.wide.record.nodes
+        found: set[int] = set()
+        stack = [self.base.record.output] if len(nodes) == len(wide) else []
+        while stack:
+            i = stack.pop()
+            if i is not None and nodes[i].is_data and nodes[i].shape == wide[i].shape:
+                stack += [j for j in nodes[i].inputs if j not in found]
+                found.add(i)
+        return found
+
     @cached_property
     def bottlenecks(self) -> set[str]:
         """Weights of products whose results other weights or attention use further.
 
-        A read-out whose result is used inside as well is not one: with entries of n^(−½), what
-        training changes in front of it would change the output by n^½.
+        A read-out whose result is used inside as well is not one, nor is a product from which a way
+        to the output has fixed sizes: with entries of n^(−½), what training changes in front of it
+        would change the output by n^½.
         """
         record, found = self.base.record, set()
+        fixed = self._fixed_to_output()
         consumers = users(record)
         last = {end.node for end in self.read_outs}
         for node in record.nodes:
@@ -195,7 +224,7 @@ class Reading:
                 continue
             end = end_at(record, node)
             if end.weights and record.output is not None:
-                inner = record.before(node.index, record.output)
+                inner = record.before(node.index, record.output) and node.index not in fixed
                 if inner and not _routes(record, node, consumers):
                     found.update(end.weights)
         return found - {weight for end in self.read_outs for weight in end.weights}
@@ -230,27 +259,47 @@ def outputs_of(record: Record) -> list[End]:
 
 
 def contracted_axes(record: Record) -> dict[str, set[int]]:
-    """Return the axes of weights that are summed over, identified by their strides in memory."""
+    """Return the axes of weights that are summed over, identified by their strides in memory.
+
+    Those of a computed matrix are those of the parameters of its shape in which it is linear.
+    """
     found: dict[str, set[int]] = {}
-    named = {
-        node.value.untyped_storage()._cdata: node
-        for node in record.nodes
-        if node.parameter is not None
-    }
+    first: dict[int, Node] = {}  # storage → the first tensor in it
+    for node in record.nodes:
+        if node.is_weight:
+            first.setdefault(node.value.untyped_storage()._cdata, node)
     for node in record.nodes:
         if node.op not in PRODUCTS or not node.is_data or "conv" in node.op:
             continue
         added = node.op in ("addmm", "baddbmm", "addbmm", "addmv")
         for side, i in enumerate(node.inputs[1:3] if added else node.inputs[:2]):
             weight = record.nodes[i]
-            own = named.get(weight.value.untyped_storage()._cdata)
-            if own is None or not weight.is_weight or own.parameter is None:
+            if not weight.is_weight:
                 continue
+            own = first[weight.value.untyped_storage()._cdata]
             axis = -1 if side == 0 else max(-2, -weight.value.ndim)
-            stride = weight.value.stride()[axis]
-            axes = {a for a, s in enumerate(own.value.stride()) if s == stride}
-            found.setdefault(own.parameter, set()).update(axes)
+            first_stride, entries = weight.value.stride()[axis], weight.shape[axis]
+            within = range(first_stride, first_stride * entries)  # of axes that were joined
+            axes = {
+                a
+                for a, stride in enumerate(own.value.stride())
+                if stride in within and (own.shape[a] > 1 or entries == 1)
+            }
+            for part in _linear_parts(record, own):
+                if part.shape == own.shape:
+                    found.setdefault(part.parameter or "", set()).update(axes)
     return found
+
+
+def _linear_parts(record: Record, weight: Node) -> Iterator[Node]:
+    """Yield the parameters whose sums and products with other weights a weight is."""
+    stack = [weight]
+    while stack:
+        node = stack.pop()
+        if node.parameter is not None:
+            yield node
+        elif node.op in LINEAR or node.op in MULTIPLIES:
+            stack += [record.nodes[i] for i in node.inputs if record.nodes[i].is_weight]
 
 
 def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool:
@@ -261,7 +310,7 @@ def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool
             user = record.nodes[i]
             if user.op in GATES or user.op in ("topk", "sort", "argmax"):
                 return True
-            if i not in visited and user.op in LINEAR:
+            if i not in visited and (user.op in LINEAR or constant_factor(record, user) != 1.0):
                 visited.add(i)
                 stack.append(i)
     return False
@@ -274,12 +323,13 @@ def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
 
 def randomize(model: nn.Module) -> nn.Module:
     """Return the model with random weights, since weights at zero would hide dependences."""
+    tables = {m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     with fixed_seed(1), torch.no_grad():
         for name, parameter in model.eval().named_parameters():
             if not parameter.is_floating_point():
                 continue
             if parameter.ndim > 1:
-                table = "emb" in name.lower() or "wte" in name
+                table = parameter in tables or "emb" in name.lower()
                 fan_in = parameter.shape[-1] if parameter.ndim == 3 else parameter[0].numel()
                 parameter.normal_(std=1.0 if table else fan_in**-0.5)
             else:

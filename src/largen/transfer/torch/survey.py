@@ -79,7 +79,7 @@ def initial_moments(
             with _OnlySmall(entries):
                 model = real(make_model, sizes, number)
         for name, tensor in model.named_parameters(remove_duplicate=False):
-            if wanted is None or name in wanted:
+            if name in (names if wanted is None else wanted):
                 yield name, tensor.detach().double().numpy()
 
     return measured(draw, names, entries)

@@ -8,6 +8,7 @@ inside a norm do not change the size of its result.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from math import log, log2
@@ -39,8 +40,11 @@ class OwnFactor:
     written: tuple[str, ...] = ()
 
 
-def own_factors(reading: Reading) -> list[OwnFactor]:
-    """Return the powers of the width in the user's forward pass, except for attention logits."""
+def own_factors(reading: Reading, known: Collection[int] = ()) -> list[OwnFactor]:
+    """Return the powers of the width in the user's forward pass, except for attention logits.
+
+    ``known``: tensors whose powers are known.
+    """
     base, wide = reading.base.record, reading.wide.record
     pairs = reading.logits
     numbers = [
@@ -58,7 +62,7 @@ def own_factors(reading: Reading) -> list[OwnFactor]:
     found = []
     for small, large in zip(*numbers, strict=True):
         was, now = constant_factor(base, small), constant_factor(wide, large)
-        if was == 0 or now == 0 or abs(now / was - 1) < 1e-6:
+        if was == 0 or now == 0 or abs(now / was - 1) < 1e-6 or small.index in known:
             continue
         power, flat = _power(reading, small, large, now / was)
         if not flat:

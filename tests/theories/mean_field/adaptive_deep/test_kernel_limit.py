@@ -73,8 +73,9 @@ def test_a_large_eps_is_the_kernel_limit_of_gradient_descent():
         (lg.mlp(1, "tanh"), lg.adam(0.1)),
         (lg.mlp(2, "tanh", bias_std=0.4), lg.optimizers.rmsprop(0.05, beta=0.9)),
         (lg.residual_mlp(2, "relu"), lg.adam(0.1)),
+        (lg.mlp(1, "relu"), lg.adam(0.1, weight_decay=0.8)),
     ],
-    ids=["one hidden layer", "bias", "residual"],
+    ids=["one hidden layer", "bias", "residual", "decay"],
 )
 def test_networks_from_their_initial_outputs(net, optimizer):
     run = lg.Run(net, HALF_GAMMA, DATA, optimizer=optimizer, steps=5)
@@ -97,7 +98,7 @@ def test_what_is_not_covered_is_refused():
     for change, words in (
         ({"param": lg.mup()}, "features stand still for"),
         ({"optimizer": lg.gd(0.1)}, r"limit of lg\.adam"),
-        ({"optimizer": decays}, "weight decay shrinks the initial weights"),
+        ({"optimizer": decays}, "is not of degree one"),
         ({"param": lg.standard()}, "grows as N"),
     ):
         with pytest.raises(NoTheory, match=words):

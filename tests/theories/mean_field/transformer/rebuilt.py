@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import largen as lg
-from largen.networks.modules import Direct
+from largen.networks.modules import Direct, Errors
 from largen.networks.tangent import kernels, probe
-from largen.parameterizations import FeedbackAlignment
+from largen.parameterizations import Hebbian, PseudoGradient
 from largen.programs import Affine
 from largen.theories.mean_field.feedback.weights import DirectMatrix, FeedbackMatrix
 from largen.theories.mean_field.options import NO_KERNELS
@@ -46,7 +46,7 @@ def solution_and_network(run, ratio=None):
 
 def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
     """Return the solution with its kernels, and f and probes of the network at each step."""
-    by_rule = isinstance(run.optimizer, FeedbackAlignment)
+    by_rule = isinstance(run.optimizer, PseudoGradient)
     theory = lg.theories.FeedbackMeanField if by_rule else lg.theories.AttentionMeanField
     problem = theory.pose(run).problem
     limit = InfiniteNetwork(problem, None if ratio is None else Drawn(SAMPLED, 30, 0))
@@ -91,7 +91,7 @@ def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
         for kept, block in zip((found, back), blocks, strict=True):
             kept.setdefault(name, []).append(block.T if site.role == "output" else block)
     found, back = ({name: np.concatenate(x) for name, x in kept.items()} for kept in (found, back))
-    back = back if by_rule else None
+    back = back if by_rule and not isinstance(run.optimizer, Hebbian) else None
     return solved, trained(run, unit, found, bool(wanted.names), back)
 
 
@@ -160,10 +160,17 @@ def trained(run, width, initial, probed, feedback=None):
             back = Direct(tree.unflatten(rows))
         velocity = jax.tree.map(np.zeros_like, params)
 
+        def errors_of(params):
+            f = jax.lax.stop_gradient(network.outputs_of(params, x))
+            slopes = jax.vmap(jax.grad(run.loss.sample))(f[:p], y).reshape(p, -1)
+            values = jnp.zeros((len(x), slopes.shape[1])).at[:p].set(-slopes)
+            return Errors(values / (width**0.5 * network.table.gamma))
+
         @jax.jit
         def gradient(params, batch):
             def loss(params):
-                f = network.outputs_of(params, x, back)
+                how = errors_of(params) if isinstance(run.optimizer, Hebbian) else back
+                f = network.outputs_of(params, x, how)
                 return run.loss.mean(f[:p][batch], y[batch]), f
 
             return jax.grad(loss, has_aux=True)(params)

@@ -43,7 +43,8 @@ class AdaptiveKernelLimit(AdaptiveMeanField):
     2308.01814). It is solved as ``lg.mean_field(gamma=0.01)``, whose outputs differ by a relative
     part of order γ₀², from initial outputs that are 0 for d > 0, and Gaussian with the covariance
     of :func:`largen.nngp_kernel` for d = 0. In the latter case ``f_train`` and ``f_test`` are means
-    over initialisations, and :meth:`condition` has the predictions for given initial outputs.
+    over initialisations, and :meth:`condition` has the predictions for given initial outputs;
+    weight decay shrinks them, in networks that are homogeneous in the weights.
 
     Parameters
     ----------
@@ -93,8 +94,8 @@ class AdaptiveKernelLimit(AdaptiveMeanField):
         Raises
         ------
         NoTheory
-            If features move (d = ½), logits are not averages over neurons, or the optimizer is not
-            adaptive.
+            If features move (d = ½), logits are not averages over neurons, the optimizer is not
+            adaptive, or weights decay from random outputs of a network that is not homogeneous.
         NoRule
             For a layer that is not known here.
         """

@@ -9,6 +9,7 @@ from largen.architectures import depth
 from largen.errors import NoTheory
 from largen.parameterizations import CanonicalForm, canonical_form, gd
 from largen.runs import Posed, Run
+from largen.theories.chains.decay import degree
 from largen.theories.chains.problem import GAUSSIAN_ROLES
 from largen.theories.mean_field.adaptive_deep.constants import HALF, SMALL_GAMMA, constants_of
 from largen.theories.mean_field.adaptive_deep.weights import AdaptiveUpdates
@@ -37,12 +38,9 @@ def lazily_posed_by(run: Run) -> Posed[AttentionProblem]:
             f"{run.param} divides the output by N^{d} beyond the kernel scaling; features stand "
             "still for N^0 up to N^(1/2), as in lg.ntk()."
         )
-    if run.optimizer.weight_decay and d == 0:
-        raise NoTheory(
-            "weight decay shrinks the initial weights, and with them the random initial outputs, "
-            "in a way that is implemented under gradient descent only. Use weight_decay=0."
-        )
     form = canonical_form(run.param, run.net, gd(1.0), run.data.inputs, gaussian=GAUSSIAN_ROLES)
+    if run.optimizer.weight_decay and d == 0:
+        degree(run.program, form)  # there is one, as random initial outputs shrink by it
     problem = _adapted(run, average, replace(form, gamma=SMALL_GAMMA))
     grows = f"γ grows as N^{d}, slower than N^1/2" if d else "γ does not grow with the width"
     return Posed(run, f"{grows}, so features stand still (kernel limit); {SAMPLED}", problem)

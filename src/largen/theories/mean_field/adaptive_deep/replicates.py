@@ -16,6 +16,7 @@ import numpy as np
 from largen.errors import InvalidInput
 from largen.progress import Report
 from largen.runs import Run
+from largen.theories.chains.decay import degree
 from largen.theories.mean_field.engine.checkpoint import Checkpoint
 from largen.theories.mean_field.engine.parallel import Tell, cores, one_thread_of_blas, part
 from largen.theories.mean_field.engine.replicates import Goal, Replicates
@@ -202,7 +203,14 @@ class AdaptivePlan:
     def solved(
         self, number: int, neurons: int, tell: Tell, start: np.ndarray | float = 0.0
     ) -> Solved:
-        """Return the solution with some number of neurons, from some initial outputs."""
+        """Return the solution with some number of neurons, from some initial outputs.
+
+        Weight decay shrinks the part of outputs that they are by a power of its factor.
+        """
+        if np.ndim(start) and (decay := self._run.optimizer.weight_decay):
+            power = degree(self._run.program, self._problem.network.form)
+            left = np.cumprod(1 - decay * np.asarray(self._run.rates, float)) ** power
+            start = np.concatenate([[1.0], left])[:, None, None, None] * start
         first = (len(self._run.data.x) + self._problem.samples) * self._problem.network.positions
         network = InfiniteNetwork(
             self._problem, Drawn(neurons, first, (*self._seed, neurons, number))

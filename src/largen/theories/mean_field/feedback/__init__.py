@@ -1,4 +1,4 @@
-"""The mean-field limit under feedback alignment."""
+"""The mean-field limit under rules of pseudo-gradients."""
 
 from largen.theories.mean_field.feedback.solution import FeedbackMeanField
 

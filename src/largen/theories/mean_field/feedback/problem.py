@@ -1,4 +1,4 @@
-"""The problem that a run under feedback alignment poses at infinite width."""
+"""The problem that a run under a rule of pseudo-gradients poses at infinite width."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from dataclasses import replace
 
 from largen.architectures import depth
 from largen.errors import NoTheory
-from largen.parameterizations import feedback_of, gd
+from largen.parameterizations import FeedbackAlignment, gd, pseudo_gradient_of
 from largen.runs import Posed, Run
-from largen.theories.mean_field.feedback.weights import FeedbackUpdates
+from largen.theories.mean_field.feedback.weights import FeedbackUpdates, HebbianUpdates
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
 from largen.theories.mean_field.transformer.problem import moving_form, problem_of
 
 
 def posed_by(run: Run) -> Posed[AttentionProblem]:
     """Return the problem of a run whose features move, and the reason why this limit applies."""
-    optimizer = feedback_of(run.optimizer)
+    rule = pseudo_gradient_of(run.optimizer)
     if depth(run.net) == math.inf:
         raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
     problem = problem_of(run, moving_form(run, gd(1.0)))
-    rho = optimizer.correlation
-    if optimizer.direct:
+    if not isinstance(rule, FeedbackAlignment):
+        updates, how = HebbianUpdates(), "weights move by the activities that they join"
+    elif rule.direct:
         readout = problem.network.nodes[-1]
         share = problem.network.nodes[readout.reads[0]].ratio
         size = problem.network.constants(readout.operation).std / share**0.5
-        updates = FeedbackUpdates(rho, size)
+        updates = FeedbackUpdates(rule.correlation, size)
         how = "errors reach every layer by fixed vectors"
     else:
-        updates = FeedbackUpdates(rho)
+        updates = FeedbackUpdates(rule.correlation)
         how = "errors pass backward by fixed weights whose correlation with the initial ones is "
-        how += f"{rho:g}"
+        how += f"{rule.correlation:g}"
     reason = f"γ = γ₀√N, so features move at order one; {how}"
     return Posed(run, reason, replace(problem, updates=updates))

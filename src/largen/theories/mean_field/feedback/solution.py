@@ -1,4 +1,4 @@
-"""The options of the theory of feedback alignment."""
+"""The options of the theory of rules of pseudo-gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from largen.theories.mean_field.transformer.dynamics import AttentionProblem
 
 @dataclass(frozen=True, kw_only=True)
 class FeedbackMeanField(AttentionMeanField):
-    """The mean-field limit under feedback alignment, at any depth.
+    """The mean-field limit under feedback alignment and Hebbian learning, at any depth.
 
     In runs in ``lg.mean_field(gamma)`` or an equivalent parameterization with
     :func:`largen.optimizers.feedback_alignment`, weights move along pseudo-gradients g̃, which pass
@@ -29,13 +29,14 @@ class FeedbackMeanField(AttentionMeanField):
     independent, and fixed read-out vectors ρw(0) + √(1 − ρ²) w̃ in place of z̃ᴸ. In contrast to
     gradient descent, updates of W are not in z̃; at ρ = 0 there are no responses. Under direct
     feedback alignment z̃ˡ are fixed vectors, Gaussian and independent, and there are none either.
+    Under :func:`largen.optimizers.hebbian` there are no z̃, and g̃ˡ_ν(s) = Δ_ν(s) φ(hˡ_ν(s)).
     Outputs follow the effective tangent kernel
 
         K̃ = Φᴸ + Σ_l G̃ˡ Φˡ⁻¹,     G̃ˡ = ⟨gˡ g̃ˡ⟩,     g = Nγ₀ ∂f/∂h,
 
     for small steps; here they are averages ⟨w φ(hᴸ)⟩/γ₀ at any size of steps. Networks are those of
     :class:`largen.theories.AttentionMeanField`, which are solved in the same way: every affine map
-    behind the first has its matrix B.
+    behind the first has its matrix B. Direct feedback and Hebbian learning are of dense layers.
 
     Parameters
     ----------
@@ -67,12 +68,12 @@ class FeedbackMeanField(AttentionMeanField):
     >>> run = lg.Run(lg.mlp(2, "linear"), lg.mean_field(), data, optimizer=rule, steps=60)
     >>> limit = lg.solve(run, record="alignment")
     >>> limit.theory, bool(limit.loss_train[-1] < 1e-2)
-    ('mean field, feedback alignment', True)
+    ('mean field, pseudo-gradients', True)
     >>> limit.alignment[:, 0, 0].round(2).tolist()
     [0.0, 0.26]
     """
 
-    name: ClassVar[str] = "mean field, feedback alignment"
+    name: ClassVar[str] = "mean field, pseudo-gradients"
     papers: ClassVar[tuple[str, ...]] = ("bordelon2022influence", "lillicrap2016random")
 
     @classmethod
@@ -83,7 +84,7 @@ class FeedbackMeanField(AttentionMeanField):
         ------
         NoTheory
             If features do not move at order one (d ≠ ½), logits are not averages over neurons, or
-            the optimizer is not feedback alignment.
+            the optimizer is neither feedback alignment nor Hebbian learning.
         NoRule
             For a layer that is not known here.
         """

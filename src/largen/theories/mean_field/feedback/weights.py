@@ -3,17 +3,21 @@
 Ṽ acts on backward fields alone, so that its products with new directions are fresh Gaussian
 vectors; those of V(0) and of its transpose are correlated by the responses of fields. Directions of
 both are those of pseudo-gradients g̃, along which V moves. Gradients g, by the present matrices, are
-observed only.
+observed only. Hebbian learning has no backward pass: g̃ are errors times the fields that the next
+map reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.engine.descent import Step
+from largen.theories.mean_field.transformer.kernel_records import ObservedMap
 from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix, Side
 from largen.theories.mean_field.transformer.weights import (
@@ -168,6 +172,61 @@ class DirectMatrix(_WithFixedFeedback):
         if self._rows is None:
             self._rows = self._source.fresh(self.errors.shape[1])
         return self._size * self.errors @ self._rows
+
+
+class LocalMatrix(_WithFixedFeedback):
+    """A matrix before which no backward field is needed."""
+
+    def __init__(
+        self, constants: MapConstants, source: Population, target: Population, ratio: float
+    ):
+        super().__init__(constants, source, target, ratio, Directions(target, 1.0))
+
+    def _by_feedback(self, g: np.ndarray) -> np.ndarray:
+        """Return 0."""
+        self._moved.expand(g, self.operator.before)
+        return np.zeros((len(g), 1), g.dtype)
+
+
+class LocalMap(ObservedMap):
+    """An affine map behind which backward fields are errors times what the next map reads."""
+
+    _read: Any = None
+
+    def __init__(self, constants: MapConstants, ratio: float, before: ObservedMap | None):
+        super().__init__(constants, ratio)
+        self._before = before
+
+    def reads(self, x: Sequence[np.ndarray], roots: Sequence[float] = (1.0,)) -> None:
+        """Note the fields that the map reads."""
+        super().reads(x, roots)
+        if isinstance(self._before, LocalMap):
+            (self._before._read,) = x
+
+    def receives(self, g: np.ndarray) -> np.ndarray:
+        """Note the backward fields behind the map, and return them."""
+        return super().receives(g if self.exact else self.errors * self._read[: len(g)])
+
+
+class HebbianUpdates(Updates):
+    """Updates by error-modulated Hebbian learning."""
+
+    def observed(
+        self, constants: MapConstants, ratio: float, before: ObservedMap | None
+    ) -> ObservedMap:
+        """Return the record of an affine map, which comes behind another one."""
+        return LocalMap(constants, ratio, before)
+
+    def matrix(
+        self,
+        name: str,
+        constants: MapConstants,
+        source: Population,
+        target: Population,
+        ratios: tuple[float, float],
+    ) -> Matrix:
+        """Return the weight of a name, between two populations."""
+        return LocalMatrix(constants, source, target, ratios[1] / ratios[0])
 
 
 @dataclass(frozen=True)

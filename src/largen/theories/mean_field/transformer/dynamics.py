@@ -132,8 +132,11 @@ class InfiniteNetwork:
     are any.
 
     ``context``: its populations, weights and attention patterns; ``dtype``: the precision of
-    fields.
+    fields; ``errors``: Δ = −∂ℓ/∂f at the last outputs, (sample, position, output), 0 for test
+    samples.
     """
+
+    errors = np.zeros((1, 1, 1))
 
     def __init__(self, problem: AttentionProblem, drawn: Drawn | None = None):
         populations = problem.network.populations
@@ -164,16 +167,20 @@ class InfiniteNetwork:
         weights = weights.astype(self.dtype)
         for each in self._matrices:
             each.errors = weights.reshape(-1, weights.shape[-1])
+        along = np.sum(weights * self.errors[: len(weights)], -1, keepdims=True)
+        for each in self.context.maps:
+            each.errors = along
         self._inner.backward(self._output.backward(weights))
 
     def exact_backward(self, weights: np.ndarray) -> None:
         """Pass backward as :meth:`backward`, by the present weights whatever the rule."""
-        for each in self.context.weights:
+        switched = (*self.context.weights, *self.context.maps)
+        for each in switched:
             each.exact = True
         try:
             self.backward(weights)
         finally:
-            for each in self.context.weights:
+            for each in switched:
                 each.exact = False
 
     def step(self, step: Step) -> None:
@@ -237,17 +244,18 @@ def train(
     tell
         Called with the numbers of finished and of all time indices.
     start
-        Outputs before training, (sample, position, output), which are added to those of the
-        network.
+        Outputs before training, ([step,] sample, position, output), which are added to those of
+        the network.
     """
     x = run.data.x.astype(np.float64)
     x = x.reshape(len(x), problem.network.positions, -1)
     times, last = len(run.times), len(run.times) - 1
     f = np.full((times, len(x), problem.positions, problem.outputs), np.nan)
+    start = np.broadcast_to(start, f.shape)
     sides = (problem.network.positions,) * 2
     patterns = np.full((len(record_at), problem.network.attentions, len(x), *sides), np.nan)
     stopped: str | None = None
-    residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
+    residual, momentum = Residuals(run), getattr(run.optimizer, "momentum", 0.0)
     scalar = not run.output_shape
     kernels = KernelRecords(wanted, network.context.maps, problem.samples, problem.outputs, scalar)
     largest = 0.0
@@ -257,10 +265,12 @@ def train(
         nonlocal stopped, largest
         check()
         with kernels.observation(t):
-            f[t] = start + network.forward(x)
+            f[t] = start[t] + network.forward(x)
             if not np.isfinite(f[t]).all():
                 raise Diverged
-            weights = problem.gamma * residual(t, f[t]) if t < last else np.zeros(1)
+            errors = residual.errors(f[t])
+            network.errors = np.concatenate([errors, np.zeros_like(f[t, len(errors) :])])
+            weights = problem.gamma * residual.shares(t) * errors if t < last else np.zeros(1)
             largest = max(largest, np.abs(weights).max())
             kernels.meet(t, network.exact_backward, largest or 1.0, network.backward)
         if t in record_at and patterns.size:
@@ -307,22 +317,27 @@ def whole_heads(neurons: int, size: int) -> int:
     return max(1, neurons // size) * size
 
 
-def residuals(run: Run) -> Callable[[int, np.ndarray], np.ndarray]:
-    """Return the function of the step and of f that returns Δ over the size of the batch.
+class Residuals:
+    """The errors Δ of outputs, and the shares of samples in the loss of a step.
 
-    Samples that are not in the batch have Δ = 0. Where each of S positions has an output, the loss
-    is the mean over positions, and Δ of each contains 1/S.
+    Where each of S positions has an output, the loss is the mean over positions, and Δ of each
+    contains 1/S.
     """
-    samples, y = len(run.data.x_train), run.data.y_train
-    slopes = jax.jit(jax.vmap(jax.grad(run.loss.sample)))
 
-    def residual(t: int, f: np.ndarray) -> np.ndarray:
-        trained = f[:samples].reshape(samples, *run.output_shape)
-        delta = -np.asarray(slopes(trained, y), np.float64).reshape(samples, *f.shape[1:])
-        if run.batches is None:
-            return delta / samples
-        batch = run.batches[t]
-        counts = np.bincount(batch, minlength=samples)
-        return delta * counts[:, None, None] / len(batch)
+    def __init__(self, run: Run):
+        self._run = run
+        self._slopes = jax.jit(jax.vmap(jax.grad(run.loss.sample)))
 
-    return residual
+    def errors(self, f: np.ndarray) -> np.ndarray:
+        """Return Δ of training samples, (sample, position, output), as f of all samples."""
+        y = self._run.data.y_train
+        trained = f[: len(y)].reshape(len(y), *self._run.output_shape)
+        return -np.asarray(self._slopes(trained, y), np.float64).reshape(len(y), *f.shape[1:])
+
+    def shares(self, t: int) -> np.ndarray | float:
+        """Return the share of each sample in the loss of a step, 0 outside of its batch."""
+        samples = len(self._run.data.x_train)
+        if self._run.batches is None:
+            return 1 / samples
+        batch = self._run.batches[t]
+        return np.bincount(batch, minlength=samples)[:, None, None] / len(batch)

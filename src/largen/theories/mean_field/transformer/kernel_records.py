@@ -35,7 +35,13 @@ class ObservedMap:
     kept. ``features``: the fields that it read, (sample, position, coordinate), each times the root
     of its share in the neurons; None if they were not observed. ``gradients``: the backward fields
     behind it, likewise.
+
+    ``exact``: whether backward fields are those of gradients, whatever the rule of learning;
+    ``errors``: Σ_c of the weights of outputs, from which the last backward pass began, times their
+    errors, (sample, position, 1).
     """
+
+    exact, errors = False, np.zeros((0, 0, 1))
 
     def __init__(self, constants: MapConstants, ratio: float):
         self.constants, self.ratio = constants, ratio
@@ -52,10 +58,11 @@ class ObservedMap:
         if self.observed:
             self.features = [root * each for root, each in zip(roots, x, strict=True)]
 
-    def receives(self, g: np.ndarray) -> None:
-        """Note the backward fields behind the map."""
+    def receives(self, g: np.ndarray) -> np.ndarray:
+        """Note the backward fields behind the map, and return them."""
         if self.observed:
             self.gradients = g
+        return g
 
 
 class ObservedFields(NamedTuple):

@@ -70,7 +70,8 @@ class Context:
 
     def affine_map(self, constants: MapConstants, ratio: float) -> ObservedMap:
         """Return the record of a new affine map, behind which are ``ratio`` N neurons."""
-        self.maps.append(ObservedMap(constants, ratio))
+        before = self.maps[-1] if self.maps else None
+        self.maps.append(self.updates.observed(constants, ratio, before))
         return self.maps[-1]
 
     def bias(self, operation: Affine, population: Population) -> Bias:
@@ -198,7 +199,7 @@ class _InputMap:
         return self._bias.add(self._scale * x @ self._rows.rows)
 
     def backward(self, g: Fields) -> Sequence[Fields]:
-        self._map.receives(g)
+        g = self._map.receives(g)
         x, flat = self._x[: len(g)], g.reshape(-1, g.shape[-1])
         self._rows.pull(self._scale * x.reshape(-1, x.shape[-1]).T @ flat)
         self._bias.pull(flat)
@@ -236,7 +237,7 @@ class _BetweenPopulations:
         return self._bias.add(y.reshape(*x[0].shape[:2], -1))
 
     def backward(self, g: Fields) -> Sequence[Fields]:
-        self._map.receives(g)
+        g = self._map.receives(g)
         flat = g.reshape(-1, g.shape[-1])
         self._bias.pull(flat)
         return [matrix.backward(flat).reshape(*g.shape[:2], -1) for matrix in self._matrices]

@@ -25,7 +25,8 @@ HALF = Fraction(1, 2)
 def posed_by(run: Run) -> Posed[AttentionProblem]:
     """Return the problem of a run, and the reason why this limit applies."""
     _check_training(run)
-    problem = problem_of(run, moving_form(run, run.optimizer))
+    form = moving_form(run, run.optimizer)
+    problem = problem_of(run, form)
     found = problem.network
     logits, fields = "", "all fields are linear in Gaussian vectors"
     if found.attentions:
@@ -40,13 +41,21 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
             f"fields are values at sampled neurons {' and '.join(where)}, and elsewhere linear in "
             "Gaussian vectors"
         )
-    reason = f"γ = γ₀√N, so features move at order one{logits}; {fields}"
+    start = f"; {form.from_zero} starts from 0" if form.from_zero else ""
+    reason = f"γ = γ₀√N, so features move at order one{start}{logits}; {fields}"
     return Posed(run, reason, problem)
 
 
 def moving_form(run: Run, optimizer: Optimizer) -> CanonicalForm:
     """Return the constants of a run whose features move, with the rates of an optimizer."""
-    form = canonical_form(run.param, run.net, optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES)
+    form = canonical_form(
+        run.param,
+        run.net,
+        optimizer,
+        run.data.inputs,
+        gaussian=GAUSSIAN_ROLES,
+        from_zero=True,
+    )
     if form.d != HALF:
         raise NoTheory(
             f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "

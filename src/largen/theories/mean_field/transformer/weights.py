@@ -8,6 +8,7 @@ import numpy as np
 
 from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.engine.descent import Step, moved
+from largen.theories.mean_field.transformer.kernel_records import ObservedMap
 from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix
 
@@ -208,6 +209,12 @@ class Updates:
     def offsets(self, name: str, number: int, rate: float) -> Trained:
         """Return the bias of a name, of outputs."""
         return Trained(np.zeros(number), rate > 0)
+
+    def observed(
+        self, constants: MapConstants, ratio: float, before: ObservedMap | None
+    ) -> ObservedMap:
+        """Return the record of an affine map, which comes behind another one."""
+        return ObservedMap(constants, ratio)
 
     def matrix(
         self,

@@ -1,0 +1,1 @@
+"""Papers on learning curves and scaling laws, one figure of each."""

@@ -1,0 +1,384 @@
+"""Several hidden layers at rest: the posterior in the mean-field limit, features included."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.bibliography import cites
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.interrupts import interruptible
+from largen.kernels.tiles import check_size
+from largen.regression.equilibrium.linear_modes import Branch
+from largen.regression.equilibrium.nested import (
+    First,
+    Nested,
+    Neurons,
+    Saddle,
+    exponents_of,
+    prior_kernel,
+    weighted,
+)
+from largen.regression.equilibrium.network import Equilibrium, width_of
+from largen.regression.equilibrium.one_layer import COARSE, LOWEST_EFFECTIVE
+from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
+from largen.regression.equilibrium.response import Base, Column, forward, variances
+from largen.regression.equilibrium.sites import (
+    Mixture,
+    Stretched,
+    mixture_at_modes,
+    prior_mixture,
+    sphere,
+)
+from largen.scalars import flag, numpy_generator
+
+UPWARDS = (0.25, 0.5, 0.75, 1.0)  # stages of γ₀, from the fixed kernel
+BACK = (1.25, 2.0, 1.25, 1.0)  # from where another branch may be the only one
+SITES_OF_PAIR = 4  # of samples, below which errors of the tilts feed on themselves
+SITES_OF_SAMPLE = 64  # at least, on the way
+ROUGHLY = 1e-3  # relative change of Λ at which solutions on the way end
+APART = 1e-4  # relative distance of α in two branches on the same sites
+SINGULAR = (
+    "posterior: averages over neurons are infinite or a kernel plus noise is singular on the way "
+    "to this gamma. Take a larger noise, a smaller gamma, or drop rows of x that are equal."
+)
+
+Proposal = Mixture | Stretched
+
+
+@cites("lauditi2025adaptive", "rubin2025kernels")
+@dataclass(frozen=True, eq=False, repr=False)
+class DeepPosterior:
+    """The posterior of several hidden layers in the limit; see :func:`adaptive_posterior`.
+
+    Attributes
+    ----------
+    equilibrium
+        The network as it was read: φ and standard deviations of its layers, and γ₀.
+    x, y, noise
+        Training samples, targets, and κ of each sample.
+    dual, dual_error
+        α = (y − f)/κ, and its standard error over scramblings.
+    branches
+        All stationary points (scale, action) that were found, the lowest action first, which is the
+        limit: from the fixed kernel upwards in γ₀, and downwards from 2γ₀. The scale is
+        (αᵀΦα/αᵀKα)^(1/L) with the kernel K of the prior.
+    action, action_error
+        S of the limit, log p(y) = −N S + O(1), and its standard error.
+    feature_kernels
+        Φˡ of all hidden layers under the posterior, (layer, sample, sample), with the variances of
+        the weights that read them.
+    prior_kernel
+        Φ of the last layer before training, the NNGP kernel.
+    tilts
+        Λˡ of all hidden layers, (layer, sample, sample).
+    effective_samples
+        The smallest effective fraction of sites over layers and scramblings.
+    barrier
+        The largest exponent ½φᵀΛφ of a site with weight.
+    sweeps
+        Iterations of the last solution.
+    status
+        ``"ok"``, ``"several_branches"``, ``"low_effective_samples"`` or ``"not_converged"``.
+    """
+
+    equilibrium: Equilibrium
+    x: np.ndarray
+    y: np.ndarray
+    noise: np.ndarray
+    dual: np.ndarray
+    dual_error: np.ndarray
+    branches: tuple[Branch, ...]
+    action: float
+    action_error: float
+    feature_kernels: np.ndarray
+    prior_kernel: np.ndarray
+    tilts: np.ndarray
+    effective_samples: float
+    barrier: float
+    sweeps: int
+    status: str
+    replicates: tuple[tuple[Nested, Saddle], ...]
+
+    @property
+    def feature_kernel(self) -> np.ndarray:
+        """Φ of the last hidden layer."""
+        return self.feature_kernels[-1]
+
+    @interruptible()
+    def predict(
+        self, x_test: ArrayLike, *, covariance: bool = False, width: int | None = None
+    ) -> AdaptivePrediction:
+        """Return mean and variance of the outputs at test samples, without the targets' noise.
+
+        f_b = Φᴸ_bt α, where test samples have no tilt, and γ₀²N Var f_b = df_b/dJ_b, the response
+        of the saddle to a source of f_b.
+
+        Parameters
+        ----------
+        x_test
+            As in :meth:`largen.regression.Posterior.predict`.
+        covariance
+            Not implemented: variances only.
+        width
+            N, for the variance of f; None for that of γ₀√N f. The mean is that of the limit in both
+            cases, and networks differ from it by O(1/N).
+        """
+        from scipy.stats import sem
+
+        neurons = width_of(width)
+        if flag("covariance", covariance):
+            raise NoTheory("covariance: that of several hidden layers is not implemented.")
+        x, dtype = test_inputs(x_test, self.x)
+        check_size("x_test", len(self.replicates[0][0].drawn[0].xi), len(x), 12, np.float64)
+        with jax.enable_x64(True):
+            parts = [self._moments(*each, x) for each in self.replicates]
+        found, spread = (np.array([part[i] for part in parts]) for i in range(2))
+        unit = 1.0 if neurons is None else self.equilibrium.gamma**2 * neurons
+        variance = np.maximum(spread.mean(0), 0) / unit
+        columns = (found.mean(0), variance, sem(found), np.full(len(x), np.nan))
+        mean, variance, error, unknown = (column[:, None] for column in columns)
+        return shaped(mean, variance, None, error, unknown, single=self.y.ndim == 1, dtype=dtype)
+
+    def _moments(self, posed: Nested, at: Saddle, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        fields = self.equilibrium.columns(x)
+        cross = fields @ posed.first.fields.T
+        own = np.sum(fields**2, 1)
+        columns = jax.tree.map(jnp.asarray, Column(fields, cross, own, (), ()))
+        base = _base(posed, at)
+        f, columns = forward(posed.layers, base, columns)
+        try:
+            spread = variances(posed.layers, base, columns)
+        except np.linalg.LinAlgError as error:
+            raise NumericalFailure(f"predict: {error}.") from error
+        return np.asarray(f), spread
+
+    def __repr__(self) -> str:
+        return (
+            f"DeepPosterior({len(self.x)} samples, gamma={self.equilibrium.gamma:g}, "
+            f"{self.status}, effective samples {self.effective_samples:.2g}, "
+            f"{self.equilibrium.net!r})"
+        )
+
+
+def _base(posed: Nested, at: Saddle) -> Base:
+    """Return the saddle as arrays of JAX."""
+    curvature = at.problem.noisy(at.problem.curvature(at.maximum.tilted))
+    given = Base(
+        tilts=at.tilts,
+        kernels=at.kernels,
+        alpha=at.maximum.alpha[:, 0],
+        first=posed.first,
+        sites=posed.sites,
+        inverse=np.linalg.inv(curvature),
+        gamma=float(posed.gamma),
+    )
+    return jax.tree.map(jnp.asarray, given)
+
+
+class _Explorer:
+    """Solutions on few sites, with proposals that follow the tilted neurons."""
+
+    def __init__(
+        self, of: Equilibrium, x: np.ndarray, y: np.ndarray, noise: np.ndarray, rng: Any
+    ) -> None:
+        self.of, self.y, self.noise, self.rng = of, y, noise, rng
+        fields, rows = of.columns(x), len(x)
+        # Of the fields behind the first layer, the last coordinate is that of a test sample.
+        sizes = [fields.shape[1], *[rows + 1] * (of.hidden - 1)]
+        spheres = [of.homogeneous_at(layer) for layer in range(of.hidden)]
+        self.layers = tuple(
+            Neurons(phi, std, size if on_sphere else None)
+            for phi, std, size, on_sphere in zip(of.phis, of.stds, sizes, spheres, strict=True)
+        )
+        prior = prior_kernel(self.layers[0], jnp.asarray(fields @ fields.T))
+        self.first = First(fields, np.asarray(prior))
+        starts = zip(sizes, spheres, strict=True)
+        self.proposals: list[Proposal] = [
+            sphere(size) if on_sphere else prior_mixture(size) for size, on_sphere in starts
+        ]
+        self.tilts: Any = np.zeros((of.hidden - 1, rows, rows))
+        self.alpha = np.zeros_like(y)
+
+    def posed(self, gamma: float, sites: int) -> Nested:
+        """Return the problem on fresh sites."""
+        drawn = tuple(proposal.sites(sites, self.rng) for proposal in self.proposals)
+        return Nested(self.layers, self.first, drawn, self.y, self.noise, gamma)
+
+    def follow(self, stages: tuple[float, ...]) -> None:
+        """Solve stage after stage, from the solution of before."""
+        for stage in stages:
+            posed = self.posed(stage * self.of.gamma, max(COARSE, SITES_OF_SAMPLE * len(self.y)))
+            found = posed.solve(self.tilts, self.alpha, ROUGHLY)
+            self.tilts, self.alpha = found.tilts, found.maximum.alpha
+            self.proposals = self._refitted(posed, found)
+
+    def _refitted(self, posed: Nested, at: Saddle) -> list[Proposal]:
+        refitted = []
+        tilts = (*at.tilts, posed.gamma**2 * at.maximum.alpha @ at.maximum.alpha.T)
+        for i, (proposal, sites) in enumerate(zip(self.proposals, posed.drawn, strict=True)):
+            _, weights, shares = _tilted(posed, at, i)
+            if isinstance(proposal, Stretched):
+                refitted.append(proposal.fitted(sites, shares))
+                continue
+            fields = np.asarray(self.first.fields)
+            if i:
+                fields = np.pad(np.linalg.cholesky(at.kernels[i - 1]), ((0, 0), (0, 1)))
+            values, vectors = np.linalg.eigh(tilts[i])
+            factor = vectors * np.sqrt(np.maximum(values, 0))
+            layer = self.layers[i]
+            modes = mixture_at_modes(fields, factor, 1.0, layer.phi, layer.std, self.rng)
+            refitted.append(modes.fitted(sites, weights).with_prior())
+        return refitted
+
+
+def _tilted(posed: Nested, at: Saddle, layer: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return exponents φᵀΛφ times mean squares of radii, weights, and weights times these."""
+    tilts = (*at.tilts, posed.gamma**2 * at.maximum.alpha @ at.maximum.alpha.T)
+    roots = posed.first.fields if layer == 0 else np.linalg.cholesky(at.kernels[layer - 1])
+    sites = posed.sites[layer]
+    exponents = exponents_of(posed.layers[layer], roots, tilts[layer], sites)[1]
+    weights, shares = weighted(posed.layers[layer], exponents, sites)[1:]
+    squares = shares / jnp.maximum(weights, 1e-300)
+    return np.asarray(exponents * squares), np.asarray(weights), np.asarray(shares)
+
+
+def solve_deep(
+    of: Equilibrium,
+    x: np.ndarray,
+    y: np.ndarray,
+    noise: np.ndarray,
+    sites: int,
+    replicates: int,
+    key: jax.Array,
+    throw: bool,
+) -> DeepPosterior:
+    """Return the posterior of several hidden layers from checked arguments."""
+    rows, targets = x.astype(np.float64), y.reshape(len(y), -1)
+    if targets.shape[1] > 1:
+        raise NoTheory(
+            "y: networks of several hidden layers are implemented for one output; condition on one "
+            "column at a time, or take one hidden layer."
+        )
+    enough = SITES_OF_PAIR * len(x) ** 2
+    if sites < enough:
+        raise InvalidInput(
+            f"x: the tilts of hidden layers are matrices of the samples; {len(x)} samples take at "
+            f"least {enough} sites of lg.regression.adaptive_posterior, got {sites}."
+        )
+    check_size("x", sites, x.shape[1] + 6 * len(x) * of.hidden, replicates, np.float64)
+    with jax.enable_x64(True):
+        try:
+            explorer = _Explorer(of, rows, targets, noise, numpy_generator(key))
+            found = [_replicated(explorer, UPWARDS, sites, replicates)]
+        except np.linalg.LinAlgError as error:
+            raise NumericalFailure(SINGULAR) from error
+        for stage in BACK:
+            with suppress(np.linalg.LinAlgError):  # the next stage may be reached from before
+                explorer.follow((stage,))
+        with suppress(np.linalg.LinAlgError):
+            posed, near = found[0][0]
+            other = posed.solve(explorer.tilts, explorer.alpha)
+            moved = np.linalg.norm(other.maximum.alpha - near.maximum.alpha)
+            if other.settled and moved > APART * np.linalg.norm(near.maximum.alpha):
+                found.append(_replicated(explorer, (1.0,), sites, replicates))
+        prior = of.kernel(rows)
+        found.sort(key=lambda parts: np.mean([at.action for _, at in parts]))
+        return _collected(of, x, y, noise, prior, found, throw)
+
+
+Parts = tuple[tuple[Nested, Saddle], ...]
+
+
+def _replicated(
+    explorer: _Explorer, stages: tuple[float, ...], sites: int, replicates: int
+) -> Parts:
+    explorer.follow(stages)
+    posed = [explorer.posed(explorer.of.gamma, sites) for _ in range(replicates)]
+    return tuple((each, each.solve(explorer.tilts, explorer.alpha)) for each in posed)
+
+
+def _branch(of: Equilibrium, prior: np.ndarray, parts: Parts) -> Branch:
+    alpha = np.mean([at.maximum.alpha[:, 0] for _, at in parts], 0)
+    kernel = np.mean([_last_kernel(at) for _, at in parts], 0)
+    gain = (alpha @ kernel @ alpha) / max(float(alpha @ prior @ alpha), 1e-300)
+    return Branch(float(gain ** (1 / of.hidden)), float(np.mean([at.action for _, at in parts])))
+
+
+def _last_kernel(at: Saddle) -> np.ndarray:
+    tilted, phi = at.maximum.tilted, at.problem.phi_h
+    weights = tilted.weights * tilted.second
+    return (phi * weights[:, None]).T @ phi + at.problem.missing
+
+
+def _collected(
+    of: Equilibrium,
+    x: np.ndarray,
+    y: np.ndarray,
+    noise: np.ndarray,
+    prior: np.ndarray,
+    found: list[Parts],
+    throw: bool,
+) -> DeepPosterior:
+    """Average the branch of the lowest action over scramblings, and check it."""
+    from scipy.stats import sem
+
+    parts = found[0]
+    alphas = np.array([at.maximum.alpha.reshape(y.shape) for _, at in parts])
+    actions = np.array([at.action for _, at in parts])
+    effective, barriers = [], []
+    for posed, at in parts:
+        for layer in range(of.hidden):
+            exponents, weights, _ = _tilted(posed, at, layer)
+            effective.append(1 / np.sum(weights**2) / len(weights))
+            barriers.append(exponents[weights > 1e-6 * weights.max()].max() / 2)
+    status = "ok" if len(found) == 1 else "several_branches"
+    if min(effective) < LOWEST_EFFECTIVE:
+        status = "low_effective_samples"
+    if not all(at.settled for _, at in parts):
+        status = "not_converged"
+    dual = alphas.mean(0)
+    last = of.gamma**2 * np.outer(dual, dual)
+    kernels = [np.array([*at.kernels, _last_kernel(at)]) for _, at in parts]
+    result = DeepPosterior(
+        equilibrium=of,
+        x=x,
+        y=y,
+        noise=noise,
+        dual=dual,
+        dual_error=sem(alphas),
+        branches=tuple(_branch(of, prior, each) for each in found),
+        action=float(actions.mean()),
+        action_error=float(sem(actions)),
+        feature_kernels=np.mean(kernels, 0),
+        prior_kernel=prior,
+        tilts=np.array([*np.mean([at.tilts for _, at in parts], 0), last]),
+        effective_samples=float(min(effective)),
+        barrier=float(max(barriers)),
+        sweeps=parts[-1][1].sweeps,
+        status=status,
+        replicates=parts,
+    )
+    if throw and status in ("low_effective_samples", "not_converged"):
+        raise NumericalFailure(_words(result), result)
+    return result
+
+
+def _words(found: DeepPosterior) -> str:
+    if found.status == "not_converged":
+        return (
+            "posterior: the saddle of several hidden layers was not reached; take a larger noise, "
+            "a smaller gamma, or more sites of lg.regression.adaptive_posterior."
+        )
+    return (
+        f"posterior: only {found.effective_samples:.1%} of the sites carry the weight of the "
+        f"tilted neurons of a layer, for {len(found.x)} samples at gamma="
+        f"{found.equilibrium.gamma:g}. Take a smaller gamma, a larger noise, fewer samples, or "
+        "more sites of lg.regression.adaptive_posterior."
+    )

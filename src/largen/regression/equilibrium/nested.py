@@ -1,0 +1,265 @@
+"""The nested saddle of several hidden layers at rest.
+
+Neurons of the layer l have fields h ~ N(0, Φˡ⁻¹) a priori, tilted by exp(½φᵀΛˡφ), and with
+
+    W_l(Φˡ⁻¹, Λˡ) = log E exp(½φᵀΛˡφ),   Λᴸ = γ²ααᵀ,
+
+the saddle is that of
+
+    S = Σ_{l<L} (½ Tr ΛˡΦˡ − W_l) + γ²(α·y − ½ Σ κ_μ α_μ²) − W_L
+
+in all Φˡ, Λˡ and α: Φˡ = 2∂W_l/∂Λˡ, Λˡ⁻¹ = 2∂W_l/∂Φˡ⁻¹. The last layer is the concave problem of
+one hidden layer whose inputs have the kernel Φᴸ⁻¹.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.expectations import ActivationFunction, pair_moments, second_moment
+from largen.regression.equilibrium.dual import Maximum, Problem, maximise
+from largen.regression.equilibrium.sites import Sites
+
+MEMORY = 6  # of Anderson's iteration
+SWEEPS = 80
+SETTLED = 1e-7  # relative change of Λ at which the iteration ends
+RETREATS = 12  # halvings of a step to where averages are infinite
+WEIGHT = 1e-10  # of Λ's rounding errors, by which differences of steps are regularised
+
+
+class Neurons(NamedTuple):
+    """A layer: φ, the deviation of the weights that read it, and the dimension of its sphere."""
+
+    phi: ActivationFunction
+    std: float
+    dimension: int | None  # if φ is homogeneous and the radius is integrated
+
+
+class Drawn(NamedTuple):
+    """Sites of a layer, whose last coordinate is that of a test sample."""
+
+    xi: Any
+    log_weights: Any
+
+    @property
+    def shares(self) -> Any:
+        """Weights under the prior, that sum to 1."""
+        return jax.nn.softmax(self.log_weights)
+
+
+class First(NamedTuple):
+    """Fields h = Aξ of the first layer, and the prior's kernel of its features."""
+
+    fields: Any  # A
+    prior: Any
+
+
+def prior_kernel(layer: Neurons, before: Any) -> Any:
+    """Return E φφᵀ under N(0, Φ)."""
+    q = jnp.diagonal(before)
+    return prior_of(layer, q, q, before)
+
+
+def prior_of(layer: Neurons, q1: Any, q2: Any, cross: Any) -> Any:
+    """Return E φ(u)φ(v) for two sets of samples from their variances and covariances."""
+    gap = (q1[:, None] + q2) / 2 - cross
+    apart = pair_moments(layer.phi, q1[:, None], q2[None], jnp.maximum(gap, 0)).gap
+    squares = [jnp.asarray(second_moment(layer.phi, q)) for q in (q1, q2)]
+    return layer.std**2 * ((squares[0][:, None] + squares[1]) / 2 - apart)
+
+
+def fields_of(before: Any) -> Any:
+    """Return R with Φ = RRᵀ; the first layer has it."""
+    return before.fields if isinstance(before, First) else jnp.linalg.cholesky(before)
+
+
+def exponents_of(layer: Neurons, roots: Any, tilt: Any, at: Drawn) -> tuple[Any, Any]:
+    """Return σφ(Rξ) and φᵀΛφ at the sites."""
+    phi = layer.std * layer.phi(at.xi[:, : roots.shape[1]] @ roots.T)
+    return phi, jnp.sum((phi @ tilt) * phi, 1)
+
+
+def weighted(layer: Neurons, exponents: Any, at: Drawn) -> tuple[Any, Any, Any]:
+    """Return log E exp(½φᵀΛφ), the weights of the sites, and those times mean squares of radii."""
+    if layer.dimension is None:
+        logs, square = exponents / 2, 1.0
+    else:
+        left = 1 - exponents  # NaN where the average is infinite
+        logs, square = -layer.dimension / 2 * jnp.log(left), layer.dimension / left
+    logs = at.log_weights + logs
+    weights = jax.nn.softmax(logs)
+    total = jax.nn.logsumexp(logs) - jax.nn.logsumexp(at.log_weights)
+    return total, weights, weights * square
+
+
+def log_mean(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    """Return W = log E exp(½φᵀΛφ), with ½ Tr Λ(K − K̂) for the sites' error at first order."""
+    phi, exponents = exponents_of(layer, fields_of(before), tilt, at)
+    found = weighted(layer, exponents, at)[0]
+    return found + jnp.sum(tilt * missing(layer, before, phi, at)) / 2
+
+
+def missing(layer: Neurons, before: Any, phi: Any, at: Drawn) -> Any:
+    """Return the prior's kernel less that of the sites."""
+    prior = before.prior if isinstance(before, First) else prior_kernel(layer, before)
+    shares = weighted(layer, jnp.zeros(len(phi)), at)[2]
+    return prior - (phi * shares[:, None]).T @ phi
+
+
+def of_sites(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> tuple[Any, Any]:
+    """Return φ at the sites and ⟨φφᵀ⟩ over them."""
+    phi, exponents = exponents_of(layer, fields_of(before), tilt, at)
+    shares = weighted(layer, exponents, at)[2]
+    return phi, (phi * shares[:, None]).T @ phi
+
+
+def _kernel(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    """Return Φ = 2∂W/∂Λ."""
+    phi, found = of_sites(layer, before, tilt, at)
+    return found + missing(layer, before, phi, at)
+
+
+def _tilt_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    """Return Λ of the layer before, 2∂W/∂Φ = R⁻ᵀ⟨ξξᵀ − 1⟩R⁻¹.
+
+    Of the average over sites only what is of the second order in Λ; the first order is exact.
+    """
+    roots = fields_of(before)
+    exponents = exponents_of(layer, roots, tilt, at)[1]
+    xi = at.xi[:, : len(roots)]
+
+    def shares(scale: Any) -> Any:
+        return weighted(layer, scale * exponents, at)[2]
+
+    untilted, first = jax.jvp(shares, (0.0,), (1.0,))
+    moved = (xi * (shares(1.0) - untilted - first)[:, None]).T @ xi
+    half = jax.scipy.linalg.solve_triangular(roots, moved, lower=True, trans=1)
+    found = jax.scipy.linalg.solve_triangular(roots, half.T, lower=True, trans=1)
+    exact = jax.grad(lambda given: jnp.sum(tilt * prior_kernel(layer, given)))(before)
+    return found + (exact + exact.T) / 2
+
+
+def tilts_behind(layers: Any, kernels: Any, tilts: Any, sites: Any) -> tuple[Any, ...]:
+    """Return Λ of all layers but the last, from Λ of the layer that each of them feeds."""
+    given = zip(layers[1:], kernels, tilts, sites[1:], strict=True)
+    return tuple(tilt_behind(*each) for each in given)
+
+
+kernel_behind = jax.jit(_kernel, static_argnums=0)
+tilt_behind = jax.jit(_tilt_behind, static_argnums=0)
+value = jax.jit(log_mean, static_argnums=0)
+
+
+class Saddle(NamedTuple):
+    """A stationary point of S on fixed sites."""
+
+    tilts: tuple[np.ndarray, ...]  # Λˡ of all layers but the last
+    kernels: tuple[np.ndarray, ...]  # Φˡ of all layers but the last
+    problem: Problem
+    maximum: Maximum
+    action: float
+    sweeps: int
+    settled: bool
+
+
+class Nested(NamedTuple):
+    """The problem on fixed sites."""
+
+    layers: tuple[Neurons, ...]
+    first: First
+    drawn: tuple[Sites, ...]
+    y: np.ndarray
+    noise: np.ndarray
+    gamma: float
+
+    @property
+    def sites(self) -> tuple[Drawn, ...]:
+        """Sites of all layers."""
+        return tuple(Drawn(each.xi, each.log_weights) for each in self.drawn)
+
+    def kernels(self, tilts: Any) -> list[Any]:
+        """Return A and Φˡ of all layers but the last."""
+        found: list[Any] = [self.first]
+        for layer, tilt, at in zip(self.layers, tilts, self.sites, strict=False):
+            found.append(kernel_behind(layer, found[-1], tilt, at))
+        return found
+
+    def last(self, before: Any) -> Problem:
+        """Return the concave problem of the last layer."""
+        layer, at = self.layers[-1], self.drawn[-1]
+        roots = np.asarray(jnp.linalg.cholesky(before))
+        if not np.isfinite(roots).all():
+            raise np.linalg.LinAlgError("the kernel of a hidden layer is singular")
+        phi = layer.std * np.asarray(layer.phi(at.xi[:, : len(roots)] @ roots.T))
+        shares = np.asarray(self.sites[-1].shares)[:, None] * (layer.dimension or 1)
+        missing = np.asarray(prior_kernel(layer, before)) - (phi * shares).T @ phi
+        return Problem(at, phi, missing, self.y, self.noise, self.gamma, 1.0)
+
+    def swept(self, tilts: Any, alpha: np.ndarray) -> tuple[list[Any], list[Any], Problem, Maximum]:
+        """Return kernels forward, the maximum of the last layer, and tilts backward."""
+        kernels = self.kernels(tilts)
+        problem = self.last(kernels[-1])
+        found = maximise(problem, alpha)
+        last = self.gamma**2 * found.alpha @ found.alpha.T
+        behind = tilts_behind(self.layers, kernels[1:], (*tilts[1:], last), self.sites)
+        return kernels, list(behind), problem, found
+
+    def solve(self, start: Any, alpha: np.ndarray, rtol: float = SETTLED) -> Saddle:
+        """Return the stationary point that Anderson's iteration reaches."""
+        shape = (len(self.layers) - 1, len(self.y), len(self.y))
+        kept: list[Any] = [alpha]
+
+        def step(flat: np.ndarray) -> np.ndarray:
+            found = self.swept(flat.reshape(shape), kept[0])
+            kept[:] = [found[-1].alpha, found]
+            return np.asarray(found[1]).ravel()
+
+        flat, sweeps, settled = anderson(step, np.asarray(start, float).ravel(), rtol)
+        tilts = flat.reshape(shape)
+        kernels, _, problem, maximum = kept[1]
+        action = maximum.action
+        for layer, before, tilt, kernel, at in zip(
+            self.layers, kernels, tilts, kernels[1:], self.sites, strict=False
+        ):
+            action += float(np.sum(tilt * kernel) / 2 - value(layer, before, tilt, at))
+        matrices = tuple(np.asarray(each) for each in kernels[1:])
+        done = settled and maximum.settled
+        return Saddle(tuple(tilts), matrices, problem, maximum, action, sweeps, done)
+
+
+def anderson(
+    step: Callable[[np.ndarray], np.ndarray], start: np.ndarray, rtol: float
+) -> tuple[np.ndarray, int, bool]:
+    """Return a fixed point by Anderson's iteration, the number of steps, and whether it ended."""
+    points: list[np.ndarray] = []
+    steps: list[np.ndarray] = []
+    x, moved, retreats = start, start, 0
+    for sweep in range(1, SWEEPS + 1):
+        try:
+            with np.errstate(all="ignore"):
+                moved = step(x) - x
+            usable = bool(np.isfinite(moved).all())
+        except np.linalg.LinAlgError:
+            usable = False
+        if not usable:
+            retreats += 1
+            if retreats > RETREATS or (not points and not x.any()):
+                raise np.linalg.LinAlgError("no average over neurons is finite")
+            x = (x + points[-1]) / 2 if points else x / 2
+            points, steps = points[-1:], steps[-1:]
+            continue
+        points, steps = [*points[-MEMORY:], x], [*steps[-MEMORY:], moved]
+        if np.linalg.norm(moved) <= rtol * np.linalg.norm(x + moved) + 1e-300:
+            return x, sweep, True
+        if len(points) == 1:
+            x = x + moved / 2
+            continue
+        of_steps, of_points = np.diff(steps, axis=0).T, np.diff(points, axis=0).T
+        shares = np.linalg.lstsq(of_steps, moved, rcond=WEIGHT)[0]
+        x = x + moved - (of_points + of_steps) @ shares
+    return points[-1], SWEEPS, False

@@ -1,0 +1,76 @@
+"""Outputs that are sums of products of two signals over the width, such as those of two towers.
+
+They are read-outs without a weight: what training changes in both signals adds up coherently, as in
+the product of features with an embedding that is the read-out as well.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import log
+
+import torch
+
+from largen.transfer.torch.logits import BATCHED
+from largen.transfer.torch.reading import Reading
+from largen.transfer.torch.recording import Node, Record
+from largen.transfer.torch.walks import LINEAR, MULTIPLIES, constant_factor
+
+SAME = 1e-3  # relative distance below which lengths are equal
+
+
+def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
+    """Return the power of the width of an output that is such a sum, and the tensors in it.
+
+    The power is that of coherent signals. There are no tensors if any part of the output is
+    something else.
+    """
+    nothing = Fraction(0), frozenset[int]()
+    base, wide, sizes = reading.base.record, reading.wide.record, reading.sizes
+    grown = max(sizes.wide[key] / sizes.base[key] for key in sizes.base)
+    last = base.output
+    if last is None or grown == 1.0 or len(base.nodes) != len(wide.nodes):
+        return nothing
+    if base.nodes[last].shape != wide.nodes[last].shape:  # features
+        return nothing
+    stack, found, powers = [(last, 0.0)], set[int](), set[Fraction]()
+    while stack:
+        i, constants = stack.pop()
+        node, large = base.nodes[i], wide.nodes[i]
+        data = [j for j in node.inputs if base.nodes[j].is_data]
+        was, now = constant_factor(base, node), constant_factor(wide, large)
+        terms, more = _terms(base, node), _terms(wide, large)
+        found.add(i)
+        if terms != more and len(data) == len(node.inputs):
+            units = sum(_are_unit_vectors(base.nodes[j], wide.nodes[j]) for j in _signals(base, i))
+            power = (constants + log(more / terms)) / log(grown) - units / 2
+            powers.add(Fraction(round(4 * power), 4))
+        elif was * now and (node.op in LINEAR or (node.op in MULTIPLIES and len(data) == 1)):
+            stack += [(j, constants + log(now / was)) for j in data if j not in found]
+        else:
+            return nothing
+    return (powers.pop(), frozenset(found)) if len(powers) == 1 else nothing
+
+
+def _terms(record: Record, node: Node) -> float:
+    """Return the number of terms that are added up in each entry of a tensor."""
+    if node.op == "sum":
+        return record.nodes[node.inputs[0]].value.numel() / node.value.numel()
+    return record.nodes[node.inputs[-1]].shape[-2] if node.op in BATCHED else 1.0
+
+
+def _signals(record: Record, place: int) -> tuple[int, ...]:
+    """Return the two sides of a product of matrices, or of the products that are added up."""
+    node = record.nodes[place]
+    inner = record.nodes[node.inputs[0]]
+    return inner.inputs if node.op == "sum" and inner.op == "mul" else node.inputs
+
+
+def _are_unit_vectors(small: Node, large: Node) -> bool:
+    """Whether the vectors along the axis that grows have the same length in both models."""
+    pairs = enumerate(zip(small.shape, large.shape, strict=True))
+    axis = next((i for i, (a, b) in pairs if a != b), None)
+    if axis is None:
+        return False
+    lengths = torch.cat([n.value.double().norm(dim=axis).flatten() for n in (small, large)])
+    return bool(lengths.max() - lengths.min() < SAME * lengths.max())
