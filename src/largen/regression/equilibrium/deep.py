@@ -116,8 +116,8 @@ class DeepPosterior:
         """Return mean and variance of the outputs at test samples, without the targets' noise.
 
         f_b = Φᴸ_bt α, where test samples have no tilt, and γ₀²N Var f_b = df_b/dJ_b, the response
-        of the saddle to a source of f_b. Covariances and corrections in 1/N are not implemented:
-        the correction is NaN.
+        of the saddle to a source of f_b. Covariances and corrections in 1/N are not implemented,
+        and None.
 
         Parameters
         ----------
@@ -137,9 +137,9 @@ class DeepPosterior:
         found, spread = (np.array([part[i] for part in parts]) for i in range(2))
         unit = 1.0 if neurons is None else self.equilibrium.gamma**2 * neurons
         variance = np.maximum(spread.mean(0), 0) / unit
-        columns = (found.mean(0), variance, sem(found), np.full(len(x), np.nan))
-        mean, variance, error, unknown = (column[:, None] for column in columns)
-        return shaped(mean, variance, None, error, unknown, single=self.y.ndim == 1, dtype=dtype)
+        columns = found.mean(0), variance, sem(found)
+        mean, variance, error = (column[:, None] for column in columns)
+        return shaped(mean, variance, None, error, None, single=self.y.ndim == 1, dtype=dtype)
 
     def _moments(self, posed: Nested, at: Saddle, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         fields = self.equilibrium.columns(x)
