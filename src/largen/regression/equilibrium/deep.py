@@ -36,7 +36,7 @@ from largen.regression.equilibrium.sites import (
     prior_mixture,
     sphere,
 )
-from largen.scalars import flag, numpy_generator
+from largen.scalars import numpy_generator
 
 UPWARDS = (0.25, 0.5, 0.75, 1.0)  # stages of γ₀, from the fixed kernel
 BACK = (1.25, 2.0, 1.25, 1.0)  # from where another branch may be the only one
@@ -112,20 +112,17 @@ class DeepPosterior:
         return self.feature_kernels[-1]
 
     @interruptible()
-    def predict(
-        self, x_test: ArrayLike, *, covariance: bool = False, width: int | None = None
-    ) -> AdaptivePrediction:
+    def predict(self, x_test: ArrayLike, *, width: int | None = None) -> AdaptivePrediction:
         """Return mean and variance of the outputs at test samples, without the targets' noise.
 
         f_b = Φᴸ_bt α, where test samples have no tilt, and γ₀²N Var f_b = df_b/dJ_b, the response
-        of the saddle to a source of f_b.
+        of the saddle to a source of f_b. Covariances and corrections in 1/N are not implemented,
+        and None.
 
         Parameters
         ----------
         x_test
             As in :meth:`largen.regression.Posterior.predict`.
-        covariance
-            Not implemented: variances only.
         width
             N, for the variance of f; None for that of γ₀√N f. The mean is that of the limit in both
             cases, and networks differ from it by O(1/N).
@@ -133,8 +130,6 @@ class DeepPosterior:
         from scipy.stats import sem
 
         neurons = width_of(width)
-        if flag("covariance", covariance):
-            raise NoTheory("covariance: that of several hidden layers is not implemented.")
         x, dtype = test_inputs(x_test, self.x)
         check_size("x_test", len(self.replicates[0][0].drawn[0].xi), len(x), 12, np.float64)
         with jax.enable_x64(True):
@@ -142,9 +137,9 @@ class DeepPosterior:
         found, spread = (np.array([part[i] for part in parts]) for i in range(2))
         unit = 1.0 if neurons is None else self.equilibrium.gamma**2 * neurons
         variance = np.maximum(spread.mean(0), 0) / unit
-        columns = (found.mean(0), variance, sem(found), np.full(len(x), np.nan))
-        mean, variance, error, unknown = (column[:, None] for column in columns)
-        return shaped(mean, variance, None, error, unknown, single=self.y.ndim == 1, dtype=dtype)
+        columns = found.mean(0), variance, sem(found)
+        mean, variance, error = (column[:, None] for column in columns)
+        return shaped(mean, variance, None, error, None, single=self.y.ndim == 1, dtype=dtype)
 
     def _moments(self, posed: Nested, at: Saddle, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         fields = self.equilibrium.columns(x)

@@ -32,7 +32,8 @@ class AdaptivePrediction(NamedTuple):
     mean_error
         Standard error of the mean over scramblings of the sites; 0 where no sites are used.
     correction
-        lim N(⟨f⟩_N − f_∞) at each test sample, of the shape of the mean.
+        lim N(⟨f⟩_N − f_∞) at each test sample, of the shape of the mean; None for several hidden
+        layers.
     """
 
     mean: Any
@@ -83,16 +84,20 @@ def shaped(
     variance: np.ndarray,
     covariance: np.ndarray | None,
     mean_error: np.ndarray,
-    correction: np.ndarray,
+    correction: np.ndarray | None,
     *,
     single: bool,
     dtype: Any,
 ) -> AdaptivePrediction:
     """Return a prediction from arrays with an axis of outputs, without it for single targets."""
-    columns = [mean, variance, mean_error, correction]
+    found = AdaptivePrediction(mean, variance, covariance, mean_error, correction)
     if single:
-        columns = [column[:, 0] for column in columns]
-        covariance = None if covariance is None else covariance[:, 0, :, 0]
-    mean, variance, mean_error, correction = (column.astype(dtype) for column in columns)
-    full = None if covariance is None else covariance.astype(dtype)
-    return AdaptivePrediction(mean, variance, full, mean_error, correction)
+        found = AdaptivePrediction(*(_of_one_output(part) for part in found))
+    return AdaptivePrediction(*(None if part is None else part.astype(dtype) for part in found))
+
+
+def _of_one_output(part: np.ndarray | None) -> np.ndarray | None:
+    """Return an array without its axes of outputs."""
+    if part is None:
+        return None
+    return part[:, 0] if part.ndim == 2 else part[:, 0, :, 0]
