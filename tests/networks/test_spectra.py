@@ -87,7 +87,43 @@ def test_sharpness_is_that_of_the_stored_hessian(optimizer):
     assert abs(known[0] / known[1] - 1) > 0.01
 
 
+def test_curvature_along_the_gradient_is_that_of_the_stored_hessian():
+    """K̇ has an error of the order η₀²; without it the curvature is another."""
+    rate = 0.002
+    run = run_of(lg.gd(rate), 2)
+    nets = lg.train(run, 7, record="ntk", record_at=[0, 1, 2])
+    network = lg.networks.finite_network(run.net, run.param, width=7, inputs=3, outputs=3)
+    with jax.enable_x64(True):
+        rates = network.per_leaf(network.table, "lr")
+        half = trained(run_of(lg.gd(rate), 1), 7)
+        flat, back = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], half))
+        rates = ravel_pytree(jax.tree.map(lambda p, r: np.full(p.shape, r), back(flat), rates))[0]
+
+        def loss(flat):
+            return run.loss.mean(network.outputs_of(back(flat), jnp.asarray(X)), CLASSES)
+
+        g = jax.grad(loss)(flat)
+        step = rate * rates * g
+        bent = jax.jvp(jax.grad(loss), (flat,), (step,))[1]
+        known = float(step @ bent / (step @ g))
+    np.testing.assert_allclose(nets.sharpness("gradient")[0, 1], known, rtol=3e-3)
+    assert nets.sharpness("gradient").shape == (1, 3)
+    same = nets.to_xarray()["ntk"].values[0, 1]
+    first = nets.f_train[0, 1]
+    p = np.exp(first - first.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    slope = p - np.eye(3)[CLASSES]
+    moved = np.einsum("mnab,nb->ma", same, slope)
+    inner = np.sum(p * moved**2) - np.sum(np.sum(p * moved, 1) ** 2)
+    assert abs(rate / 5 * inner / np.sum(slope * moved) / known - 1) > 0.01
+
+
 def test_refusals(tmp_path):
+    for optimizer in (lg.gd(0.1, momentum=0.5), lg.sgd(0.1, batch_size=2)):
+        with pytest.raises(InvalidInput, match="not along the gradient"):
+            lg.train(run_of(optimizer), 4, record="ntk").sharpness("gradient")
+    with pytest.raises(InvalidInput, match="two or more steps in a row"):
+        lg.train(run_of(lg.gd(0.1)), 4, record="ntk", record_at=[0, 4]).sharpness("gradient")
     with pytest.raises(InvalidInput, match="rate of gradient descent"):
         lg.train(run_of(lg.adam(0.1)), 4, record="sharpness")
     adapted = lg.train(run_of(lg.adam(0.1)), 4, record="ntk")

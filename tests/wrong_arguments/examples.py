@@ -359,6 +359,10 @@ def examples() -> dict[str, Example]:
             lg.solve(rich_run(), record=["singular_values"], record_at=[8]).weight_outliers,
             {"layer": 2},
         ),
+        "Trajectory.sharpness": Example(
+            lg.solve(smooth_run(), record=["ntk"], record_at=[0, 1, 2]).sharpness,
+            {"along": "gradient"},
+        ),
         "Trajectory.load": Example(lg.Trajectory.load, {"path": limit().save(FOLDER / "saved.nc")}),
         "abc": Example(lg.abc, {"a": (0, "1/2", "1/2"), "b": 0, "c": 0}),
         "as_activation": Example(lg.expectations.as_activation, {"spec": "tanh"}),

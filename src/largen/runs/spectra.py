@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from largen.arrays import precision
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, one_of
+from largen.parameterizations.optimizers import GradientDescent, gd
 from largen.runs.records import check_descent
 from largen.runs.run import Run
 from largen.scalars import integer
@@ -39,8 +40,55 @@ def weight_outliers(dataset: xarray.Dataset, layer: int) -> xarray.Dataset:
     return found.drop_vars("edge").where(above).isel(outlier=slice(most)).assign(edge=edge)
 
 
-def gauss_newton(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
+def sharpness(run: Run | None, dataset: xarray.Dataset, along: str | None) -> np.ndarray:
+    """Return the Gauss-Newton part of the sharpness, or the curvature along the gradient."""
+    if along is None:
+        return _gauss_newton(run, dataset)
+    one_of("along", along, ("gradient",))
+    return _along_gradient(run, dataset)
+
+
+def _gauss_newton(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     """Return the largest eigenvalue of (η₀/P) K ℓ″ at each record, ([seed,] record)."""
+    run, at, kernels, (_, second) = _recorded(run, dataset)
+    p, c = second.shape[-3:-1]
+    values, vectors = np.linalg.eigh(kernels)
+    roots = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+    curved = np.einsum("...mab,...mbk->...mak", second, roots.reshape(*second.shape[:-1], p * c))
+    both = np.swapaxes(roots, -1, -2) @ curved.reshape(kernels.shape)
+    return run.rates_at(at) / p * np.linalg.eigvalsh(both)[..., -1]
+
+
+def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
+    """Return η gᵀHg/|g|² of the whole Hessian at each record, from K and its change in a step."""
+    run, at, kernels, (first, second) = _recorded(run, dataset)
+    optimizer = run.optimizer
+    plain = isinstance(optimizer, GradientDescent)
+    if not plain or optimizer != gd(optimizer.lr, schedule=optimizer.schedule):
+        raise InvalidInput(
+            f"along: steps of {optimizer} are not along the gradient; wanted gradient descent "
+            "without momentum, decay and batches."
+        )
+    if len(at) < 2 or (np.diff(at) != 1).any():
+        raise InvalidInput(
+            "along: wanted tangent kernels of two or more steps in a row, from which their change "
+            f"in a step is known, got those of steps {at.tolist()}; pass record_at to lg.solve."
+        )
+    change = np.gradient(kernels, axis=-3, edge_order=min(len(at) - 1, 2))
+    p = first.shape[-2]
+    slope = first.reshape(*kernels.shape[:-1], 1)
+    moved = kernels @ slope
+    curved = second @ moved.reshape(*first.shape, 1)
+    rate = (run.rates_at(at) / p)[:, None, None]
+    bent = np.swapaxes(moved, -1, -2) @ curved.reshape(slope.shape)
+    bent = rate * bent - np.swapaxes(slope, -1, -2) @ change @ slope / 2
+    return (bent / (np.swapaxes(slope, -1, -2) @ moved))[..., 0, 0]
+
+
+def _recorded(
+    run: Run | None, dataset: xarray.Dataset
+) -> tuple[Run, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Return the run, steps, K as matrices, and ℓ′ and ℓ″ of samples, at all records."""
     if run is None:
         raise InvalidInput("run: is not known of a loaded trajectory, and with it the rate.")
     check_descent("run", run.optimizer)
@@ -50,21 +98,18 @@ def gauss_newton(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     outputs = dataset["f_train"].isel(step=at).values
     p, c = len(run.data.y_train), int(np.prod(run.output_shape, dtype=int))
     lead = outputs.shape[: outputs.ndim - 1 - len(run.output_shape)]
-    second = _second_derivatives(run, outputs.reshape(-1, *run.output_shape), c)
-    second = second.reshape(-1, p, c, c)
-    kernels = dataset["ntk"].values.reshape(-1, p, p, c, c).swapaxes(2, 3).reshape(-1, p * c, p * c)
-    values, vectors = np.linalg.eigh(kernels)
-    roots = vectors * np.sqrt(np.maximum(values, 0))[:, None]
-    curved = np.einsum("rmab,rmbk->rmak", second, roots.reshape(-1, p, c, p * c))
-    both = np.swapaxes(roots, 1, 2) @ curved.reshape(-1, p * c, p * c)
-    largest = np.linalg.eigvalsh(both)[:, -1].reshape(lead)
-    return run.rates_at(at) / p * largest
+    first, second = _derivatives(run, outputs.reshape(-1, *run.output_shape), c)
+    kernels = dataset["ntk"].values.reshape(*lead, p, p, c, c).swapaxes(-3, -2)
+    both = first.reshape(*lead, p, c), second.reshape(*lead, p, c, c)
+    return run, at, kernels.reshape(*lead, p * c, p * c), both
 
 
-def _second_derivatives(run: Run, outputs: np.ndarray, c: int) -> np.ndarray:
-    """Return ∂²ℓ/∂f∂f of all samples, for outputs (seeds and records · sample, *output)."""
+def _derivatives(run: Run, outputs: np.ndarray, c: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ∂ℓ/∂f and ∂²ℓ/∂f∂f of all samples, for outputs (seeds and records · sample, ...)."""
     y = run.data.y_train
     with precision(outputs):
-        hessian = jax.jit(jax.vmap(jax.hessian(run.loss.sample)))
-        found = hessian(outputs, np.tile(y, (len(outputs) // len(y), *(1,) * (y.ndim - 1))))
-    return np.asarray(found).reshape(len(outputs), c, c)
+        targets = np.tile(y, (len(outputs) // len(y), *(1,) * (y.ndim - 1)))
+        parts = [jax.jit(jax.vmap(of(run.loss.sample)))(outputs, targets)
+                 for of in (jax.grad, jax.hessian)]  # fmt: skip
+    first, second = map(np.asarray, parts)
+    return first.reshape(len(outputs), c), second.reshape(len(outputs), c, c)

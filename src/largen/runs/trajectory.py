@@ -18,7 +18,7 @@ from largen.runs.checks import arrays_on_axes, check_words, checked_outputs
 from largen.runs.identity import identity_of
 from largen.runs.losses import mean_loss
 from largen.runs.run import Run
-from largen.runs.spectra import gauss_newton, weight_outliers
+from largen.runs.spectra import sharpness, weight_outliers
 from largen.runs.status import Status, not_finite, status_of
 from largen.runs.time_pairs import between_times
 from largen.runs.variables import Parts, WithVariables
@@ -304,35 +304,40 @@ class Trajectory(WithVariables):
         """
         return labelled(weight_outliers(self._dataset, layer))
 
-    def sharpness(self) -> np.ndarray:
-        """Return the Gauss-Newton part of the sharpness, the stability of gradient descent.
+    def sharpness(self, along: str | None = None) -> np.ndarray:
+        """Return the Gauss-Newton part of the sharpness, or the curvature along the gradient.
 
-        It is the largest eigenvalue of (η₀/P) K(t)ℓ″, that of (η₀/P) Σ_μ J_μᵀ ℓ″_μ J_μ, at each
-        record, ``([seed,] record)``. Gradient descent is stable below 2, with momentum β below
-        2(1 + β).
+        The first is the largest eigenvalue of (η₀/P) Kℓ″, ``([seed,] record)``: gradient descent is
+        stable below 2, with momentum β below 2(1 + β). The second, of the whole loss, is with
+        K̇ = (K(t + 1) − K(t − 1))/2 (derived for largen)
+
+            η gᵀHg/|g|² = [(η₀/P) ℓ′ᵀKℓ″Kℓ′ − ½ ℓ′ᵀK̇ℓ′]/ℓ′ᵀKℓ′ + O(η₀²).
+
+        Parameters
+        ----------
+        along
+            ``"gradient"`` for the second.
 
         Raises
         ------
         InvalidInput
-            If the tangent kernel was not recorded, the run is not known, or it is not one of
-            gradient descent.
+            Without the run, or K, or for runs that are not of gradient descent; for the gradient
+            also without steps in a row, or with momentum, decay or batches.
 
         Notes
         -----
-        The Hessian's other part, Σ_μ ℓ′_μ ∇²f_μ, is small when training ends. No closed equation
-        is known of it for deep networks, and at first its largest eigenvalue may belong to a single
-        neuron and grow with N; ``lg.train(record="sharpness")`` measures that of networks.
+        The Hessian's other part, Σ_μ ℓ′_μ ∇²f_μ, is small when training ends. At first its largest
+        eigenvalue may be a single neuron's and grow with N; ``lg.train`` records it of networks.
 
         Examples
         --------
         >>> import largen as lg, numpy as np
-        >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
-        >>> run = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), data, optimizer=lg.gd(1.0), steps=20)
-        >>> limit = lg.solve(run, record=["ntk"])
-        >>> bool((limit.sharpness() < 2).all())
+        >>> data, descent = lg.Dataset(np.eye(2), np.array([1.0, -1.0])), lg.gd(1.0)
+        >>> run = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), data, optimizer=descent, steps=20)
+        >>> bool((lg.solve(run, record=["ntk"]).sharpness() < 2).all())
         True
         """
-        return gauss_newton(self.run, self._dataset)
+        return sharpness(self.run, self._dataset, along)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to a netCDF-4 file, bit for bit, with a checksum.

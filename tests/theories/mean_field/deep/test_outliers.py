@@ -82,6 +82,12 @@ def test_closed_equations_and_sweep_agree():
     np.testing.assert_allclose(sampled.right_overlap, exact.right_overlap, atol=2e-3)
 
 
+def test_relu_is_followed_in_directions_also_where_stored_matrices_are_quicker():
+    run = run_of(lg.mlp(2, "relu", weight_std=2**0.5), lg.gd(0.2), gamma=3.0)
+    limit = lg.solve(run, record=["singular_values"], record_at=AT, particles=64, replicates=2)
+    assert limit.weight_outliers(2)["value"].values[-1, 0] > 1.02 * 2 * 2**0.5
+
+
 CASES = {
     "tanh": (lg.mlp(2, "tanh"), lg.gd(0.3), 4.0, Y, "mse"),
     "ratios, decay, momentum, classes": (

@@ -276,10 +276,10 @@ class DeepMeanField(Theory):
         run, problem = posed.run, posed.problem
         times = self.record_at, self.record_pairs
         wanted = wanted_kernels(run, self.record, *times, more=SPECTRA)
-        method = self._method(run, problem)
+        outliers, stopped = SPECTRA[0] in wanted.names, None
+        method = self._method(run, problem, outliers)
         particles = self.particles or wanted_particles(method, problem)
         check_particles(problem, method, particles, self.sample_neurons)
-        outliers, stopped = SPECTRA[0] in wanted.names, None
         if outliers and method == "dense":
             raise InvalidInput(STORED)
         kept = Kept(wanted.test, self.sample_neurons, outliers)
@@ -303,8 +303,8 @@ class DeepMeanField(Theory):
             check_bounded(run, estimate, result)
         return result
 
-    def _method(self, run: Run, problem: Problem) -> Method:
-        """Return the method for a run, ``"auto"`` resolved."""
+    def _method(self, run: Run, problem: Problem, outliers: bool) -> Method:
+        """Return the method for a run, ``"auto"`` resolved; dense for outliers only if it must."""
         method = "sweep" if self.sampling == "finite_width" else self.method
         if temperature_of(run.optimizer):
             if method in ("sweep", "closed") or self.fluctuations:
@@ -317,7 +317,10 @@ class DeepMeanField(Theory):
             method = "dense"
         steps = len(run.times) - 1
         fits = closed_equations_fit(problem, run, self.memory_budget)
-        return choose_method(method, problem, steps, self.particles, self.sample_neurons > 0, fits)
+        chosen = choose_method(
+            method, problem, steps, self.particles, self.sample_neurons > 0, fits
+        )
+        return "sweep" if outliers and method == "auto" and chosen == "dense" else chosen
 
     def _settings(
         self, problem: Problem, method: Method, particles: int, kept: Kept
