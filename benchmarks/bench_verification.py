@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from tests.transfer.faulty_models import FAULTS
+from tests.transfer.read_models import READ
 from tests.transfer.verified_models import RIGHT
 
 from largen.errors import WrongPlan
@@ -40,7 +41,7 @@ def main() -> None:
     torch.set_num_threads(1)
     timed(*RIGHT["mlp"])  # imports
     rows = [["model", "plan", "verification", "verdict"]]
-    for name, (make, example, *_) in {**RIGHT, **FAULTS}.items():
+    for name, (make, example, *_) in {**RIGHT, **READ, **FAULTS}.items():
         _, first = timed(make, example, verify=False)  # measures the initial distributions as well
         _, plain = timed(make, example, verify=False)
         plan, whole = timed(make, example)

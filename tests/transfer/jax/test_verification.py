@@ -270,7 +270,6 @@ def test_depth():
 
 @pytest.mark.slow
 def test_equinox_modules_and_loops():
-    """A loop is not looked into: its weights act on the output alone."""
 
     def init(key, width):
         return eqx.nn.MLP(8, 3, width, 2, key=key)

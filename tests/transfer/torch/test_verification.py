@@ -89,6 +89,38 @@ def test_sums_over_the_width_are_found_in_the_forward_pass(name, recwarn):
     assert not [w for w in recwarn if w.category is WrongPlan]
 
 
+@pytest.mark.parametrize(
+    ("name", "power"),
+    [("towers", "n⁻¹"), ("divided towers", "n⁻¹ᐟ²"), ("in batch", "n⁻¹"), ("prototypes", "n⁻¹")],
+)
+def test_sums_of_products_are_multiplied_as_tied_read_outs(name, power):
+    (factor,) = plan_of(*READ[name], verify=False).multipliers
+    assert (factor.module, factor.kind, factor.power) == ("", "output", power)
+
+
+def test_normalised_signals_and_means_have_no_factor():
+    class Cosines(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, width), nn.Linear(6, width)
+
+        def forward(self, x, y):
+            a, b = (nn.functional.normalize(z, dim=-1) for z in (self.a(x), self.b(y)))
+            return 5.0 * a @ b.T
+
+    class Mean(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x).mean(-1)
+
+    for make, example in (
+        (Cosines, PAIR),
+        (lambda width: Mean(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width)), (ROWS,)),
+    ):
+        plan = plan_of(make, example)
+        assert plan.multipliers == ()
+        assert plan.verified[0].passed
+
+
 def alarms(make, example, optimizer, draws):
     """Return in how many of several draws of networks a plan is flagged."""
     plan = plan_of(make, example, optimizer, verify=False)
