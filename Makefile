@@ -45,7 +45,7 @@ test-newest:  ## the same part on the newest Python of this machine, with the ne
 
 test-recipes:  ## recipes of the transfer guide with the newest trainers of other libraries
 	$(PYTHON) -m venv $(VENV)-recipes
-	$(VENV)-recipes/bin/python -m pip install -q -e '.[torch]' $(FOR_PART) transformers peft accelerate lightning
+	$(VENV)-recipes/bin/python -m pip install -q -e '.[torch]' $(FOR_PART) transformers peft accelerate lightning optuna
 	$(VENV)-recipes/bin/python -m pytest -q -rs -m "slow or not slow" tests/transfer/torch/test_recipes.py
 
 check: test-all lint types imports  ## what CI runs

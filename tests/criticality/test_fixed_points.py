@@ -147,6 +147,17 @@ def test_correlations_come_to_one_by_a_power_of_the_depth(name, K, power):
     assert rate ** (-power) == pytest.approx(float(law), rel=1e-2)
 
 
+def test_variances_fall_to_critical_points_by_a_power_of_the_depth():
+    (point,) = lg.criticality.edge_of_chaos("tanh").critical_points
+    through = lg.criticality.propagate(lg.mlp(400, "tanh"), np.eye(1))
+    # 1/K grows by a constant a layer, up to the logarithm of the depth.
+    grown = 1 / through.variance[400, 0] - 1 / through.variance[200, 0]
+    law = point.variance_after(np.array([200, 400]))
+    assert grown == pytest.approx(np.diff(1 / law).item(), rel=2e-2)
+    linear = next(p for p in lg.criticality.edge_of_chaos("relu", [1.0]).critical_points)
+    assert linear.variance_after(7.0) == linear.variance
+
+
 def test_laws_of_correlations_in_closed_form():
     assert lg.criticality.edge_of_chaos("relu", [1.0]).correlation_gap_after(
         10.0, 1.0

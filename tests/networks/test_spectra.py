@@ -90,6 +90,9 @@ def test_sharpness_is_that_of_the_stored_hessian(optimizer):
 def test_refusals(tmp_path):
     with pytest.raises(InvalidInput, match="rate of gradient descent"):
         lg.train(run_of(lg.adam(0.1)), 4, record="sharpness")
+    adapted = lg.train(run_of(lg.adam(0.1)), 4, record="ntk")
+    with pytest.raises(InvalidInput, match="rate of gradient descent"):
+        adapted.sharpness()
     nets = lg.train(run_of(lg.gd(0.1)), 4)
     with pytest.raises(InvalidInput, match="no tangent kernels"):
         nets.sharpness()

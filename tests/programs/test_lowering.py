@@ -20,8 +20,8 @@ def test_every_layer_has_a_program(kind):
     for place, operation in enumerate(program.operations):
         assert all(read < place for read in operation.reads)
     sites = weight_sites(example.net, example.inputs)
-    maps = [weight for weight in program.weights if not weight.gain]
-    told = [(w.path, w.patch, w.in_branch, w.copies, w.width_ratio) for w in maps]
+    matrices = [weight for weight in program.weights if not weight.gain]
+    told = [(w.path, w.patch, w.in_branch, w.copies, w.width_ratio) for w in matrices]
     assert told == [(s.path, s.patch, s.in_branch, s.copies, s.width_ratio) for s in sites]
 
 

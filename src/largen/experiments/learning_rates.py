@@ -280,8 +280,8 @@ def learning_rate_curve(
     Notes
     -----
     In the kernel limit networks differ at random. For ``"mse"`` the loss is its mean over them,
-    which adds half of the variance of outputs to the loss of the mean; for other losses it is the
-    loss of the mean output.
+    which adds half of the variance of outputs to the loss of the mean; for other losses, and under
+    adaptive optimizers, it is the loss of the mean output.
 
     Examples
     --------

@@ -14,9 +14,14 @@ from largen.errors import InvalidInput
 from largen.networks.plan import Plan, feedback_at
 from largen.networks.spectra import curvature, singular_values
 from largen.networks.tangent import kernels, probe
-from largen.parameterizations import GradientDescent, GradientFlow
 from largen.runs import Run
-from largen.runs.records import OF_FEEDBACK, OF_NETWORKS, check_rule, record_names
+from largen.runs.records import (
+    OF_FEEDBACK,
+    OF_NETWORKS,
+    check_descent,
+    check_rule,
+    record_names,
+)
 
 SPECTRA = ("singular_values", "sharpness")
 
@@ -29,11 +34,8 @@ def check_records(
     check_rule(run.optimizer, chosen)
     if chosen:
         run.check_one_output("record")
-    if "sharpness" in chosen and not isinstance(run.optimizer, (GradientDescent, GradientFlow)):
-        raise InvalidInput(
-            "record: sharpness is in units of the rate of gradient descent, and the run has "
-            f"{run.optimizer}."
-        )
+    if "sharpness" in chosen:
+        check_descent("record", run.optimizer)
     time_indices = run.time_indices("record_at", record_at)
     if record_at is None:
         return chosen, time_indices if chosen else ()

@@ -23,9 +23,10 @@ class Map:
     # weight, bias: names of its parameters; None without a bias.
     weight: str
     bias: str | None
-    # fan_in, fan_out: the axes of the weight that are summed over, and that of the outputs.
+    # fan_in, fan_out: the axes of the weight that are summed over, and that of the outputs; behind
+    # the others for a vector, which has none.
     fan_in: tuple[int, ...]
-    fan_out: int | None  # None for a vector of weights
+    fan_out: int
     reads_data: bool  # whether it acts on the data, before any other weights
     geometry: dict[str, Any] | None  # the arguments of Conv, None for a map of each position
     place: str  # the module and the operation, for messages

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations import Optimizer, PseudoGradient
+from largen.parameterizations import GradientDescent, GradientFlow, Optimizer, PseudoGradient
 from largen.scalars import integers, sequence
 from largen.text import shown
 
@@ -54,6 +54,15 @@ def check_rule(optimizer: Optimizer, names: Iterable[str]) -> None:
         raise InvalidInput(
             f"record: {of_feedback[0]!r} is a kernel of lg.optimizers.feedback_alignment and "
             f"lg.optimizers.hebbian, and the run has {optimizer}."
+        )
+
+
+def check_descent(name: str, optimizer: Optimizer) -> None:
+    """Check that the optimizer is gradient descent, of which the sharpness is."""
+    if not isinstance(optimizer, (GradientDescent, GradientFlow)):
+        raise InvalidInput(
+            f"{name}: sharpness is in units of the rate of gradient descent, and the run has "
+            f"{optimizer}."
         )
 
 

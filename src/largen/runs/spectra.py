@@ -9,6 +9,7 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.errors import InvalidInput
+from largen.runs.records import check_descent
 from largen.runs.run import Run
 from largen.scalars import integer
 
@@ -42,6 +43,7 @@ def gauss_newton(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     """Return the largest eigenvalue of (η₀/P) K ℓ″ at each record, ([seed,] record)."""
     if run is None:
         raise InvalidInput("run: is not known of a loaded trajectory, and with it the rate.")
+    check_descent("run", run.optimizer)
     if "ntk" not in dataset:
         raise InvalidInput("record: the trajectory has no tangent kernels; pass record=['ntk'].")
     at = dataset["record_step"].values

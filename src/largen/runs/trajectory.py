@@ -314,7 +314,8 @@ class Trajectory(WithVariables):
         Raises
         ------
         InvalidInput
-            If the tangent kernel was not recorded, or the run is not known.
+            If the tangent kernel was not recorded, the run is not known, or it is not one of
+            gradient descent.
 
         Notes
         -----

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import NoTheory
+from largen.errors import InvalidInput, NoTheory
 from largen.regression.equilibrium.deep import solve_deep
 from largen.regression.equilibrium.network import equilibrium_of
 from largen.scalars import random_key
@@ -77,10 +77,7 @@ def test_small_gamma_is_the_posterior_of_a_fixed_kernel():
 def test_variances_are_responses_to_targets(phi):
     """γ₀²N Cov(f_a, f_b) = κ df_a/dy_b of training samples, on the same sites."""
     noise, shift = 0.3, 1e-3
-    param = lg.mean_field(0.7)
-    given = lg.regression.adaptive_posterior(
-        lg.mlp(2, phi), X, Y, noise=noise, param=param, sites=2048, replicates=2
-    )
+    given = by_saddle(lg.mlp(2, phi), X, Y, noise, 0.5)
     slopes = np.zeros(4)
     for posed, at in given.replicates:
         for b in range(4):
@@ -88,10 +85,10 @@ def test_variances_are_responses_to_targets(phi):
                 moved = posed._replace(y=posed.y + sign * shift * np.eye(4)[:, b : b + 1])
                 with jax.enable_x64(True):
                     alpha = moved.solve(at.tilts, at.maximum.alpha).maximum.alpha
-                slopes[b] += sign * (moved.y - noise * alpha)[b, 0] / (4 * shift)
+                slopes[b] += sign * (moved.y - noise * alpha)[b, 0] / (8 * shift)
     predicted = given.predict(X)
     np.testing.assert_allclose(predicted.mean, Y - noise * given.dual, atol=1e-9)
-    np.testing.assert_allclose(predicted.variance, noise * slopes, rtol=0.01)
+    np.testing.assert_allclose(predicted.variance, noise * slopes, rtol=0.02)
     lazy = lg.posterior(lg.mlp(2, phi), X, Y, noise=noise).predict(X)
     assert np.all(np.abs(lazy.variance / predicted.variance - 1) > 0.1)
 
@@ -147,9 +144,7 @@ def networks(width, draws, gamma, noise, keys):
 
     def chain(key):
         keys = jax.random.split(key, 3)
-        w = [
-            jax.random.normal(keys[i], shape) for i, shape in enumerate([(5, width), (width,) * 2])
-        ]
+        w = [jax.random.normal(keys[0], (5, width)), jax.random.normal(keys[1], (width, width))]
         return jax.lax.scan(draw, w, jax.random.split(keys[2], draws))[1]
 
     f, within, K = jax.vmap(chain)(keys)
@@ -168,7 +163,7 @@ def test_limit_is_that_of_sampled_networks():
     limit = given.predict(X_TEST)
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), chains)
-        found = [networks(width, 1200, gamma, noise, keys) for width in (32, 64)]
+        found = [networks(width, 800, gamma, noise, keys) for width in (32, 64)]
     for i, want in enumerate((limit.mean, limit.variance)):
         near, far = (np.asarray(each[i]) for each in found)
         extrapolated = 2 * far - near
@@ -184,6 +179,8 @@ def test_limit_is_that_of_sampled_networks():
 
 def test_refusals():
     net, param = lg.mlp(2, "tanh"), lg.mean_field()
+    with pytest.raises(InvalidInput, match="at least 10000 sites"):
+        lg.posterior(net, np.eye(50), np.ones(50), noise=0.1, param=param)
     with pytest.raises(NoTheory, match="one output"):
         lg.posterior(net, X, np.stack([Y, Y], 1), noise=0.1, param=param)
     mixed = lg.serial(lg.Dense(), lg.Activation("tanh"), lg.Dense(), lg.Dense())

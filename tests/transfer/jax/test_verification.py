@@ -69,19 +69,21 @@ def transformer(key, width, depth=2):
         "d": (4 * width, width),
     }
     blocks = [{**gauss(k, **shapes), "gain": jnp.ones(width)} for k in keys[1:]]
-    return {**ends, "blocks": blocks, **gauss(key, out=(width, 20))}
+    stacked = jax.tree.map(lambda *own: jnp.stack(own), *blocks)
+    return {**ends, "blocks": stacked, **gauss(key, out=(width, 20))}
 
 
 def of_transformer(p, ids):
     def norm(h):
         return h / jnp.sqrt(jnp.square(h).mean(-1, keepdims=True) + 1e-6)
 
-    h = p["wte"][ids]
-    for b in p["blocks"]:
+    def block(h, b):
         x = b["gain"] * norm(h)
         q, k, v = ((x @ b[n]).reshape(*ids.shape, 4, -1) for n in "qkv")
         h = h + jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(h.shape) @ b["o"]
-        h = h + jax.nn.gelu(norm(h) @ b["u"]) @ b["d"]
+        return h + jax.nn.gelu(norm(h) @ b["u"]) @ b["d"], None
+
+    h, _ = jax.lax.scan(block, p["wte"][ids], p["blocks"])
     return (p["gain"] * norm(h)) @ p["out"]
 
 
@@ -95,7 +97,7 @@ def of_makes_a_matrix(p, x):
 
 
 ATTENTION = {"hints": Hints(attention={"q": 8})}
-HEADS = {"hints": Hints(attention={"blocks.*.q": 8})}
+HEADS = {"hints": Hints(attention={"blocks.q": 8})}
 RIGHT = {
     "mlp": (mlp, of_mlp, X, {}),
     "attention": (attends, of_attends, SETS, ATTENTION),

@@ -1,6 +1,9 @@
 """The recipes of the documentation: saving, loading, trainers, compilation and two processes."""
 
+import math
+import re
 import socket
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +11,7 @@ from tests.transfer.torch_models import Captioner
 from torch import nn
 
 from largen.errors import InvalidInput
+from largen.sweeps import Ranges, tune
 from largen.transfer.torch import TorchPlan, check_optimizer, scale
 
 BASE, TARGET = {"width": 16, "depth": 2}, {"width": 32, "depth": 4}
@@ -38,7 +42,7 @@ def assert_same(found, wanted):
 
 
 def test_a_checkpoint_and_the_plans_text_are_the_model(tmp_path):
-    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p", verify=False)
     assert plan.multipliers  # a tied read-out's
     model = plan.build(seed=0)
     torch.save(model.state_dict(), tmp_path / "model.pt")
@@ -54,47 +58,58 @@ def test_a_checkpoint_and_the_plans_text_are_the_model(tmp_path):
 
 @pytest.mark.slow
 def test_compiled_models_move_alike():
-    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p", verify=False)
     one, two = plan.build(seed=0), plan.build(seed=0)
     assert_same(stepped(plan, two, torch.compile(two)), stepped(plan, one))
+
+
+@pytest.fixture(scope="module")
+def folder_of_two_processes(tmp_path_factory):
+    """The folder to which two processes have written what they computed."""
+    folder = tmp_path_factory.mktemp("processes")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_process, (port, str(folder)), nprocs=2)
+    return folder
 
 
 def _process(rank, port, folder):
     torch.set_num_threads(1)
     store = f"tcp://127.0.0.1:{port}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
-    model = plan.build(seed=0)
-    wrapped = nn.parallel.DistributedDataParallel(model)
-    _, weights = stepped(plan, model, wrapped, slice(2 * rank, 2 * rank + 2))
-    torch.save(weights, f"{folder}/{rank}.pt")
+    _copied(rank, folder)
+    _sharded(rank, folder)
     torch.distributed.destroy_process_group()
 
 
+def _copied(rank, folder):
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p", verify=False)
+    model = plan.build(seed=0)
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    _, weights = stepped(plan, model, wrapped, slice(2 * rank, 2 * rank + 2))
+    torch.save(weights, f"{folder}/copied_{rank}.pt")
+
+
 @pytest.mark.slow
-def test_two_processes_move_as_one(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_process, (port, str(tmp_path)), nprocs=2)
-    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+def test_two_processes_move_as_one(folder_of_two_processes):
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p", verify=False)
     logits, wanted = stepped(plan, plan.build(seed=0))
     for rank in range(2):
-        assert_same((logits, torch.load(tmp_path / f"{rank}.pt")), (logits, wanted))
+        assert_same(
+            (logits, torch.load(folder_of_two_processes / f"copied_{rank}.pt")), (logits, wanted)
+        )
 
 
 def captioner(width, depth):
     return Captioner(width, depth, scalar=False, tied=False)  # FSDP2 shards no scalars
 
 
-def _sharded(rank, port, folder):
+def _sharded(rank, folder):
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
     from torch.distributed.fsdp import fully_shard
 
-    torch.set_num_threads(1)
-    store = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-    plan = scale(captioner, BASE, TARGET, scheme="complete_p")
+    plan = scale(captioner, BASE, TARGET, scheme="complete_p", verify=False)
 
     def from_meta(whole):
         with torch.device("meta"):
@@ -115,28 +130,23 @@ def _sharded(rank, port, folder):
     torch.manual_seed(0)
     own = plan.initialise(from_meta(captioner(**TARGET).state_dict() if rank == 0 else {}))
     found = gathered(weights), gathered({n: p.detach() for n, p in own.named_parameters()})
-    torch.save(found, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    torch.save(found, f"{folder}/sharded_{rank}.pt")
 
 
 @pytest.mark.slow
-def test_sharded_models_from_the_meta_device_move_as_one(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_sharded, (port, str(tmp_path)), nprocs=2)
-    plan = scale(captioner, BASE, TARGET, scheme="complete_p")
+def test_sharded_models_from_the_meta_device_move_as_one(folder_of_two_processes):
+    plan = scale(captioner, BASE, TARGET, scheme="complete_p", verify=False)
     model = plan.build(seed=0)
     start = {n: p.detach().clone() for n, p in model.named_parameters()}
     logits, wanted = stepped(plan, model)
     for rank in range(2):
-        moved, initial = torch.load(tmp_path / f"{rank}.pt")
+        moved, initial = torch.load(folder_of_two_processes / f"sharded_{rank}.pt")
         assert_same((logits, moved), (logits, wanted))
         assert_same((logits, initial), (logits, start))
 
 
 def test_what_is_on_the_meta_device_has_no_values_to_multiply():
-    plan = scale(captioner, BASE, TARGET, scheme="complete_p")
+    plan = scale(captioner, BASE, TARGET, scheme="complete_p", verify=False)
     with torch.device("meta"):
         model = captioner(**TARGET)
     with pytest.raises(InvalidInput, match="to_empty"):
@@ -145,7 +155,7 @@ def test_what_is_on_the_meta_device_has_no_values_to_multiply():
 
 def test_accelerate_takes_the_groups():
     accelerate = pytest.importorskip("accelerate")
-    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p", verify=False)
     wanted = stepped(plan, plan.build(seed=0))
     accelerator = accelerate.Accelerator(cpu=True)
     model = plan.build(seed=0)
@@ -167,7 +177,7 @@ def adapted(width, depth):
 def test_adapters_of_low_rank_have_rates_of_their_own(tmp_path):
     peft = pytest.importorskip("peft")
     pytest.importorskip("transformers")
-    plan = scale(adapted, BASE, TARGET, scheme="mup")
+    plan = scale(adapted, BASE, TARGET, scheme="mup", verify=False)
     model = plan.build(seed=0)
     groups = plan.param_groups(model, lr=1e-2)
     names = {id(p): name for name, p in model.named_parameters()}
@@ -211,7 +221,7 @@ def llama(width, depth):
 
 def test_hugging_face_saves_and_loads(tmp_path):
     transformers = pytest.importorskip("transformers")
-    plan = scale(llama, BASE, TARGET, scheme="complete_p")
+    plan = scale(llama, BASE, TARGET, scheme="complete_p", verify=False)
     model = plan.build(seed=0)
     model.save_pretrained(tmp_path)
     loaded = plan.attach(transformers.LlamaForCausalLM.from_pretrained(tmp_path))
@@ -223,7 +233,7 @@ def test_hugging_face_saves_and_loads(tmp_path):
 def test_hugging_faces_trainer_takes_the_groups(tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    plan = scale(llama, BASE, TARGET, scheme="complete_p")
+    plan = scale(llama, BASE, TARGET, scheme="complete_p", verify=False)
     model = plan.build(seed=0)
     optimizer = torch.optim.AdamW(plan.param_groups(model, lr=1e-2))
     rates = {group["lr"] for group in optimizer.param_groups}
@@ -250,7 +260,7 @@ def test_lightning_takes_the_groups():
     class Trained(lightning.LightningModule):
         def __init__(self):
             super().__init__()
-            self.plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+            self.plan = scale(Captioner, BASE, TARGET, scheme="complete_p", verify=False)
             self.model = self.plan.build(seed=0)
 
         def training_step(self, inputs, index):
@@ -269,3 +279,24 @@ def test_lightning_takes_the_groups():
     ).fit(module, torch.utils.data.DataLoader([batch()], batch_size=None))  # fmt: skip
     for name, value in module.model.named_parameters():
         torch.testing.assert_close(value.detach(), wanted[name], rtol=0, atol=1e-6)
+
+
+def test_optuna_takes_over_the_trials_of_a_search(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    page = Path(__file__).parents[3] / "docs" / "how_to" / "tune_small.md"
+    (lines,) = re.findall(r"```python\n(import optuna.*?)```", page.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+
+    def train(constants, lr, seed):
+        if lr > 2**-5:
+            return math.inf
+        return (math.log2(lr) + 7) ** 2 + math.log2(constants.output) ** 2 + seed
+
+    found = tune(train, Ranges(rate=(2**-10, 2**-4)), draws=16)
+    names = {"found": found}
+    exec(lines, names)
+    study = names["study"]
+    losses = found.data["loss"].mean("seed").values
+    assert [trial.value for trial in study.trials] == losses.tolist()
+    assert study.best_value == losses.min()
+    assert set(study.best_params) == {"rate", "output"}

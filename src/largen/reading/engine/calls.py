@@ -36,7 +36,7 @@ class Affine(NamedTuple):
     weight: str  # the parameter
     bias: str | None
     fan_in: tuple[int, ...]  # the axes of the parameter that are summed over
-    fan_out: int | None  # that of the outputs, which grows with the width if any of them does
+    fan_out: int  # that of the outputs, which grows with the width if any of them does
     axis: int  # the axis of channels of what is multiplied, and of the outputs
     move: Callable[[np.ndarray], np.ndarray]  # of features, (*rows, rank)
     factors: tuple[tuple[float, float], tuple[float, float]]  # of the weights, and of the bias
@@ -65,7 +65,7 @@ class ReadOut:
 class Offset(NamedTuple):
     """A bias that is added behind the last product: its call, and what each entry adds."""
 
-    index: int
+    place: int
     parts: np.ndarray  # (entry, *shape of the call's result)
     variance: float
     rate: float

@@ -94,10 +94,10 @@ def _tangents(f: Any, x: Any, rates: dict[str, float]) -> Callable[[Any], Any]:
 
 def _wider(last: Map, parameters: Any, seed: int) -> dict[str, Any]:
     """Return a read-out of more outputs, if it has an axis of them."""
-    if last.fan_out is None:
-        return {}
     rng = np.random.default_rng(seed)
     shape = list(parameters[last.weight].shape)
+    if last.fan_out == len(shape):
+        return {}
     shape[last.fan_out] = OUTPUTS
     law = law_of(last.weight, parameters)
     found = {last.weight: jnp.asarray(rng.normal(0, law.variance**0.5, shape))}

@@ -81,7 +81,7 @@ class Functions(Family):
         entries = self.function(width)[1](0) if unread else {}
         drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
         shapes = [tuple(each.shape) for each in closed.out_avals]
-        rows = {n: row for n, *row in zip(names, read, shapes, drawn, strict=True)}
+        rows: dict[str, Any] = {n: row for n, *row in zip(names, read, shapes, drawn, strict=True)}
         for name, axis in self._stacks.items():
             law, shape, of = rows.pop(name)
             part = (*shape[:axis], *shape[axis + 1 :])

@@ -102,10 +102,12 @@ class Recorder:
         self.record, self._file, self._fixed = Record(), file, dict(fixed)
         self.stacks: dict[str, int] = {}
         self.shapes: list[tuple[int, ...]] = []  # of the arguments of the call that runs
+        self.values: list[Any] = []  # of each call, where they are computed
         self._tracer = Tracer(self.step, self.constant)
 
     def recorded(self, closed: Any, names: Sequence[str], x: Any) -> Record:
         """Run a jaxpr of parameters with names and of samples, and return what was recorded."""
+        self.values.append(x)
         self.add("input", (), {}, tuple(x.shape), True)
         shapes = [tuple(each.shape) for each in closed.in_avals]
         given = [
@@ -152,14 +154,15 @@ class Recorder:
         name = "to_float" if name == "convert_element_type" and floats[1] else name
         names = [name] if len(shapes) == 1 else [f"{name}[{n}]" for n in range(len(shapes))]
         self.shapes = before
-        self.run(name, primitive, options, tuple(given), line)
+        made = self.run(name, primitive, options, tuple(given), line)
+        self.values += made or [None] * len(shapes)
         return [
             self.add(each, tuple(given), options, shape, of_input, line)
             for each, shape in zip(names, shapes, strict=True)
         ]
 
-    def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> None:
-        """Run a primitive that is about to be recorded, where values are computed."""
+    def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> Any:
+        """Return the results of a primitive that is about to be recorded; None without values."""
 
     def _part(
         self, name: str, options: Any, given: list[Any], before: list[tuple[int, ...]]

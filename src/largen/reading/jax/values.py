@@ -34,7 +34,7 @@ class Values(Recorder):
 
     def __init__(self, family: Any, width: int, weights: dict[str, Any], x: Any):
         super().__init__(family.file, family.fixed)
-        self._weights, self._made, self.values = weights, [x], []
+        self._weights = weights
         whole = family.joined(weights)
         self.recorded(traced(family.forward(width), whole, x), list(whole), x)
 
@@ -42,16 +42,11 @@ class Values(Recorder):
         """Return an array that depends on nothing, in double precision."""
         return double(array)
 
-    def add(self, *given: Any) -> Ref:
-        """Append a call with its value, and return its result."""
-        self.values.append(self._made.pop(0))
-        return super().add(*given)
-
-    def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> None:
-        """Run a primitive."""
+    def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> list[Any]:
+        """Return the results of a primitive."""
         values = map(widened, map(self._value, given), self.shapes)
         made = primitive.bind(*values, **options)
-        self._made = [double(each) for each in (made if primitive.multiple_results else [made])]
+        return [double(each) for each in (made if primitive.multiple_results else [made])]
 
     def _value(self, argument: Any) -> Any:
         if isinstance(argument, Ref):

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.bibliography import cites
-from largen.errors import NoTheory, NumericalFailure
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
 from largen.regression.equilibrium.linear_modes import Branch
@@ -38,8 +38,9 @@ from largen.regression.equilibrium.sites import (
 )
 from largen.scalars import flag, numpy_generator
 
-UPWARDS = (0.25, 0.5, 0.75, 1.0, 1.0)  # stages of γ₀, from the fixed kernel
-BACK = (1.25, 1.5, 2.0, 1.5, 1.25, 1.0, 1.0)  # from where another branch may be the only one
+UPWARDS = (0.25, 0.5, 0.75, 1.0)  # stages of γ₀, from the fixed kernel
+BACK = (1.25, 2.0, 1.25, 1.0)  # from where another branch may be the only one
+SITES_OF_PAIR = 4  # of samples, below which errors of the tilts feed on themselves
 SITES_OF_SAMPLE = 64  # at least, on the way
 ROUGHLY = 1e-3  # relative change of Λ at which solutions on the way end
 APART = 1e-4  # relative distance of α in two branches on the same sites
@@ -147,9 +148,9 @@ class DeepPosterior:
 
     def _moments(self, posed: Nested, at: Saddle, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         fields = self.equilibrium.columns(x)
+        cross = fields @ posed.first.fields.T
         own = np.sum(fields**2, 1)
-        given = (fields, fields @ posed.first.fields.T, own)
-        columns = Column(*(jnp.asarray(each) for each in given))
+        columns = jax.tree.map(jnp.asarray, Column(fields, cross, own, (), ()))
         base = _base(posed, at)
         f, columns = forward(posed.layers, base, columns)
         try:
@@ -210,14 +211,13 @@ class _Explorer:
         drawn = tuple(proposal.sites(sites, self.rng) for proposal in self.proposals)
         return Nested(self.layers, self.first, drawn, self.y, self.noise, gamma)
 
-    def follow(self, stages: tuple[float, ...]) -> Saddle:
-        """Return the solution at the last stage, from the one of before."""
+    def follow(self, stages: tuple[float, ...]) -> None:
+        """Solve stage after stage, from the solution of before."""
         for stage in stages:
             posed = self.posed(stage * self.of.gamma, max(COARSE, SITES_OF_SAMPLE * len(self.y)))
             found = posed.solve(self.tilts, self.alpha, ROUGHLY)
             self.tilts, self.alpha = found.tilts, found.maximum.alpha
             self.proposals = self._refitted(posed, found)
-        return found
 
     def _refitted(self, posed: Nested, at: Saddle) -> list[Proposal]:
         refitted = []
@@ -265,6 +265,12 @@ def solve_deep(
         raise NoTheory(
             "y: networks of several hidden layers are implemented for one output; condition on one "
             "column at a time, or take one hidden layer."
+        )
+    enough = SITES_OF_PAIR * len(x) ** 2
+    if sites < enough:
+        raise InvalidInput(
+            f"x: the tilts of hidden layers are matrices of the samples; {len(x)} samples take at "
+            f"least {enough} sites of lg.regression.adaptive_posterior, got {sites}."
         )
     check_size("x", sites, x.shape[1] + 6 * len(x) * of.hidden, replicates, np.float64)
     with jax.enable_x64(True):

@@ -8,14 +8,13 @@ the saddle is that of
 
     S = Σ_{l<L} (½ Tr ΛˡΦˡ − W_l) + γ²(α·y − ½ Σ κ_μ α_μ²) − W_L
 
-in all Φˡ, Λˡ and α: Φˡ = 2∂W_l/∂Λˡ, Λˡ⁻¹ = 2∂W_l/∂Φˡ⁻¹. The last layer is the concave problem of one
-hidden layer whose inputs have the kernel Φᴸ⁻¹.
+in all Φˡ, Λˡ and α: Φˡ = 2∂W_l/∂Λˡ, Λˡ⁻¹ = 2∂W_l/∂Φˡ⁻¹. The last layer is the concave problem of
+one hidden layer whose inputs have the kernel Φᴸ⁻¹.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -239,7 +238,7 @@ def anderson(
     """Return a fixed point by Anderson's iteration, the number of steps, and whether it ended."""
     points: list[np.ndarray] = []
     steps: list[np.ndarray] = []
-    x, retreats = start, 0
+    x, moved, retreats = start, start, 0
     for sweep in range(1, SWEEPS + 1):
         try:
             with np.errstate(all="ignore"):

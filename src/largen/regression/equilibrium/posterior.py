@@ -63,9 +63,9 @@ def adaptive_posterior(
 
     and the last layer is as above with C → Φᴸ⁻¹: Anderson's iteration for Λˡ, raising γ₀ in stages.
     There may be several solutions; the lowest action has the limit, and the
-    :class:`DeepPosterior` reports all that were found. Linear networks of any depth are solved at every width, by one quadrature
-    (Hanin and Zlokapa 2023): the result is then a :class:`DeepLinearPosterior`. γ₀ → 0 is
-    :func:`largen.posterior` of fixed kernels.
+    :class:`DeepPosterior` reports all that were found. Linear networks of any depth are solved at
+    every width, by one quadrature (Hanin and Zlokapa 2023): the result is then a
+    :class:`DeepLinearPosterior`. γ₀ → 0 is :func:`largen.posterior` of fixed kernels.
 
     Parameters
     ----------
@@ -80,8 +80,9 @@ def adaptive_posterior(
     param
         A parameterization with γ = γ₀√N: ``lg.mean_field(gamma)``.
     sites
-        About how many quasi-random neurons of a layer averages are taken over. The error of the results falls
-        a little faster than the inverse root of it.
+        About how many quasi-random neurons of a layer averages are taken over. The error of the
+        results falls a little faster than the inverse root of it. P samples of several hidden
+        layers take at least 4P².
     replicates
         Number of scramblings of the sites, at least 2, whose spread is the reported error.
     key

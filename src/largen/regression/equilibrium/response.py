@@ -48,8 +48,8 @@ class Column(NamedTuple):
     fields: Any
     cross: Any  # covariances of its first fields with those of training samples
     own: Any  # their variance
-    priors: tuple[Any, ...] = ()
-    squares: tuple[Any, ...] = ()
+    priors: tuple[Any, ...]
+    squares: tuple[Any, ...]
 
 
 Layers = tuple[Neurons, ...]

@@ -2,7 +2,8 @@
 
 See :mod:`largen.transfer.verdicts`. In the jaxpr of the user's function, the output of an operation
 that first combines a weight with data is the tensor that the weight acts on first; what a softmax
-exponentiates are logits. Weights inside loops (``jax.lax.scan``) have effects on the output alone.
+exponentiates are logits. A scan over stacked weights is followed step by step, and a weight's first
+tensor is that of the first step. Weights inside other loops have effects on the output alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from largen.transfer.plan import Plan
 from largen.transfer.verdicts import Key, Layout, change_by_update
 
 ON_OUTPUT, ON_TENSOR, ON_LOGITS = range(1, 4)  # seeds of the directions
+MOST_STEPS = 8  # of a scan over stacked blocks that is followed step by step
 # Operations behind which a value is the same one, up to its arrangement and a constant.
 KEEPING = frozenset({
     "add", "add_any", "sub", "neg", "mul", "div", "reshape", "transpose", "squeeze",
@@ -79,6 +81,10 @@ class Pass:
         if inner is not None:
             return self.run(*inner, values)
         name, data = equation.primitive.name, any(v.data for v in values)
+        if name == "scan" and equation.params["length"] <= MOST_STEPS:
+            stacked = values[equation.params["num_consts"] + equation.params["num_carry"] :]
+            if any(v.weights and not v.data for v in stacked):
+                return self._step_by_step(equation, values)
         for value in values:
             value.users += 1
         weights = frozenset[str]().union(*(v.weights for v in values))
@@ -94,6 +100,22 @@ class Pass:
         if new and jnp.issubdtype(output.array.dtype, jnp.floating):
             self._note_first(jaxpr, equation, values, output, new)
         return made
+
+    def _step_by_step(self, equation: Any, values: list[Value]) -> list[Value]:
+        """Return the outputs of a scan over stacked weights."""
+        inner, length = equation.params["jaxpr"], equation.params["length"]
+        first = equation.params["num_consts"]
+        last = first + equation.params["num_carry"]
+        state, made = values[first:last], {}
+        for i in reversed(range(length)) if equation.params["reverse"] else range(length):
+            own = [Value(v.array[i], v.weights, v.data) for v in values[last:]]
+            outputs = self.run(inner.jaxpr, inner.consts, [*values[:first], *state, *own])
+            state, made[i] = outputs[: last - first], outputs[last - first :]
+        stacked = [
+            Value(jnp.stack([v.array for v in of_steps]), of_steps[0].weights, of_steps[0].data)
+            for of_steps in zip(*(made[i] for i in range(length)), strict=True)
+        ]
+        return [*state, *stacked]
 
     def _note_first(
         self, jaxpr: Any, equation: Any, values: list[Value], output: Value, new: tuple[str, ...]

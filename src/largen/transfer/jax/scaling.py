@@ -93,8 +93,8 @@ def scale(
         that returns them. With these it is measured, on networks of up to four times the base's
         width (and depth), how the effect of one update grows with the size
         (:mod:`largen.transfer.verdicts`): on the output, on attention logits, and on the tensor
-        that each weight acts on first, as far as these are operations of the function itself and
-        not inside a loop such as ``jax.lax.scan``. The result is :attr:`JaxPlan.verified`, which
+        that each weight acts on first, also in a ``jax.lax.scan`` over up to 8 stacked blocks, but
+        in no other loop. The result is :attr:`JaxPlan.verified`, which
         says so if nothing was measured; False leaves it out.
 
     Raises

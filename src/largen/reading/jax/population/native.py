@@ -36,7 +36,7 @@ WINDOWS = frozenset({
 AXES = ("axes", "axis", "dimension", "dimensions")  # the options that say along which axes
 
 
-LOOPS = dict.fromkeys(
+LOOPS: dict[str, str] = dict.fromkeys(
     ("while", "cond"), "what it does depends on values; a loop of known length has a rule"
 )
 

@@ -48,17 +48,14 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
     its, of = [each[place] for each in (summed, batched)], [
         each[1 - place] for each in (summed, batched)
     ]  # fmt: skip
-    axes = weight.axes or ()
+    axes: Any = weight.axes or ()
     free = [i for i in range(len(axes)) if i not in (*of[0], *of[1])]
-    if any(
-        axis is None and n != 1 for axis, n in zip(axes, population.shapes[1 - place], strict=True)
-    ):
-        return None
-    if any(axes[i] is None for i in (*of[0], *of[1])):
+    added = [i for i, axis in enumerate(axes) if axis is None]
+    if any(i not in free or population.shapes[1 - place][i] != 1 for i in added):
         return None
     shape, wide = population.shape(weight), population.widths.wide(Param(weight.name))
     grow = [axes[i] for i in free if axes[i] in wide]
-    last = axes[free[-1]] if free else None
+    last = axes[free[-1]] if free else len(axes)
     sizes = [weight.seen(shape)[i] for i in free]
     affine = Affine(
         weight.name, None, tuple(axes[i] for i in of[0]), grow[0] if grow else last, -1, _same,
@@ -115,7 +112,7 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
     options = call.kwargs
     if not isinstance(weight, Param) or isinstance(value, Param):
         raise population.refused(call, "its weight is computed from parameters, or no parameter")
-    axes = weight.axes or ()
+    axes: Any = weight.axes or ()
     inside, of_weight, behind = (tuple(spec) for spec in options["dimension_numbers"])
     if options["batch_group_count"] != 1 or None in axes:
         raise population.refused(call, "groups of samples have no rule")
@@ -148,7 +145,7 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
         )
     x = population.tensors(value, call).moved(lambda t: jnp.transpose(t, inside))
     found = population.affine(call, Computed(x), affine, _fails)
-    back = np.argsort(behind)
+    back = tuple(np.argsort(behind).tolist())
 
     def placed(t: Any) -> Any:
         return jnp.transpose(t, back) * weight.factor
@@ -168,10 +165,12 @@ def _(population: Population, call: Pending, primitive: Any) -> Found:
             call, f"it takes other parts of {table.name} than rows; table[ids] has a rule"
         )
     # Which row each part of the result is from shows in a table of the numbers of its rows.
-    numbers = Dual(jnp.arange(count, dtype=float)[:, None]), population.tensors(ids, call)
+    indices = population.tensors(ids, call)
+    numbers = Dual(jnp.arange(count, dtype=float)[:, None]), indices
     (found,) = differentiated(primitive, {**call.kwargs, "slice_sizes": (1, 1)}, numbers)
     axis = call.kwargs["dimension_numbers"].offset_dims[-1]
-    rows = np.nan_to_num(np.asarray(found.value), nan=count).squeeze(axis).astype(int)
+    largest = float(indices.value.max())  # where there is no row
+    rows = np.nan_to_num(np.asarray(found.value), nan=largest).squeeze(axis).astype(int)
     made = population.rows(table.name, rows, None, call, population.factors(table, call))
     return [made.moved(lambda t: jnp.moveaxis(t, -1, axis) * table.factor)]
 

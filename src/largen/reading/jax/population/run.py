@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -49,8 +48,6 @@ class Population(Engine, Recorder):
         Recorder.__init__(self, family.file, family.fixed)
         Engine.__init__(self, constants, shapes, seed, rates)
         self._rules = rules
-        self._values: list[Dual | None] = []
-        self._made: list[Any] = []
         # The primitive of each call, its options, its arguments and their shapes, and which result.
         self._ran: dict[int, tuple[Any, Any, Any, Any, int]] = {}
         first = self.widths.records[0]
@@ -59,41 +56,27 @@ class Population(Engine, Recorder):
         self.record.calls = calls
         self._nodes: dict[int, str] = {}  # of calls whose results are a product but for factors
 
-    def start(self, closed: Any, names: list[str], x: np.ndarray) -> None:
-        """Run a jaxpr of weights with names and of samples."""
-        self._made = [Dual(jnp.asarray(x))]
-        self.recorded(closed, names, x)
-
     def constant(self, array: Any) -> Any:
         """Return an array that depends on nothing, in double precision."""
         return double(array)
 
-    def add(self, *given: Any) -> Ref:
-        """Append a call with its value, and return its result."""
-        self._values.append(self._made.pop(0))
-        return super().add(*given)
-
-    def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> None:
-        """Run a primitive on the population."""
+    def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> Any:
+        """Return the results of a primitive on the population."""
         call = Pending(len(self.record.calls), name, given, options, "", line)
         self.check_place(call)
-        count = len(self.widths.records[0].calls) - call.index
-        if not primitive.multiple_results:
-            count = 1
-        if not self._needed & set(range(call.index, call.index + count)):
-            self._made = [None] * count
-            return
+        if not primitive.multiple_results and call.index not in self._needed:
+            return None
         rule = self._rules.get(name)
         out = None if rule is None else rule(self, call, primitive)
         if out is None:
             check(self, call)
             out = self.natively(primitive, call)
-        self._made = [each.moved(double) for each in out]
         for n in range(len(out)):
             self._ran[call.index + n] = primitive, options, given, self.shapes, n
         places = call.args and [each.place for each in given if isinstance(each, Ref)]
         if name in PASSED and len(places) == 1 and places[0] in self._nodes:
             self._nodes[call.index] = self._nodes[places[0]]
+        return [each.moved(double) for each in out]
 
     def natively(self, primitive: Any, call: Pending) -> list[Dual]:
         """Return the results of a primitive on values and derivatives."""
@@ -108,7 +91,7 @@ class Population(Engine, Recorder):
         if isinstance(value, Computed):
             return value.value
         if isinstance(value, Ref):
-            return self._values[value.place]
+            return self.values[value.place] if value.place else Dual(jnp.asarray(self.values[0]))
         if isinstance(value, Param):
             entries = self.vector(value.name, call, self.factors(value, call))
             return self.arranged(value, entries)
@@ -156,7 +139,7 @@ class Population(Engine, Recorder):
 
     def replayed(self, index: int, starts: np.ndarray, behind: set[int]) -> np.ndarray:
         """Return the outputs if the result of a call is each of ``starts``."""
-        offsets = {each.index for each in self.offsets}
+        offsets = {each.place for each in self.offsets}
         assert self.read_out is not None
         if index == self.read_out.index and self.read_out.result is not None:
             starts = np.asarray(jax.vmap(self.read_out.result)(starts))
@@ -194,15 +177,14 @@ def differentiated(primitive: Any, options: Any, given: Sequence[Dual]) -> list[
     derivatives = [given[i].derivative for i in moving]
     try:
         hash(items)
-        step = _step
+        step = _compiled
     except TypeError:
-        step = _step.__wrapped__
+        step = _plain
     made, along = step(primitive, items, moving, values, derivatives)
     return list(map(Dual, made, along))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _step(
+def _plain(
     primitive: Any, items: Any, moving: tuple[int, ...], values: list[Any], derivatives: list[Any]
 ) -> tuple[list[Any], list[Any]]:
     def function(*moved: Any) -> list[Any]:
@@ -217,3 +199,6 @@ def _step(
         return made, [None] * len(made)
     made, along = jax.jvp(function, [values[i] for i in moving], derivatives)
     return made, [None if t.dtype == jax.dtypes.float0 else t for t in along]
+
+
+_compiled: Any = jax.jit(_plain, static_argnums=(0, 1, 2))

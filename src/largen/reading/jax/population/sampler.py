@@ -37,5 +37,5 @@ class Sampler(Base):
                 self._programs[place] = closed, list(whole), self._functions.shapes(place[0])
             closed, names, shapes = self._programs[place]
             run = Population(self._functions, shapes, constants, RULES, seed, rates)
-            run.start(closed, names, x)
+            run.recorded(closed, names, x)
             return run, Outputs(run).kernels()

@@ -103,9 +103,12 @@ class AttentionMeanField(Theory):
     ``Dense`` read-out, with ratios of widths and biases; ``Product``, ``Concatenate`` and other
     graphs of these, such as skips over several blocks or from the inputs, sums with constant
     factors, and gates; gradient descent on full or other batches with momentum, weight decay and
-    schedules. All heads of a ``QKVAttention`` have the same logits
-    in the limit, whatever their number. Not covered are logits q·k/√d of keys that grow in number
-    with the width, tied embeddings, adaptive optimizers, Langevin noise and gradient flow.
+    schedules. The initial values of one weight may vanish with the width where its updates do not;
+    the limit is that of a weight that starts from zero, and small ones decide signs (Golikov,
+    *Towards a general theory of infinite-width limits of neural classifiers*, Appendices E.3 and
+    E.4). All heads of a ``QKVAttention`` have the same logits in the limit, whatever their number.
+    Not covered are logits q·k/√d of keys that grow in number with the width, tied embeddings,
+    adaptive optimizers, Langevin noise and gradient flow.
 
     Parameters
     ----------
