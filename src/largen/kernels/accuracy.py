@@ -8,7 +8,7 @@ pairs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from largen.kernels.lower import Lowered
 from largen.kernels.rules import pairs_of_functions, plan_of
 from largen.kernels.state import AffineConstants, Copies, GainConstants, Wanted
 from largen.kernels.variances import activation_variances
-from largen.programs import Function, Program, Repeat
+from largen.programs import Function, Operation, Program, Repeat
 from largen.programs.rewriting import map_operations
 from largen.scalars import real
 
@@ -208,9 +208,7 @@ def activations_of(program: Program, inside: bool = True) -> list[ActivationFunc
     return [phi for phi in found if isinstance(phi, ActivationFunction)]
 
 
-def with_activations(
-    program: Program, chosen: dict[ActivationFunction, ActivationFunction]
-) -> Program:
+def with_activations(program: Program, chosen: Mapping[Any, Any]) -> Program:
     """Return a program with some of its activations replaced."""
 
     def change(operation: Operation) -> Operation:

@@ -197,7 +197,7 @@ class Nodes:
             self.trained[read] = self.trained.pop(name)
 
     def note_gains(
-        self, behind: Value, names: tuple[str | None, ...], factor: float,
+        self, behind: Value, names: tuple[str | None, str | None], factor: float,
         parameters: Mapping[str, Parameter],
     ) -> None:  # fmt: skip
         """Note gains and offsets by their names, that are trained behind a value."""

@@ -241,8 +241,8 @@ class Reader:
         factor = 1.0 if gain is None else self.number(gain, call)
         value = self.scaled(call, value, factor)
         if self._made.get(value.node) == call.index:
-            names = tuple(each.name if isinstance(each, Param) else None for each in (gain, offset))
-            self.nodes.note_gains(value, names, factor, self._parameters)
+            named = [each.name if isinstance(each, Param) else None for each in (gain, offset)]
+            self.nodes.note_gains(value, (named[0], named[1]), factor, self._parameters)
         return value if offset is None else self.shifted(call, value, self.number(offset, call))
 
     def with_channels(self, call: Call, value: Value, place: int) -> Value:

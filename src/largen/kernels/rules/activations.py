@@ -50,7 +50,7 @@ def _(
             ntk = ntk + gain_rate * _second_moments(of_gain, state)
             if isinstance(of_offset, float):
                 ntk = ntk + offset_rate * of_offset**2 * derivative
-            elif of_offset is not None:
+            elif isinstance(of_offset, ActivationFunction):
                 ntk = ntk + offset_rate * _second_moments(of_offset, state)
     first, second = of_side(state.first), of_side(state.second)
     return apply_masks(state._replace(first=first, second=second, gap=gap, ntk=ntk))

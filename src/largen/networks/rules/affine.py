@@ -151,7 +151,7 @@ def tangent_of_gains(
     def of_inputs(probe: Probe) -> Any:
         return probe.capture.reshape(len(probe.capture), -1, 1, probe.capture.shape[-1])
 
-    total = 0.0
+    total: Any = 0.0
     for kind, factor in {"gain": of_inputs, "offset": lambda probe: 1.0}.items():
         if kind in rules:
             one, two = (summed(probes, factor) for probes in zip(*uses, strict=True))
