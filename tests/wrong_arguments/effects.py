@@ -61,7 +61,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "extra": ({"mine": (("step",), np.zeros(3))},), "f_train": (1.0,),
     "factors": (3, [0.1, 0.4, 0.2]), "factor": ((3, 3),), "features_per_sample": (2.0,),
     "fit_noise": (False,),
-    "neurons": (128,),
+    "neurons": (128,), "along": (None,),
     "nodes": ({"h": (lg.Dense(), "x"), "f": (lg.Activation("tanh"), "h")},),
     "fluctuations": (True,), "fourth_moment": (1.8,), "function": ("erf",), "gain": (False,),
     "gamma": (2.0,), "gammas": ([0.5, 2.0],), "groups": (2,), "growth": (1.0,), "heads": (2,),

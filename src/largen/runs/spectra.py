@@ -74,7 +74,7 @@ def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
             "along: wanted tangent kernels of two or more steps in a row, from which their change "
             f"in a step is known, got those of steps {at.tolist()}; pass record_at to lg.solve."
         )
-    change = np.gradient(kernels, axis=-3, edge_order=min(len(at) - 1, 2))
+    change = np.gradient(kernels, axis=-3, edge_order=2 if len(at) > 2 else 1)
     p = first.shape[-2]
     slope = first.reshape(*kernels.shape[:-1], 1)
     moved = kernels @ slope

@@ -326,8 +326,7 @@ class Trajectory(WithVariables):
 
         Notes
         -----
-        The Hessian's other part, Σ_μ ℓ′_μ ∇²f_μ, is small when training ends. At first its largest
-        eigenvalue may be a single neuron's and grow with N; ``lg.train`` records it of networks.
+        The first lacks Σ_μ ℓ′_μ ∇²f_μ, whose top may at first be a neuron's and grow with N.
 
         Examples
         --------
