@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -147,6 +148,23 @@ def learning_curve(s: Setting) -> object:
     return found.mse_test
 
 
+def _in_the_medium(K: np.ndarray, y: np.ndarray, n: int, ridge: float) -> np.ndarray:
+    """Return the mean square error of predictions from n samples, in a medium of one ridge."""
+    rest = 1 - n / len(K)
+
+    def resolvent(mu: float) -> tuple[np.ndarray, np.ndarray]:
+        Q = np.linalg.inv(K + mu * np.eye(len(K)))
+        return Q, np.diag(Q)
+
+    def excess(mu: float) -> float:
+        return mu - ridge - rest * np.mean(1 / resolvent(mu)[1])
+
+    mu = brentq(excess, ridge, ridge + np.trace(K) + 1e3 * ridge, xtol=1e-300, rtol=1e-14)
+    Q, diagonal = resolvent(mu)
+    grows = 1 / (1 - rest * np.mean(np.diag(Q @ Q) / diagonal**2))
+    return (1 - rest) * grows * np.mean((Q @ y).T ** 2 / diagonal**2, axis=1)
+
+
 @call("random_feature_curve", takes=with_kernels, needs="singular")
 def random_feature_curve(s: Setting) -> object:
     """Errors of many features are those of their kernel, and best ridges are no worse than one."""
@@ -154,10 +172,9 @@ def random_feature_curve(s: Setting) -> object:
     found = lg.regression.random_feature_curve(
         s.net, s.x, s.y, ridge=ridge, sizes=[2, SAMPLES - 1], widths=[2, 10**9], **s.options
     )
-    alone = lg.regression.learning_curve(
-        s.net, s.x, s.y, ridge=ridge, sizes=[2, SAMPLES - 1], kernel="nngp", **s.options
-    )
-    near("many features", found.mse_test[:, 1], alone.mse_test,
+    y = s.plain_y.reshape(SAMPLES, -1)
+    want = [_in_the_medium(s.kernels[0], y, n, ridge) for n in (2, SAMPLES - 1)]
+    near("many features", found.mse_test[:, 1].reshape(2, -1), np.array(want),
          100 * _rounding(s, s.kernels[0] + ridge * np.eye(SAMPLES)), _targets(s) ** 2)  # fmt: skip
     mean = found.mse_test.reshape(2, 2, -1).mean(axis=-1)
     best = found.data["best_mse"].values.reshape(2, 2, -1).mean(axis=-1)
