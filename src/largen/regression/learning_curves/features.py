@@ -170,9 +170,11 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
 
     Notes
     -----
-    Features count by their covariance alone, as if they were Gaussian. Layers before the last
-    hidden one are taken as infinitely wide, and a read-out's bias as one more random feature. The
-    theory is asymptotic in n and k. Without a ridge the error at k = n has no mean, and is refused.
+    Samples have one effective ridge, not their own as in :func:`learning_curve`: where they differ
+    much errors are too low. Features count by their covariance alone, as if they were Gaussian.
+    Layers before the last hidden one are taken as infinitely wide, and a read-out's bias as one
+    more random feature. The theory is asymptotic in n and k. Without a ridge the error at k = n has
+    no mean, and is refused.
 
     Examples
     --------
