@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any
 
 import jax
+import numpy as np
 from jax import monitoring
 
 from largen.text import duration
@@ -22,6 +24,9 @@ SHORT = 2**12  # numbers of an array up to which a call takes less than what it 
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
+OFTEN = 256  # calls of one form, after which what each loses adds up to a compilation
+
+
 class Compiled:
     """A function compiled by JAX, with a form that is compiled ``quickly``, for short calls.
 
@@ -31,15 +36,27 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], **options: Any):
         self._function, self._options = function, options
         self._full = jax.jit(function, **options)
+        self._calls: Counter[tuple[Any, ...]] = Counter()  # by static arguments and shapes
 
     def __call__(self, *values: Any) -> Any:
         """Return the function's value."""
         return self._full(*values)
 
+    def quickly(self, *values: Any) -> Any:
+        """Return the function's value, without optimizations unless it is called often."""
+        form = self._form(values)
+        self._calls[form] += 1
+        return (self._full if self._calls[form] > OFTEN else self._quick)(*values)
+
     @cached_property
-    def quickly(self) -> Callable[..., Any]:
-        """The function, compiled without optimizations where XLA can do so."""
+    def _quick(self) -> Callable[..., Any]:
         return jax.jit(self._function, compiler_options=_quick_options(), **self._options)
+
+    def _form(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        static = np.atleast_1d(self._options["static_argnums"])
+        fixed = tuple(hash(values[i]) for i in static)
+        arrays = jax.tree.leaves([x for i, x in enumerate(values) if i not in static])
+        return fixed, *map(np.shape, arrays)
 
 
 @cache
