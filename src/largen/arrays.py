@@ -45,6 +45,11 @@ def _inside_jit() -> bool:
     return is_traced(jax.lax.neg(np.float32(0)))
 
 
+def at_once() -> AbstractContextManager[None]:
+    """Compute with known arrays now, even where a ``jit`` of the caller records operations."""
+    return jax.ensure_compile_time_eval() if _inside_jit() else nullcontext()
+
+
 def needs_x64(*trees: Any) -> bool:
     """Whether any array holds 64-bit floats."""
     return any(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache, update_wrapper
+from threading import Lock
 from typing import Any
 
 import jax
@@ -18,13 +19,34 @@ EVENT = "/jax/core/compile/backend_compile_duration"
 LONG = 5.0  # seconds of compilation in a call, from which on it is mentioned
 _mentioned = False
 
-# Without optimizations and by the older generator of code XLA compiles in a third of the time for
-# the CPU; loops over numbers then take up to three times as long.
+# The older generator of code compiles sooner for the CPU, and loops over products of matrices take
+# as long. Without optimizations XLA compiles in a third of the time, and loops over numbers take up
+# to three times as long.
+OLDER = {"xla_cpu_use_fusion_emitters": False}
+QUICK = OLDER | {"xla_backend_optimization_level": 0}
 SHORT = 2**12  # numbers of an array up to which a call takes less than what it saves, often
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-
-
 OFTEN = 256  # calls of one form, after which what each loses adds up to a compilation
+
+
+class Sooner:
+    """A function that JAX compiles with options of XLA which make that quicker on the CPU.
+
+    ``xla``: these options; ``options``: those of ``jax.jit``.
+    """
+
+    def __init__(self, function: Callable[..., Any], xla: dict[str, Any] = OLDER, **options: Any):
+        update_wrapper(self, function)
+        self._function, self._xla, self._options = function, xla, options
+        self._compiled: Callable[..., Any] | None = None
+        self._lock = Lock()
+
+    def __call__(self, *values: Any) -> Any:
+        """Return the function's value."""
+        with self._lock:  # threads share what is compiled
+            if self._compiled is None:
+                chosen = _accepted(tuple(self._xla.items()))
+                self._compiled = jax.jit(self._function, compiler_options=chosen, **self._options)
+        return self._compiled(*values)
 
 
 class Compiled:
@@ -33,9 +55,10 @@ class Compiled:
     ``options``: those of ``jax.jit``.
     """
 
-    def __init__(self, function: Callable[..., Any], **options: Any):
-        self._function, self._options = function, options
-        self._full = jax.jit(function, **options)
+    def __init__(self, function: Callable[..., Any], *, static_argnums: Any, **options: Any):
+        self._static = np.atleast_1d(static_argnums).tolist()
+        self._full = jax.jit(function, static_argnums=static_argnums, **options)
+        self._quick = Sooner(function, QUICK, static_argnums=static_argnums, **options)
         self._calls: Counter[tuple[Any, ...]] = Counter()  # by static arguments and shapes
 
     def __call__(self, *values: Any) -> Any:
@@ -44,31 +67,23 @@ class Compiled:
 
     def quickly(self, *values: Any) -> Any:
         """Return the function's value, without optimizations unless it is called often."""
-        form = self._form(values)
+        fixed = tuple(hash(values[i]) for i in self._static)
+        arrays = jax.tree.leaves([x for i, x in enumerate(values) if i not in self._static])
+        form = fixed, *map(np.shape, arrays)
         self._calls[form] += 1
         return (self._full if self._calls[form] > OFTEN else self._quick)(*values)
 
-    @cached_property
-    def _quick(self) -> Callable[..., Any]:
-        return jax.jit(self._function, compiler_options=_quick_options(), **self._options)
-
-    def _form(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        static = np.atleast_1d(self._options["static_argnums"])
-        fixed = tuple(hash(values[i]) for i in static)
-        arrays = jax.tree.leaves([x for i, x in enumerate(values) if i not in static])
-        return fixed, *map(np.shape, arrays)
-
 
 @cache
-def _quick_options() -> dict[str, Any] | None:
-    """Return the options of quick compilation; None for devices and versions that lack them."""
+def _accepted(options: tuple[tuple[str, Any], ...]) -> dict[str, Any] | None:
+    """Return options of XLA; None for devices and versions that lack them."""
     if jax.default_backend() != "cpu":
         return None
     try:
-        jax.jit(lambda x: x, compiler_options=QUICK).lower(0.0).compile()
+        jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
     except jax.errors.JaxRuntimeError:
         return None
-    return QUICK
+    return dict(options)
 
 
 @contextmanager

@@ -289,3 +289,15 @@ def test_jax_arrays_in_double_precision(function):
         for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
             assert ours.dtype == np.float64
             np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-14)
+
+
+@pytest.mark.parametrize("net", [lg.mlp(2, "tanh"), lg.mlp(1, "relu")], ids=str)
+def test_kernels_of_known_samples_are_computed_inside_of_a_jit(net):
+    x = np.random.default_rng(0).normal(size=(4, 3))
+    wanted = lg.kernel(net, x)
+    twice = jax.jit(lambda factor: lg.kernel(net, x).ntk * factor)(2.0)
+    np.testing.assert_allclose(twice, 2 * wanted.ntk, rtol=1e-6)
+    chosen = jax.lax.cond(
+        True, lambda: jnp.asarray(lg.nngp_kernel(net, x)), lambda: jnp.zeros((4, 4))
+    )
+    np.testing.assert_allclose(chosen, wanted.nngp, rtol=1e-6)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, check_one_output
-from largen.arrays import is_traced, like, shape_of
+from largen.arrays import at_once, is_traced, like, shape_of
 from largen.bibliography import cites
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
@@ -310,11 +310,12 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
         )
         return pick(covariance * scale, tangent)
     check_size("x1", len(x1), len(x1 if x2 is None else x2), 1 + with_ntk, dtype)
-    lowered = with_suitable_methods(lowered, inputs, with_ntk, rtol)
-    tile = fitting(lowered.program, most_positions(net, shape_of(x1)), budget)
-    result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices))
-    result = like(result, *inputs)
-    words = inaccuracy(lowered, inputs, rtol, with_ntk) or overflow(result, x1, x2, rtol)
+    with at_once():
+        lowered = with_suitable_methods(lowered, inputs, with_ntk, rtol)
+        tile = fitting(lowered.program, most_positions(net, shape_of(x1)), budget)
+        both = concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices)
+        result = like(pick(*both), *inputs)
+        words = inaccuracy(lowered, inputs, rtol, with_ntk) or overflow(result, x1, x2, rtol)
     return report(words, result, throw)
 
 

@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array
 
 from largen.arrays import precision as in_precision
+from largen.compilation import Sooner
 from largen.errors import NumericalFailure
 from largen.theories.chains.normalized import elementwise
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
@@ -337,7 +338,7 @@ def _grown(state: BlockState) -> BlockState:
     return state._replace(matrices=state.matrices.enlarged(2 * features, 2 * gradients))
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
+@partial(Sooner, static_argnums=0, donate_argnums=1)
 def _advance(model: BlockModel, state: BlockState, constants: BlockConstants, stop) -> BlockState:
     """Train up to a step, or until a basis is full or the outputs have diverged."""
     batch = len(constants.targets) if constants.batches is None else constants.batches.shape[1]
@@ -351,7 +352,7 @@ def _advance(model: BlockModel, state: BlockState, constants: BlockConstants, st
     )
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Sooner, static_argnums=0)
 def _look(model: BlockModel, state: BlockState, constants: BlockConstants) -> DepthKernels:
     """Return kernels between all samples."""
     state, ahead = forward(model, state, constants)

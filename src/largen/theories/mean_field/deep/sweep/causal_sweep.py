@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from largen.compilation import Sooner
 from largen.theories.mean_field.deep.matrices.by_directions import Draws, Share
 from largen.theories.mean_field.deep.matrices.by_neurons import normals_of_neurons
 from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
@@ -88,7 +89,7 @@ def looks_while_training(model: SweepModel, constants: SweepConstants) -> bool:
     return one_output and constants.batches is None and model.kept == NOTHING_MORE
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
+@partial(Sooner, static_argnums=0, donate_argnums=1)
 def sweep(
     model: SweepModel, state: SweepState, constants: SweepConstants, stop
 ) -> tuple[SweepState, Seen | None]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from largen.compilation import Sooner
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.sweep.causal_sweep import (
     Seen,
@@ -87,7 +87,7 @@ def between(t: Fields, s: Fields, weight: float) -> RecordedKernels:
     return RecordedKernels(phi, g.reshape(layers, p, c, p, c).swapaxes(2, 3), *rest)
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
+@partial(Sooner, static_argnums=0, donate_argnums=1)
 def look(
     model: SweepModel, state: SweepState, constants: SweepConstants
 ) -> tuple[SweepState, Seen]:
@@ -100,7 +100,7 @@ def look(
     return state, Seen(h, g, passed.last[:rows])
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Sooner, static_argnums=0)
 def fields(model: SweepModel, state: SweepState, constants: SweepConstants, seen: Seen) -> Fields:
     """Return φ(h) and g on training samples."""
     samples, at = constants.kernels.shape[2], constants.positions
@@ -144,7 +144,7 @@ def _backward_fields(
     return lax.fori_loop(0, count, layer, z) if state.matrices.number else z
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Sooner, static_argnums=0)
 def measure(
     model: SweepModel, state: SweepState, constants: SweepConstants, seen: Seen
 ) -> RecordedKernels:

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from largen.compilation import Sooner
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices
 from largen.theories.mean_field.deep.sweep.causal_sweep import Seen, live_features
@@ -87,7 +88,7 @@ def largest(
     return found
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Sooner, static_argnums=0)
 def _small(model: SweepModel, state: SweepState, constants: SweepConstants, seen: Seen):
     """Return Â, B̂, M, and the features and gradients times targets, with rows of zeros."""
     matrices, weight, at = state.matrices, constants.precision.weight, constants.positions
