@@ -127,21 +127,16 @@ class Recorder:
     def step(self, equation: Any, given: list[Any]) -> list[Any]:
         """Return what an equation makes: values, parameters seen otherwise, or constants."""
         primitive, options = equation.primitive, dict(equation.params)
-        name = primitive.name
         shapes = [tuple(var.aval.shape) for var in equation.outvars]
-        if not any(isinstance(each, (Ref, Param)) for each in given):
-            return [self.constant(made) for made in evaluated(equation, given)]
-        floats = [jnp.issubdtype(v[0].aval.dtype, jnp.floating)
-                  for v in (equation.invars, equation.outvars)]  # fmt: skip
-        if name == "copy" or (name == "convert_element_type" and all(floats)):
-            return [given[0]]
-        if name == "select_n" and not isinstance(given[0], (Ref, Param)) and is_number(given[0]):
-            return [given[1 + int(np.ravel(given[0])[0])]]
+        known = self._known(equation, given)
+        if known is not None:
+            return known
         before = [tuple(var.aval.shape) for var in equation.invars]
-        if name == "dynamic_slice" and not any(isinstance(e, (Ref, Param)) for e in given[1:]):
-            primitive, name = jax.lax.slice_p, "slice"
+        if primitive.name == "dynamic_slice" and not any(map(_of_model, given[1:])):
+            primitive = jax.lax.slice_p
             options, given = _static(options, given, before[0]), given[:1]
             before = before[:1]
+        name = primitive.name
         found = self._part(name, options, given, before) or _seen(
             name, options, given, before, shapes[0]
         )
@@ -151,7 +146,8 @@ class Recorder:
             isinstance(each, Ref) and self.record.calls[each.place].of_input for each in given
         )
         line = line_of([equation, *reversed(self._tracer.calls)], self._file)
-        name = "to_float" if name == "convert_element_type" and floats[1] else name
+        if name == "convert_element_type" and _floating(equation.outvars):
+            name = "to_float"
         names = [name] if len(shapes) == 1 else [f"{name}[{n}]" for n in range(len(shapes))]
         self.shapes = before
         made = self.run(name, primitive, options, tuple(given), line)
@@ -160,6 +156,18 @@ class Recorder:
             self.add(each, tuple(given), options, shape, of_input, line)
             for each, shape in zip(names, shapes, strict=True)
         ]
+
+    def _known(self, equation: Any, given: list[Any]) -> list[Any] | None:
+        """Return results without an operation of the model: constants, and what it is given."""
+        name = equation.primitive.name
+        if not any(map(_of_model, given)):
+            return [self.constant(made) for made in evaluated(equation, given)]
+        floats = _floating(equation.invars) and _floating(equation.outvars)
+        if name == "copy" or (name == "convert_element_type" and floats):
+            return [given[0]]
+        if name == "select_n" and not _of_model(given[0]) and is_number(given[0]):
+            return [given[1 + int(np.ravel(given[0])[0])]]
+        return None
 
     def run(self, name: str, primitive: Any, options: Any, given: Any, line: str) -> Any:
         """Return the results of a primitive that is about to be recorded; None without values."""
@@ -198,6 +206,15 @@ class Recorder:
         place = len(calls)
         calls.append(Call(place, op, args, kwargs, shape, "", of_input, line, place))
         return Ref(place)
+
+
+def _of_model(given: Any) -> bool:
+    """Return whether something is a value or a parameter of the model, and no constant."""
+    return isinstance(given, (Ref, Param))
+
+
+def _floating(variables: Any) -> bool:
+    return jnp.issubdtype(variables[0].aval.dtype, jnp.floating)
 
 
 def _static(options: Any, given: list[Any], shape: tuple[int, ...]) -> dict[str, Any]:

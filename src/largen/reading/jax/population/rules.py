@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,51 +38,74 @@ def _factors(population: Population, call: Pending, weight: Param) -> Any:
     return (one, two), ONE
 
 
+class _Product(NamedTuple):
+    """A product of a value and a weight: their axes that are summed, and those of the batch."""
+
+    weight: Param
+    place: int  # of the value among the arguments
+    summed: tuple[tuple[int, ...], tuple[int, ...]]  # of the value, of the weight
+    batch: tuple[tuple[int, ...], tuple[int, ...]]
+
+    @property
+    def free(self) -> list[int]:
+        """The other axes of the weight."""
+        rank = len(self.weight.axes or ())
+        return [i for i in range(rank) if i not in (*self.summed[1], *self.batch[1])]
+
+
+def _product(population: Population, call: Pending) -> _Product | None:
+    """Return a product with one weight, whose new axes are of values; None for another."""
+    weights = [each for each in call.args if isinstance(each, Param)]
+    if len(weights) != 1:
+        return None
+    place = int(call.args[0] is weights[0])
+    summed, batched = ((pair[place], pair[1 - place]) for pair in call.kwargs["dimension_numbers"])
+    found = _Product(weights[0], place, summed, batched)
+    shape = population.shapes[1 - place]
+    added = [i for i, axis in enumerate(weights[0].axes or ()) if axis is None]
+    return found if all(i in found.free and shape[i] == 1 for i in added) else None
+
+
 @rule("dot_general")
 def _(population: Population, call: Pending, primitive: Any) -> Found:
-    (weight, *others) = [each for each in call.args if isinstance(each, Param)] or [None]
-    if weight is None or others:
+    product = _product(population, call)
+    if product is None:
         return None
-    first = call.args[1] is weight  # whether the value is
-    summed, batched = call.kwargs["dimension_numbers"]
-    place = int(not first)
-    its, of = [each[place] for each in (summed, batched)], [
-        each[1 - place] for each in (summed, batched)
-    ]  # fmt: skip
+    weight, value = product.weight, call.args[product.place]
     axes: Any = weight.axes or ()
-    free = [i for i in range(len(axes)) if i not in (*of[0], *of[1])]
-    added = [i for i, axis in enumerate(axes) if axis is None]
-    if any(i not in free or population.shapes[1 - place][i] != 1 for i in added):
-        return None
     shape, wide = population.shape(weight), population.widths.wide(Param(weight.name))
-    grow = [axes[i] for i in free if axes[i] in wide]
-    last = axes[free[-1]] if free else len(axes)
-    sizes = [weight.seen(shape)[i] for i in free]
+    grow = [axes[i] for i in product.free if axes[i] in wide]
+    last = axes[product.free[-1]] if product.free else len(axes)
+    sizes = [weight.seen(shape)[i] for i in product.free]
     affine = Affine(
-        weight.name, None, tuple(axes[i] for i in of[0]), grow[0] if grow else last, -1, _same,
-        _factors(population, call, weight), math.prod(sizes),
+        weight.name, None, tuple(axes[i] for i in product.summed[1]), grow[0] if grow else last, -1,
+        _same, _factors(population, call, weight), math.prod(sizes),
     )  # fmt: skip
-    value = call.args[place]
     if not set(affine.fan_in) & set(wide):
         return _few(population, call, primitive, weight, value, affine)
-    if any(axes[i] in wide for i in of[1]):
+    if any(axes[i] in wide for i in product.batch[1]):
         raise population.refused(call, "a number of matrices that grows with the width has no rule")
-    x = population.tensors(value, call)
-    rank = x.value.ndim
-    rows = [i for i in range(rank) if i not in (*its[0], *its[1])]
-    batch = [x.value.shape[i] for i in its[1]]
-    kept = [x.value.shape[i] for i in rows]
+    return _by_matrices(population, call, product, sizes, affine)
+
+
+def _by_matrices(
+    population: Population, call: Pending, product: _Product, sizes: list[int], affine: Affine
+) -> list[Dual]:
+    """Return a product with a matrix, or with one for each index of a batch."""
+    (summed, _), (batched, _), weight = product.summed, product.batch, product.weight
+    x = population.tensors(call.args[product.place], call)
+    rows = [i for i in range(x.value.ndim) if i not in (*summed, *batched)]
+    batch, kept = ([x.value.shape[i] for i in axes] for axes in (batched, rows))
     count = math.prod(batch)
-    x = x.moved(lambda t: jnp.transpose(t, (*its[1], *rows, *its[0])).reshape(count, *kept, -1))
+    x = x.moved(lambda t: jnp.transpose(t, (*batched, *rows, *summed)).reshape(count, *kept, -1))
     found = []
     for n in range(count):
         each = affine._replace(part=f"[{n}]" if batch else "")
         part = x.moved(lambda t, n=n: t[n])
         found.append(population.affine(call, Computed(part), each, _fails))
-    order = [*range(len(batch))]
-    ends = [len(batch), len(batch) + len(kept), len(batch) + len(kept) + len(free)]
-    of_rows, of_free = list(range(ends[0], ends[1])), list(range(ends[1], ends[2]))
-    order += of_rows + of_free if first else of_free + of_rows
+    ends = np.cumsum([0, len(batch), len(kept), len(sizes)])
+    of_batch, of_rows, of_free = (list(range(*pair)) for pair in pairwise(ends.tolist()))
+    order = of_batch + (of_free + of_rows if product.place else of_rows + of_free)
 
     def placed(parts: list[Any]) -> Any:
         whole = jnp.stack(parts).reshape(*batch, *kept, *sizes) * weight.factor
