@@ -141,15 +141,15 @@ def _draw(settings: Settings, found: Found) -> Picture:
     first.plot(at, data["fixed_mean"], "x", color="gray", label="fixed features")
     first.plot(at, data["said_mean"], "_", ms=14, color="C0", label="adapted kernels")
     first.errorbar(at, mean, WITHIN * error, fmt="o", ms=4, color="black", label="networks")
-    first.set(xlabel="sample", ylabel="mean output")
+    first.set(xlabel="sample", ylabel="mean output", ylim=(-0.8, 1.4))
     variance, spread = data["variance"].values.T
     second.plot(at, data["said_variance"], "_", ms=14, color="C0", label="neurons' variance V")
     second.plot(at[:TRAINED], data["kernel_variance"], "_", ms=14, color="C1",
                 label="adapted kernel Φ")  # fmt: skip
     second.errorbar(at, variance, WITHIN * spread, fmt="o", ms=4, color="black", label="networks")
-    second.set(xlabel="sample", ylabel="variance of outputs", ylim=(0, None))
+    second.set(xlabel="sample", ylabel="variance of outputs", yscale="log")
     third.plot(data["gamma"], data["deep"], "o-", color="C0")
-    third.set(xlabel="γ₀", ylabel="output", yscale="log")
+    third.set(xlabel="γ₀", ylabel="output")
     third.set_title(f"{DEPTH} linear layers, κ = {LOUD:g}", fontsize=10)
     for axes in (first, second):
         axes.legend(fontsize=8)

@@ -17,7 +17,7 @@ from papers.verdicts import alternative, equals, exceeds, mean_of, near
 DEPTHS, GAMMA = (1, 3), 2.0
 NOISES = (1.0, 0.1, 0.01, 1e-3)  # the paper's limit is zero
 ACTIVATIONS = ("erf", "relu")
-EDGES = np.linspace(-8, 8, 65)
+EDGES = np.linspace(-20, 20, 101)  # of histograms
 
 
 class Settings(NamedTuple):
@@ -55,6 +55,7 @@ def _read_outs(settings: Settings, phi: str) -> tuple[list[float], np.ndarray]:
         lg.mlp(1, phi), x, y, noise=0.02, param=lg.mean_field(), sites=settings.sites,
         replicates=settings.replicates,
     )  # fmt: skip
+    assert isinstance(given, lg.regression.AdaptivePosterior)
     kurtosis, drawn = [], []
     for part in given.replicates:
         # z ~ N(γ₀s, 1) with s = α·φ(h); homogeneous neurons have a random radius r, s → rs.
@@ -129,15 +130,15 @@ def _draw(settings: Settings, found: Found) -> Picture:
                       label=f"linear, {depth} hidden")  # fmt: skip
     for axes, what in ((first, "distance"), (second, "grown")):
         axes.plot(data["noise"], data["erf"].sel(what=what), "s-", color="gray", label="erf")
-        axes.set(xscale="log", yscale="log", xlabel="noise κ")
-    first.set(ylabel="mean: distance from fixed features")
-    second.set(ylabel="kernel along targets, over prior's")
+        axes.set(xscale="log", xlabel="noise κ")
+    first.set(yscale="log", ylabel="mean: distance from fixed features")
+    second.set(ylabel="kernel along targets, over prior's", ylim=(0, None))
     first.legend(fontsize=8)
     for phi in ACTIVATIONS:
         third.step(data["z"], data["density"].sel(phi=phi), where="mid", label=phi)
     z = data["z"].values
     third.plot(z, np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), ":", color="gray", label="prior")
-    third.set(xlabel="read-out weight z", ylabel="density", yscale="log", ylim=(1e-4, 1))
+    third.set(xlabel="read-out weight z", ylabel="density", yscale="log", ylim=(3e-5, 1))
     third.legend(fontsize=8)
     return picture
 
@@ -150,7 +151,7 @@ FIGURE = Figure(
     images=(),
     settings=Settings(64, 2**13, 16, 20000),
     fast=Settings(64, 2**11, 8, 4000),
-    parts=one_part(f"coding {DEPTHS} {GAMMA} {NOISES} {ACTIVATIONS}", _compute),
+    parts=one_part(f"coding {DEPTHS} {GAMMA} {NOISES} {ACTIVATIONS} {EDGES[[0, 1, -1]]}", _compute),
     claims=claims,
     draw=_draw,
     notes=("the paper's limit is that of noise zero; linear networks are exact at their width",
