@@ -1,0 +1,1 @@
+"""Papers on networks at rest, posteriors and weight decay, one figure of each."""
