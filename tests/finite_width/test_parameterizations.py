@@ -116,7 +116,7 @@ def test_the_progress_of_long_calls():
 @pytest.mark.parametrize("param", [lg.mean_field(2.0), lg.mup(), lg.depth_mup()])
 def test_posteriors_of_features_that_move_are_refused(param):
     y, options = np.array([1.0, -1.0]), {"param": param}
-    with pytest.raises(NoTheory, match="implemented for one hidden layer"):
+    with pytest.raises(NoTheory, match="no biases behind the first layer"):
         lg.posterior(NET, X, y, noise=0.1, **options)
     for call, own in (
         (lg.posterior, {"kind": "ntk"}),

@@ -170,10 +170,12 @@ def dense_network(
             bias_std = weight.std
         elif weight.std:
             raise NoTheory(
-                f"{READING} has no biases behind the first layer: Dense(bias_std=0) there."
+                f"{READING} has no biases behind the first layer; wanted Dense(bias_std=0) there."
             )
         if weight.site.width_ratio != 1 and role != "output":
-            raise NoTheory(f"{READING} has hidden layers of one width: Dense(width_ratio=1).")
+            raise NoTheory(
+                f"{READING} has hidden layers of one width; wanted Dense(width_ratio=1)."
+            )
     return phis, tuple(stds), bias_std, form.gamma
 
 
