@@ -49,7 +49,7 @@ def test_overflow_is_left_out():
 
 
 def test_what_is_no_function_of_the_constants_is_refused():
-    for wrong in (lg.mlp(2, "tanh"), lambda w, b: "tanh"):
+    for wrong in (lambda w: lg.mlp(1, "tanh"), lambda w, b: "tanh"):
         with pytest.raises(InvalidInput, match="network: wanted a function"):
             lg.criticality.network_diagram(wrong, X, [1.0], [0.0])
     with pytest.raises(InvalidInput, match="at least two samples"):

@@ -392,7 +392,7 @@ def examples() -> dict[str, Example]:
             {
                 "network": lambda w, b: lg.residual_mlp(2, "relu", weight_std=w, bias_std=b),
                 "x": np.eye(2),
-                "weight_std": [0.5],
+                "weight_std": [0.5, 1.0],
                 "bias_std": [0.1],
             },
         ),

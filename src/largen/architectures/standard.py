@@ -73,7 +73,7 @@ def mlp(
 
 @cites("bordelon2022influence")
 def gated_linear(
-    hidden_layers: int, gate: str | Callable[[Any], Any] = "step", *, weight_std: float = 1.0
+    hidden_layers: int, activation: str | Callable[[Any], Any] = "step", *, weight_std: float = 1.0
 ) -> Layer:
     """Gated linear network, hˡ⁺¹ = Wˡ(σ(mˡ) ⊙ hˡ), f = w·(σ(mᴸ) ⊙ hᴸ), with gates by the inputs.
 
@@ -92,8 +92,8 @@ def gated_linear(
     ----------
     hidden_layers
         L, the number of gated layers.
-    gate
-        σ: a name, or a function.
+    activation
+        σ of the gates: a name, or a function.
     weight_std
         σ_w of every affine map but those of gates.
 
@@ -112,7 +112,7 @@ def gated_linear(
     (True, 0.125)
     """
     hidden_layers = integer("hidden_layers", hidden_layers, at_least=1, at_most=MOST_LAYERS)
-    dense, phi, last = Dense(weight_std=weight_std), Activation(gate), "x"
+    dense, phi, last = Dense(weight_std=weight_std), Activation(activation), "x"
     nodes: dict[str, Any] = {}
     for layer in range(1, hidden_layers + 1):
         nodes |= {f"m{layer}": (Dense(), "x"), f"gate{layer}": (phi, f"m{layer}")}

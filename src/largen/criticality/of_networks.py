@@ -12,11 +12,13 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.bibliography import cites
+from largen.callables import takes
 from largen.criticality.phases import axis
 from largen.criticality.propagation import Propagation, propagated
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, LargenError, NumericalFailure
 from largen.parameterizations import Parameterization
 from largen.results import Result, with_labels
+from largen.text import shown
 
 if TYPE_CHECKING:
     import xarray
@@ -106,6 +108,8 @@ def network_diagram(
         not positive (σ_b: not negative).
     NoRule, NoTheory
         For networks without kernels.
+    NumericalFailure
+        If variances overflow at every point.
 
     Examples
     --------
@@ -119,28 +123,41 @@ less correlated at 0%, variances overflow at 0%
     >>> diagram.gradient_growth.round(2).tolist()
     [[-0.54], [3.48]]
     """
-    if not callable(network) or isinstance(network, Layer):
-        raise InvalidInput(
-            "network: wanted a function of weight_std and bias_std that returns a network, got "
-            f"{network!r}."
-        )
+    takes("network", network, ("weight_std", "bias_std"))
     w = axis("weight_std", np.linspace(0.5, 3.0, 11) if weight_std is None else weight_std, 1e-12)
     b = axis("bias_std", np.linspace(0.0, 1.5, 7) if bias_std is None else bias_std, 0.0)
-    if np.ndim(x) and len(np.asarray(x)) < 2:
-        raise InvalidInput("x: wanted at least two samples, whose correlation is followed, got 1.")
     compiled: dict[Any, Any] = {}
-    points = []
-    for weight, bias in product(w.tolist(), b.tolist()):
-        net = network(weight, bias)
-        if not isinstance(net, Layer):
-            raise InvalidInput(f"network: wanted a function that returns a network, got {net!r}.")
-        points.append(_summary(propagated(net, x, param, compiled)))
+    points = [
+        _summary(propagated(_made(network, *at), x, param, compiled))
+        for at in product(w.tolist(), b.tolist())
+    ]
     grids = np.array(points).reshape(len(w), len(b), -1)
-    return NetworkDiagram(w, b, *np.moveaxis(grids, -1, 0))
+    found = NetworkDiagram(w, b, *np.moveaxis(grids, -1, 0))
+    if not np.isfinite(found.variance).any():
+        raise NumericalFailure(
+            "lg.criticality.network_diagram: the variance overflows at every point.", found
+        )
+    return found
+
+
+def _made(network: Any, weight_std: float, bias_std: float) -> Layer:
+    try:
+        net = network(weight_std, bias_std)
+    except LargenError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"network: {shown(network)} fails for {weight_std:g} and {bias_std:g}: {error}"
+        ) from error
+    if not isinstance(net, Layer):
+        raise InvalidInput(f"network: wanted a function that returns a network, got {shown(net)}.")
+    return net
 
 
 def _summary(through: Propagation) -> tuple[float, float, float, float]:
     """Return variance, correlation and growth of gradients, and the correlation at the start."""
+    if through.variance.shape[1] < 2:
+        raise InvalidInput("x: wanted at least two samples, whose correlation is followed, got 1.")
     if not np.isfinite(through.variance).all():
         return np.inf, np.nan, np.nan, np.nan
     different = ~np.eye(through.variance.shape[1], dtype=bool)
