@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import shape_of
+from largen.arrays import known, shape_of
 from largen.bibliography import cites
 from largen.errors import NumericalFailure
 from largen.kernels.accuracy import with_suitable_methods
@@ -148,7 +148,8 @@ def propagated(
     net: Layer, x: ArrayLike, param: Parameterization | None, compiled: dict[Any, Any]
 ) -> Propagation:
     """Return a network's propagation; ``compiled`` keeps functions of blocks between calls."""
-    x, _ = checked_inputs(net, (x, None), param)
+    known("x", x)
+    x, _ = checked_inputs(net, (x, None), param, "x")
     form = form_for_kernels(net, param or ntk(), shape_of(x))
     lowered = with_suitable_methods(lower(net, form, shape_of(x), fold=False), (x,))
     with jax.enable_x64(True):

@@ -15,9 +15,11 @@ from largen.kernels.masked import masked
 from largen.parameterizations import Parameterization
 
 
-def checked_inputs(net: Any, inputs: tuple[Any, Any], param: Any) -> tuple[Any, Any]:
+def checked_inputs(
+    net: Any, inputs: tuple[Any, Any], param: Any, first: str = "x1"
+) -> tuple[Any, Any]:
     """Check a network, samples of the same kind and a parameterization."""
-    x1, x2 = samples("x1", inputs[0]), inputs[1]
+    x1, x2 = samples(first, inputs[0]), inputs[1]
     if x2 is not None:
         x2 = floating("x2", x2, ndim=x1.ndim)
         if x1.shape[1:] != x2.shape[1:]:
