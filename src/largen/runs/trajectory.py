@@ -308,25 +308,19 @@ class Trajectory(WithVariables):
         """Return the Gauss-Newton part of the sharpness, or the curvature along the gradient.
 
         The first is the largest eigenvalue of (η₀/P) Kℓ″, ``([seed,] record)``: gradient descent is
-        stable below 2, with momentum β below 2(1 + β). The second, of the whole loss, is with
+        stable below 2, with momentum β below 2(1 + β). It lacks Σ_μ ℓ′_μ ∇²f_μ, whose top may at
+        first be a neuron's and grow with N. The second, of the whole loss, is with
         K̇ = (K(t + 1) − K(t − 1))/2 (derived for largen)
 
             η gᵀHg/|g|² = [(η₀/P) ℓ′ᵀKℓ″Kℓ′ − ½ ℓ′ᵀK̇ℓ′]/ℓ′ᵀKℓ′ + O(η₀²).
 
-        Parameters
-        ----------
-        along
-            ``"gradient"`` for the second.
+        ``along="gradient"`` gives the second.
 
         Raises
         ------
         InvalidInput
             Without the run, or K, or for runs that are not of gradient descent; for the gradient
             also without steps in a row, or with momentum, decay or batches.
-
-        Notes
-        -----
-        The first lacks Σ_μ ℓ′_μ ∇²f_μ, whose top may at first be a neuron's and grow with N.
 
         Examples
         --------
