@@ -163,9 +163,11 @@ def test_error_estimate_and_one_program():
     z = (few.outputs - more.outputs)[1:] / np.hypot(few.error, more.error)[1:]
     assert 0.1 < np.sqrt(np.mean(z**2)) < 3
     assert few.error.max() < 0.02
-    programs = blocks._advance._cache_size()
+    compiled = blocks._advance._compiled
+    assert compiled is not None
+    programs = compiled._cache_size()
     limit(0.1, 2048, 1)
     known = {}
     limit(0.3, 512, 0, sets=1, known=known)  # sets that are added to others are the same
     np.testing.assert_array_equal(limit(0.3, 512, 0, known=known).outputs, few.outputs)
-    assert blocks._advance._cache_size() == programs
+    assert compiled._cache_size() == programs
