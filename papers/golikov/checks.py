@@ -33,7 +33,8 @@ def exponents(scaling: str, laws: Laws) -> list[Claim]:
             unclear = not law.resolved or (inside and high - low > 2 * QUARTER)
             agrees = None if unclear else bool(inside)
             says = f"{scaling}: {name} ∝ N^{q:g}"
-            bounds = q - QUARTER, q + QUARTER
+            # An exponent inside of its interval is decided by one of a quarter to either side.
+            bounds = law.value - QUARTER, law.value + QUARTER
             words = f"exponent of {name}"
             claims.append(Claim(says, words, law.value, low, high, agrees, bounds=bounds))
     return claims

@@ -146,23 +146,7 @@ def canonical_form(
     >>> form.weights["0.weight"].rate, form.weights["2.weight"].rate
     (10.0, 1.0)
     """
-    if optimizer.adaptive:
-        raise NoTheory(
-            f"{type(optimizer).__name__} has no implemented limit here: its update is not "
-            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow; lg.solve has "
-            "limits of adaptive optimizers in lg.mean_field() and lg.ntk()."
-        )
-    if isinstance(optimizer, PseudoGradient):
-        raise NoTheory(
-            f"{optimizer} has no implemented limit here: its weights do not follow the "
-            "gradient. lg.theories.FeedbackMeanField and FeedbackKernelLimit are its limits."
-        )
-    if temperature_of(optimizer) and not noise:
-        raise NoTheory(
-            f"{optimizer} has no implemented limit here: its noise moves every weight at order "
-            "one, so that features forget their initial values in every parameterization. "
-            "lg.mean_field() has one."
-        )
+    _check_optimizer(optimizer, noise)
     table = param.table(net, optimizer, inputs=inputs)
     first = table.rows[0].site
     blocks, diffusive = depth(net), None
@@ -185,30 +169,61 @@ def canonical_form(
         d, constants = HALF, at_zero[1]
     weights, gains = {}, {}
     for row, (std, rate) in zip(table.rows, constants, strict=True):
-        for what, power, wanted in (("its output", std, "0"), ("its update", rate, "0")):
-            if power.width and power.constant:
-                grows = "grows" if power.width > 0 else "vanishes"
-                raise NoTheory(
-                    f"{param} has no infinite-width limit with this optimizer: {what} at the "
-                    f"weight {row.name} ({row.site.role}) {grows} as N^{power.width} instead of "
-                    f"N^{wanted}. lg.ntk() and lg.mean_field() have one."
-                )
+        _check_powers(param, row, std, rate)
         if row.site.gain:
             gains[row.name] = rate.at(**at)
             continue
-        if row.distribution != GAUSSIAN and row.role in gaussian:
-            raise NoTheory(
-                f"{row.name} starts with the {row.distribution} distribution, and this limit "
-                "depends on the distribution of single weights there: it is implemented for "
-                "Gaussian ones. With many inputs, sums over them are Gaussian: leave "
-                f"{row.role!r} out of distribution."
-            )
+        _check_distribution(row, gaussian)
         weights[row.name] = CanonicalWeight(
             row.site, row.kind, std.at(**at), rate.at(**at), row.distribution
         )
     branch = table.branch.at(**at)
     zero = None if at_zero is None else at_zero[0]
     return CanonicalForm(weights, branch, param.gamma, d, diffusive, gains, zero)
+
+
+def _check_optimizer(optimizer: Optimizer, noise: bool) -> None:
+    """Refuse optimizers whose steps are not proportional to the gradient."""
+    if optimizer.adaptive:
+        raise NoTheory(
+            f"{type(optimizer).__name__} has no implemented limit here: its update is not "
+            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow; lg.solve has "
+            "limits of adaptive optimizers in lg.mean_field() and lg.ntk()."
+        )
+    if isinstance(optimizer, PseudoGradient):
+        raise NoTheory(
+            f"{optimizer} has no implemented limit here: its weights do not follow the "
+            "gradient. lg.theories.FeedbackMeanField and FeedbackKernelLimit are its limits."
+        )
+    if temperature_of(optimizer) and not noise:
+        raise NoTheory(
+            f"{optimizer} has no implemented limit here: its noise moves every weight at order "
+            "one, so that features forget their initial values in every parameterization. "
+            "lg.mean_field() has one."
+        )
+
+
+def _check_powers(param: Parameterization, row: Row[Power], std: Power, rate: Power) -> None:
+    """Refuse outputs and updates that grow or vanish with the width."""
+    for what, power in (("its output", std), ("its update", rate)):
+        if power.width and power.constant:
+            grows = "grows" if power.width > 0 else "vanishes"
+            raise NoTheory(
+                f"{param} has no infinite-width limit with this optimizer: {what} at the weight "
+                f"{row.name} ({row.site.role}) {grows} as N^{power.width} instead of N^0. "
+                "lg.ntk() and lg.mean_field() have one."
+            )
+
+
+def _check_distribution(row: Row[Power], gaussian: tuple[str, ...]) -> None:
+    """Refuse other distributions than the Gaussian where single weights matter."""
+    if row.distribution != GAUSSIAN and row.role in gaussian:
+        raise NoTheory(
+            f"{row.name} starts with the {row.distribution} distribution, and this limit depends "
+            "on the distribution of single weights there: it is implemented for Gaussian ones. "
+            f"With many inputs, sums over them are Gaussian: leave {row.role!r} out of "
+            "distribution."
+        )
 
 
 def _at_infinite_depth(table: RuleTable[Power], param: Parameterization) -> RuleTable[Power]:

@@ -18,28 +18,26 @@ from largen.scalars import flag, real
 
 @dataclass(frozen=True)
 class PseudoGradient(Stepped):
-    """Base of the rules by which weights follow pseudo-gradients g̃ in place of g."""
+    """Base of the rules by which weights follow pseudo-gradients g̃ in place of g.
+
+    ``of_dense_layers``: the rule in words if it is one of dense layers alone, which follow one
+    another; ``correlation``: ρ, of g̃ with the gradients of networks that move little.
+    """
 
     momentum: float = 0.0
+    of_dense_layers = None
+    correlation = 0.0
 
     def __post_init__(self):
         super().__post_init__()
         check_below_one("momentum", self.momentum)
-
-    @property
-    def of_dense_layers(self) -> str | None:
-        """The rule in words if it is one of dense layers alone, which follow one another."""
-        return None
 
 
 @dataclass(frozen=True)
 class Hebbian(PseudoGradient):
     """Error-modulated Hebbian learning, full-batch or stochastic; see :func:`hebbian`."""
 
-    @property
-    def of_dense_layers(self) -> str:
-        """The rule in words: it is one of dense layers alone, which follow one another."""
-        return "Hebbian learning"
+    of_dense_layers = "Hebbian learning"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -81,20 +81,18 @@ class Functions(Family):
         entries = self.function(width)[1](0) if unread else {}
         drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
         shapes = [tuple(each.shape) for each in closed.out_avals]
-        rows: dict[str, Any] = {n: row for n, *row in zip(names, read, shapes, drawn, strict=True)}
+        used = _drawn_before(names, drawn)
+        rows: dict[str, Any] = {n: row for n, *row in zip(names, read, shapes, used, strict=True)}
         for name, axis in self._stacks.items():
-            law, shape, of = rows.pop(name)
+            law, shape, before = rows.pop(name)
             part = (*shape[:axis], *shape[axis + 1 :])
-            rows |= {f"{name}[{n}]": [law, part, of] for n in range(shape[axis])}
-        first: dict[bytes, str] = {}  # of each key, the parameter that is drawn from it first
-        for name, (law, shape, of) in rows.items():
-            whole = name.partition("[")[0]
-            used = next((first[key] for key in of if first.get(key, whole) != whole), None)
-            first |= {key: whole for key in of if key not in first}
-            if used is not None or isinstance(law, Law) or meta:
-                known = law if isinstance(law, Law) and used is None else None
-                why = f"it is drawn from the random key of {used}; split the key" if used else law
-                found[name] = Parameter(known, shape, str(why))
+            rows |= {f"{name}[{n}]": [law, part, before] for n in range(shape[axis])}
+        for name, (law, shape, before) in rows.items():
+            if before is not None:
+                why = f"it is drawn from the random key of {before}; split the key"
+                found[name] = Parameter(None, shape, why)
+            elif isinstance(law, Law) or meta:
+                found[name] = Parameter(law if isinstance(law, Law) else None, shape, str(law))
             else:
                 found[name] = compared(law, np.asarray(entries[name]))
         return found
@@ -277,3 +275,13 @@ def _fixed(shapes: dict[str, Any], wider: dict[str, Any]) -> dict[str, tuple[int
         )
         for name, each in shapes.items()
     }
+
+
+def _drawn_before(names: list[str], keys_of: Sequence[Any]) -> list[str | None]:
+    """Return of each weight another one before it that is drawn from the same key, or None."""
+    first: dict[bytes, str] = {}  # of each key, the weight that is drawn from it first
+    found: list[str | None] = []
+    for name, of in zip(names, keys_of, strict=True):
+        found.append(next((first[key] for key in of if first.get(key, name) != name), None))
+        first |= {key: name for key in of if key not in first}
+    return found

@@ -8,6 +8,7 @@
 ``nested``          the saddle of several hidden layers
 ``response``        their outputs at test samples, and variances
 ``deep``            their posterior
+``trust``           whether averages over points can be trusted
 ``linear_modes``    linear networks of any depth, mode by mode of the kernel
 ``linear``          their posterior
 ``sampler``         networks of a width drawn from it, neuron by neuron

@@ -22,11 +22,12 @@ from largen.regression.equilibrium.nested import (
     Neurons,
     Saddle,
     exponents_of,
+    fields_of,
     prior_kernel,
     weighted,
 )
 from largen.regression.equilibrium.network import Equilibrium, width_of
-from largen.regression.equilibrium.one_layer import COARSE, LOWEST_EFFECTIVE
+from largen.regression.equilibrium.one_layer import COARSE
 from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
 from largen.regression.equilibrium.response import Base, Column, forward, variances
 from largen.regression.equilibrium.sites import (
@@ -36,6 +37,7 @@ from largen.regression.equilibrium.sites import (
     prior_mixture,
     sphere,
 )
+from largen.regression.equilibrium.trust import barrier_of, checked, status_of
 from largen.scalars import numpy_generator
 
 UPWARDS = (0.25, 0.5, 0.75, 1.0)  # stages of γ₀, from the fixed kernel
@@ -216,7 +218,6 @@ class _Explorer:
 
     def _refitted(self, posed: Nested, at: Saddle) -> list[Proposal]:
         refitted = []
-        tilts = (*at.tilts, posed.gamma**2 * at.maximum.alpha @ at.maximum.alpha.T)
         for i, (proposal, sites) in enumerate(zip(self.proposals, posed.drawn, strict=True)):
             _, weights, shares = _tilted(posed, at, i)
             if isinstance(proposal, Stretched):
@@ -225,7 +226,7 @@ class _Explorer:
             fields = np.asarray(self.first.fields)
             if i:
                 fields = np.pad(np.linalg.cholesky(at.kernels[i - 1]), ((0, 0), (0, 1)))
-            values, vectors = np.linalg.eigh(tilts[i])
+            values, vectors = np.linalg.eigh(at.all_tilts[i])
             factor = vectors * np.sqrt(np.maximum(values, 0))
             layer = self.layers[i]
             modes = mixture_at_modes(fields, factor, 1.0, layer.phi, layer.std, self.rng)
@@ -235,10 +236,8 @@ class _Explorer:
 
 def _tilted(posed: Nested, at: Saddle, layer: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return exponents φᵀΛφ times mean squares of radii, weights, and weights times these."""
-    tilts = (*at.tilts, posed.gamma**2 * at.maximum.alpha @ at.maximum.alpha.T)
-    roots = posed.first.fields if layer == 0 else np.linalg.cholesky(at.kernels[layer - 1])
-    sites = posed.sites[layer]
-    exponents = exponents_of(posed.layers[layer], roots, tilts[layer], sites)[1]
+    roots, sites = fields_of((posed.first, *at.kernels)[layer]), posed.sites[layer]
+    exponents = exponents_of(posed.layers[layer], roots, at.all_tilts[layer], sites)[1]
     weights, shares = weighted(posed.layers[layer], exponents, sites)[1:]
     squares = shares / jnp.maximum(weights, 1e-300)
     return np.asarray(exponents * squares), np.asarray(weights), np.asarray(shares)
@@ -301,15 +300,9 @@ def _replicated(
 
 def _branch(of: Equilibrium, prior: np.ndarray, parts: Parts) -> Branch:
     alpha = np.mean([at.maximum.alpha[:, 0] for _, at in parts], 0)
-    kernel = np.mean([_last_kernel(at) for _, at in parts], 0)
+    kernel = np.mean([at.problem.kernel(at.maximum.tilted) for _, at in parts], 0)
     gain = (alpha @ kernel @ alpha) / max(float(alpha @ prior @ alpha), 1e-300)
     return Branch(float(gain ** (1 / of.hidden)), float(np.mean([at.action for _, at in parts])))
-
-
-def _last_kernel(at: Saddle) -> np.ndarray:
-    tilted, phi = at.maximum.tilted, at.problem.phi_h
-    weights = tilted.weights * tilted.second
-    return (phi * weights[:, None]).T @ phi + at.problem.missing
 
 
 def _collected(
@@ -332,15 +325,12 @@ def _collected(
         for layer in range(of.hidden):
             exponents, weights, _ = _tilted(posed, at, layer)
             effective.append(1 / np.sum(weights**2) / len(weights))
-            barriers.append(exponents[weights > 1e-6 * weights.max()].max() / 2)
-    status = "ok" if len(found) == 1 else "several_branches"
-    if min(effective) < LOWEST_EFFECTIVE:
-        status = "low_effective_samples"
-    if not all(at.settled for _, at in parts):
-        status = "not_converged"
+            barriers.append(barrier_of(exponents, weights))
+    settled = all(at.settled for _, at in parts)
+    branches = "ok" if len(found) == 1 else "several_branches"
     dual = alphas.mean(0)
     last = of.gamma**2 * np.outer(dual, dual)
-    kernels = [np.array([*at.kernels, _last_kernel(at)]) for _, at in parts]
+    kernels = [[*at.kernels, at.problem.kernel(at.maximum.tilted)] for _, at in parts]
     result = DeepPosterior(
         equilibrium=of,
         x=x,
@@ -355,25 +345,9 @@ def _collected(
         prior_kernel=prior,
         tilts=np.array([*np.mean([at.tilts for _, at in parts], 0), last]),
         effective_samples=float(min(effective)),
-        barrier=float(max(barriers)),
+        barrier=max(barriers),
         sweeps=parts[-1][1].sweeps,
-        status=status,
+        status=status_of(min(effective), settled, branches),
         replicates=parts,
     )
-    if throw and status in ("low_effective_samples", "not_converged"):
-        raise NumericalFailure(_words(result), result)
-    return result
-
-
-def _words(found: DeepPosterior) -> str:
-    if found.status == "not_converged":
-        return (
-            "posterior: the saddle of several hidden layers was not reached; take a larger noise, "
-            "a smaller gamma, or more sites of lg.regression.adaptive_posterior."
-        )
-    return (
-        f"posterior: only {found.effective_samples:.1%} of the sites carry the weight of the "
-        f"tilted neurons of a layer, for {len(found.x)} samples at gamma="
-        f"{found.equilibrium.gamma:g}. Take a smaller gamma, a larger noise, fewer samples, or "
-        "more sites of lg.regression.adaptive_posterior."
-    )
+    return checked(result, throw)

@@ -126,6 +126,11 @@ class Problem(NamedTuple):
         """Return f at the training samples."""
         return features(self.phi_h, tilted) + self.missing @ alpha
 
+    def kernel(self, tilted: Tilted) -> np.ndarray:
+        """Return Φ = ⟨φφᵀ⟩ of the training samples."""
+        weights = (tilted.weights * tilted.second)[:, None]
+        return (self.phi_h * weights).T @ self.phi_h + self.missing
+
     def curvature(self, tilted: Tilted) -> np.ndarray:
         """Return V of the training samples, (sample, output, sample, output)."""
         # ⟨zφ⟩ of the sites alone: the kernel that is missing has no tilt.

@@ -46,11 +46,6 @@ class Drawn(NamedTuple):
     xi: Any
     log_weights: Any
 
-    @property
-    def shares(self) -> Any:
-        """Weights under the prior, that sum to 1."""
-        return jax.nn.softmax(self.log_weights)
-
 
 class First(NamedTuple):
     """Fields h = Aξ of the first layer, and the prior's kernel of its features."""
@@ -166,6 +161,12 @@ class Saddle(NamedTuple):
     sweeps: int
     settled: bool
 
+    @property
+    def all_tilts(self) -> tuple[np.ndarray, ...]:
+        """Λˡ of all layers; that of the last one is γ²ααᵀ."""
+        alpha = self.maximum.alpha
+        return (*self.tilts, self.problem.gamma**2 * alpha @ alpha.T)
+
 
 class Nested(NamedTuple):
     """The problem on fixed sites."""
@@ -196,8 +197,7 @@ class Nested(NamedTuple):
         if not np.isfinite(roots).all():
             raise np.linalg.LinAlgError("the kernel of a hidden layer is singular")
         phi = layer.std * np.asarray(layer.phi(at.xi[:, : len(roots)] @ roots.T))
-        shares = np.asarray(self.sites[-1].shares)[:, None] * (layer.dimension or 1)
-        missing = np.asarray(prior_kernel(layer, before)) - (phi * shares).T @ phi
+        missing = at.missing(np.asarray(prior_kernel(layer, before)), phi)
         return Problem(at, phi, missing, self.y, self.noise, self.gamma, 1.0)
 
     def swept(self, tilts: Any, alpha: np.ndarray) -> tuple[list[Any], list[Any], Problem, Maximum]:

@@ -29,9 +29,9 @@ from largen.regression.equilibrium.sites import (
     prior_mixture,
     sphere,
 )
+from largen.regression.equilibrium.trust import barrier_of, checked, status_of
 from largen.scalars import flag, integer, numpy_generator
 
-LOWEST_EFFECTIVE = 0.01
 STAGES = 4  # of γ₀, from a quarter to the whole
 ROUNDS = 4  # of proposals at the last γ₀
 COARSE = 2048  # sites of these
@@ -163,7 +163,7 @@ class AdaptivePosterior:
         problem, at = part.problem, part.maximum
         gamma, tilted = problem.gamma, at.tilted
         phi = self.equilibrium.features(problem.sites.xi @ self.equilibrium.columns(x).T)
-        prior = _prior_weights(problem.sites)[:, None]
+        prior = problem.sites.prior[:, None]
         extra = problem.control * (cross - (phi * prior).T @ problem.phi_h)
         f_test, f = features(phi, tilted), features(problem.phi_h, tilted)
         mean = f_test + extra @ at.alpha
@@ -230,13 +230,6 @@ def _slopes_of_log_det(
     return phi.T @ (weights[:, None] * along) - total * f - 2 * back.reshape(f.shape)
 
 
-def _prior_weights(sites: Sites) -> np.ndarray:
-    """Return the weights of sites under the prior, times the mean square of the radius."""
-    square = 1 if sites.dimension is None else sites.dimension
-    weights = np.exp(sites.log_weights)
-    return weights * square / weights.sum()
-
-
 def solve_one_layer(
     of: Equilibrium,
     x: np.ndarray,
@@ -288,7 +281,7 @@ class Posed:
     def maximum(self, at: Sites, gamma: float, start: np.ndarray) -> Replicate:
         """Return the maximum on these sites."""
         phi = self.of.features(at.xi @ self.fields.T)
-        missing = self.prior - (phi * _prior_weights(at)[:, None]).T @ phi
+        missing = at.missing(self.prior, phi)
         given = self.targets, self.noise, gamma
         try:
             return _replicate(Problem(at, phi, missing, *given, 1.0), start)
@@ -334,19 +327,9 @@ def _collected(
 
     alphas = np.array([part.maximum.alpha for part in parts])
     actions = np.array([part.maximum.action for part in parts])
-    kernels, barriers = [], []
-    for part in parts:
-        tilted, phi = part.maximum.tilted, part.problem.phi_h
-        weights = tilted.weights * tilted.second
-        kernels.append((phi * weights[:, None]).T @ phi + part.problem.missing)
-        seen = tilted.weights > 1e-6 * tilted.weights.max()
-        exponents = of.gamma**2 * np.sum(tilted.s**2, 1) * tilted.second / 2
-        barriers.append(exponents[seen].max())
-    effective = min(part.maximum.tilted.effective for part in parts)
-    status = "ok" if effective >= LOWEST_EFFECTIVE else "low_effective_samples"
-    if not all(part.maximum.settled for part in parts):
-        status = "not_converged"
-    error = sem(alphas)
+    sites = [part.maximum.tilted for part in parts]
+    exponents = [of.gamma**2 * np.sum(at.s**2, 1) * at.second for at in sites]
+    effective, error = min(at.effective for at in sites), sem(alphas)
     result = AdaptivePosterior(
         equilibrium=of,
         x=x,
@@ -356,28 +339,11 @@ def _collected(
         dual_error=error.reshape(y.shape),
         action=float(actions.mean()),
         action_error=float(sem(actions)),
-        feature_kernel=np.mean(kernels, 0),
+        feature_kernel=np.mean([p.problem.kernel(p.maximum.tilted) for p in parts], 0),
         prior_kernel=prior,
         effective_samples=effective,
-        barrier=float(max(barriers)),
-        status=status,
+        barrier=max(map(barrier_of, exponents, [at.weights for at in sites])),
+        status=status_of(effective, all(part.maximum.settled for part in parts)),
         replicates=parts,
     )
-    if status != "ok" and throw:
-        raise NumericalFailure(_words(result), result)
-    return result
-
-
-def _words(found: AdaptivePosterior) -> str:
-    if found.status == "not_converged":
-        return (
-            "posterior: Newton's method did not converge; take a larger noise, or more sites of "
-            "lg.regression.adaptive_posterior."
-        )
-    return (
-        f"posterior: only {found.effective_samples:.1%} of the sites carry the weight of the "
-        f"tilted neurons, in {found.x.shape[1]} input dimensions at gamma="
-        f"{found.equilibrium.gamma:g}. Take a smaller gamma, a larger noise, fewer directions of "
-        "the inputs, or more sites of lg.regression.adaptive_posterior; "
-        "lg.regression.sample_posterior samples networks of a width instead."
-    )
+    return checked(result, throw)

@@ -31,6 +31,16 @@ class Sites(NamedTuple):
     log_weights: Float[np.ndarray, " site"]  # log density of the prior over that of the proposal
     dimension: int | None = None  # d, if the radius is integrated; None otherwise
 
+    @property
+    def prior(self) -> np.ndarray:
+        """Weights under the prior, times the mean square of the radius."""
+        weights = np.exp(self.log_weights)
+        return weights * (self.dimension or 1) / weights.sum()
+
+    def missing(self, kernel: np.ndarray, phi: np.ndarray) -> np.ndarray:
+        """Return the prior's kernel E φφᵀ less that of the sites, from φ there."""
+        return kernel - (phi * self.prior[:, None]).T @ phi
+
 
 class Mixture(NamedTuple):
     """A Gaussian mixture as a proposal, equal to the prior outside the span of a basis.

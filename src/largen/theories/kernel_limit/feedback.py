@@ -72,7 +72,7 @@ class FeedbackKernelLimit(KernelLimit):
         NoRule
             For a layer that has no kernel.
         """
-        rho = getattr(pseudo_gradient_of(run.optimizer), "correlation", 0.0)
+        rho = pseudo_gradient_of(run.optimizer).correlation
         if run.optimizer.weight_decay:
             raise NoTheory(
                 "weight decay shrinks the weights and not what gradients are replaced by, so that "

@@ -74,17 +74,10 @@ class Pass:
         return [*map(read, jaxpr.outvars)]
 
     def _apply(self, jaxpr: Any, equation: Any, values: list[Value]) -> list[Value]:
-        inner = inlined(equation)
-        if equation.primitive == primitives.custom_jvp_call_p:
-            closed = equation.params["call_jaxpr"]
-            inner = closed.jaxpr, closed.consts
-        if inner is not None:
-            return self.run(*inner, values)
+        inside = self._inside(equation, values)
+        if inside is not None:
+            return inside
         name, data = equation.primitive.name, any(v.data for v in values)
-        if name == "scan" and equation.params["length"] <= MOST_STEPS:
-            stacked = values[equation.params["num_consts"] + equation.params["num_carry"] :]
-            if any(v.weights and not v.data for v in stacked):
-                return self._step_by_step(equation, values)
         for value in values:
             value.users += 1
         weights = frozenset[str]().union(*(v.weights for v in values))
@@ -100,6 +93,19 @@ class Pass:
         if new and jnp.issubdtype(output.array.dtype, jnp.floating):
             self._note_first(jaxpr, equation, values, output, new)
         return made
+
+    def _inside(self, equation: Any, values: list[Value]) -> list[Value] | None:
+        """Return the outputs of a call or a short scan over weights; None for other operations."""
+        inner, params = inlined(equation), equation.params
+        if equation.primitive == primitives.custom_jvp_call_p:
+            inner = params["call_jaxpr"].jaxpr, params["call_jaxpr"].consts
+        if inner is not None:
+            return self.run(*inner, values)
+        if equation.primitive.name == "scan" and params["length"] <= MOST_STEPS:
+            stacked = values[params["num_consts"] + params["num_carry"] :]
+            if any(v.weights and not v.data for v in stacked):
+                return self._step_by_step(equation, values)
+        return None
 
     def _step_by_step(self, equation: Any, values: list[Value]) -> list[Value]:
         """Return the outputs of a scan over stacked weights."""

@@ -36,11 +36,6 @@ class Layout:
     label: str | None = None
 
 
-def is_norm(module: nn.Module) -> bool:
-    """Whether a module normalises: one of PyTorch's norms, or one with such a name."""
-    return isinstance(module, NORMS) or "norm" in type(module).__name__.lower()
-
-
 def role_of(
     # module, path: the module that holds the weight, and its path.
     module: nn.Module,

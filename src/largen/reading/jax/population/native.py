@@ -1,16 +1,20 @@
-"""Which primitives run as they are on a population of neurons, and what they must not do.
-
-A primitive runs as it is if it acts on each neuron alone, or by means over all of them, which
-converge. Others along an axis that grows with the width have no limit, or one that is random.
-"""
+"""Which primitives run as they are at a population of neurons, and which must not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-from largen.reading.calls import Param, Ref, leaves_of
+from largen.reading.calls import leaves_of
+from largen.reading.engine.native import (
+    UNKNOWN,
+    Table,
+    check_along,
+    check_by,
+    check_join,
+    check_part,
+    check_product,
+    check_sum,
+)
 from largen.reading.jax.elementwise import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -43,28 +47,11 @@ LOOPS: dict[str, str] = dict.fromkeys(
 
 def check(population: Population, call: Pending) -> None:
     """Refuse a primitive that cannot run as it is."""
-    population.check_numbers(call)
-    for names, rule in _TABLE:
-        if call.op in names:
-            rule(population, call)
-            return
-    why = "there is no rule for this function on populations of neurons"
-    raise population.refused(call, LOOPS.get(call.op, why))
+    check_by(_TABLE, population, call, LOOPS.get(call.op, UNKNOWN))
 
 
 def _anywhere(population: Population, call: Pending) -> None:
     """Elementwise functions act on each neuron alone."""
-
-
-def _view(population: Population, call: Pending) -> None:
-    """Refuse a part of the neurons whose number does not grow as theirs does."""
-    first = next(leaves_of(call.args))
-    one, two = (prod(shape) for shape in population.widths.shapes(first))
-    made = population.widths.calls(call.index)
-    if prod(made[0].shape) * two != prod(made[1].shape) * one:
-        raise population.refused(
-            call, "it takes a part of the channels whose number does not grow with the width"
-        )
 
 
 def _along(population: Population, call: Pending) -> None:
@@ -73,18 +60,12 @@ def _along(population: Population, call: Pending) -> None:
         axes: Any = (len(population.widths.shapes(tensor)[0]) - 1,)
     else:
         axes = next(call.kwargs[name] for name in AXES if name in call.kwargs)
-    axes = axes if isinstance(axes, tuple) else (axes,)
-    for axis in population.widths.wide(tensor):
-        if axis in axes:
-            raise population.refused(
-                call, f"{call.op} over axis {axis}, which grows with the width, has no limit"
-            )
+    check_along(population, call, tensor, axes if isinstance(axes, tuple) else (axes,))
 
 
 def _sum(population: Population, call: Pending) -> None:
     (tensor,) = leaves_of(call.args)
-    if set(population.widths.wide(tensor)) & set(call.kwargs["axes"]):
-        population.check_mean(call, "a sum over an axis that grows with the width")
+    check_sum(population, call, tensor, call.kwargs["axes"])
 
 
 def _window(population: Population, call: Pending) -> None:
@@ -94,39 +75,17 @@ def _window(population: Population, call: Pending) -> None:
 
 
 def _join(population: Population, call: Pending) -> None:
-    """Refuse a concatenation of channels that grow with others that do not."""
-    axis = call.kwargs["dimension"]
-    grow = {
-        isinstance(each, (Ref, Param)) and axis in population.widths.wide(each)
-        for each in call.args
-    }
-    if len(grow) > 1:
-        raise population.refused(call, "it joins channels that grow with the width and others")
+    check_join(population, call, call.args, call.kwargs["dimension"])
 
 
 def _contraction(population: Population, call: Pending) -> None:
-    """Refuse a product of two values that sums over neurons, but for a mean of them."""
     summed, _ = call.kwargs["dimension_numbers"]
-    for tensor, axes in zip(call.args, summed, strict=True):
-        grows = isinstance(tensor, (Ref, Param)) and set(population.widths.wide(tensor)) & set(axes)
-        if not grows:
-            continue
-        if made := population.of_parameters(list(leaves_of(call.args))):
-            raise population.refused(
-                call,
-                f"its weight is computed from parameters ({made}); a transposed, tied, shared or "
-                "reparameterised matrix has no rule",
-            )
-        population.check_mean(
-            call,
-            "a sum over channels that grow with the width, as of attention heads of a growing "
-            "size,",
-        )
+    check_product(population, call, zip(call.args, summed, strict=True))
 
 
-_TABLE: tuple[tuple[frozenset[str], Callable[[Any, Any], None]], ...] = (
+_TABLE: Table = (
     (ELEMENTWISE, _anywhere),
-    (VIEWS, _view),
+    (VIEWS, check_part),
     (ALONG, _along),
     (frozenset({"reduce_sum"}), _sum),
     (WINDOWS, _window),

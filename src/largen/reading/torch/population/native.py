@@ -1,17 +1,19 @@
-"""Which functions of PyTorch run as they are on a population of neurons, and what they must not do.
-
-A function runs as it is if it acts on each neuron alone, or by means over all of them, which
-converge. Functions of an axis that grows with the width otherwise have no limit, or one that is
-random: they are refused by name, as are all functions that are not listed.
-"""
+"""Which functions of PyTorch run as they are at a population of neurons, and which must not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from largen.reading.calls import Param, Ref, leaves_of
+from largen.reading.engine.native import (
+    Table,
+    check_along,
+    check_by,
+    check_join,
+    check_part,
+    check_product,
+    check_sum,
+)
 
 if TYPE_CHECKING:
     from largen.reading.engine.calls import Pending
@@ -67,12 +69,7 @@ DEFAULT_AXIS = {"normalize": 1, "topk": -1, "sort": -1, "argsort": -1, "median":
 
 def check(population: Population, call: Pending) -> None:
     """Refuse a call that cannot run as it is."""
-    population.check_numbers(call)
-    for names, rule in _TABLE:
-        if call.op in names:
-            rule(population, call)
-            return
-    raise population.refused(call, "there is no rule for this function on populations of neurons")
+    check_by(_TABLE, population, call)
 
 
 def _anywhere(population: Population, call: Pending) -> None:
@@ -81,16 +78,8 @@ def _anywhere(population: Population, call: Pending) -> None:
 
 
 def _view(population: Population, call: Pending) -> None:
-    """Refuse a part of the neurons whose number does not grow as theirs does."""
-    first = next(leaves_of(call.args))
-    one, two = (prod(shape) for shape in population.widths.shapes(first))
-    made = population.widths.calls(call.index)
-    if call.op in ("expand", "expand_as", "broadcast_to"):
-        return
-    if prod(made[0].shape) * two != prod(made[1].shape) * one:
-        raise population.refused(
-            call, "it takes a part of the channels whose number does not grow with the width"
-        )
+    if call.op not in ("expand", "expand_as", "broadcast_to"):
+        check_part(population, call)
 
 
 def _along(population: Population, call: Pending) -> None:
@@ -98,18 +87,13 @@ def _along(population: Population, call: Pending) -> None:
     if len(tensors) > 1 and call.op in ("max", "min"):
         return  # of two tensors
     axes = _axes(call, len(population.widths.shapes(tensors[0])[0]))
-    wide = [axis for axis in population.widths.wide(tensors[0]) if axis in axes]
-    if wide and call.op not in MEANS:
-        raise population.refused(
-            call, f"{call.op} over axis {wide[0]}, which grows with the width, has no limit"
-        )
+    if call.op not in MEANS:
+        check_along(population, call, tensors[0], axes)
 
 
 def _sum(population: Population, call: Pending) -> None:
     (tensor,) = leaves_of((call.args, call.kwargs))
-    axes = _axes(call, len(population.widths.shapes(tensor)[0]))
-    if any(axis in axes for axis in population.widths.wide(tensor)):
-        population.check_mean(call, "a sum over an axis that grows with the width")
+    check_sum(population, call, tensor, _axes(call, len(population.widths.shapes(tensor)[0])))
 
 
 def _axes(call: Pending, count: int) -> tuple[int, ...]:
@@ -140,34 +124,18 @@ def _positions(population: Population, call: Pending) -> None:
 
 
 def _join(population: Population, call: Pending) -> None:
-    """Refuse a concatenation of channels that grow with others that do not."""
     if call.op in ("stack", "hstack"):
         return
     tensors = list(leaves_of(call.args[0]))
     axis = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else 0)
-    found = {
-        axis % len(population.widths.shapes(t)[0]) in population.widths.wide(t) for t in tensors
-    }
-    if len(found) > 1:
-        raise population.refused(call, "it joins channels that grow with the width and others")
+    rank = len(population.widths.shapes(tensors[0])[0])
+    check_join(population, call, tensors, axis % rank)
 
 
 def _contraction(population: Population, call: Pending) -> None:
-    """Refuse a product of two values that sums over neurons, but for a mean of them."""
     tensors = list(leaves_of((call.args, call.kwargs)))
-    for tensor, axes in zip(tensors, _contracted(population, call, tensors), strict=True):
-        if any(axis in axes for axis in population.widths.wide(tensor)):
-            if made := population.of_parameters(tensors):
-                raise population.refused(
-                    call,
-                    f"its weight is computed from parameters ({made}); a transposed, tied, shared "
-                    "or reparameterised matrix has no rule",
-                )
-            population.check_mean(
-                call,
-                "a sum over channels that grow with the width, as of attention heads of a growing "
-                "size,",
-            )
+    axes = _contracted(population, call, tensors)
+    check_product(population, call, zip(tensors, axes, strict=True))
 
 
 def _contracted(
@@ -192,7 +160,7 @@ def _contracted(
     return [(ranks[0] - 1,), (max(ranks[1] - 2, 0),)]
 
 
-_TABLE: tuple[tuple[frozenset[str], Callable[[Any, Any], None]], ...] = (
+_TABLE: Table = (
     (ELEMENTWISE, _anywhere),
     (VIEWS, _view),
     (MEANS | ALONG, _along),
