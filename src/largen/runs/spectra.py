@@ -9,7 +9,7 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations.optimizers import GradientDescent, gd
+from largen.parameterizations import GradientDescent, gd
 from largen.runs.records import check_descent
 from largen.runs.run import Run
 from largen.scalars import integer
