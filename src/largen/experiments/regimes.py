@@ -191,7 +191,8 @@ class _Movement:
         before, after = (probe(network, params, x) for params in (start, end))
         # The inputs of the affine maps after the first, φ(h), in order.
         phi, moved = (
-            [its for _, its in network.module.inputs(params, x)[1:]] for params in (start, end)
+            [its for _, its in network.module.inputs_in(network_at.capture)[1:]]
+            for network_at in (before, after)
         )
         old, new = (kernels(network, network_at, network_at) for network_at in (before, after))
 

@@ -114,7 +114,10 @@ class Module:
 
     def inputs(self, params: Params, x: Any) -> list[tuple[str, Any]]:
         """Return the name of the weight and the input of every affine map, in order."""
-        _, captures = self.forward(params, x, self.taps(len(x), x.dtype))
+        return self.inputs_in(self.forward(params, x, self.taps(len(x), x.dtype))[1])
+
+    def inputs_in(self, captures: Any) -> list[tuple[str, Any]]:
+        """Return the name of the weight and the input of every affine map among captures."""
         found = zip(_weight_names(self.sized), jax.tree.leaves(captures), strict=True)
         return [(name, its) for name, its in found if name]
 
