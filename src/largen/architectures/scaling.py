@@ -94,7 +94,8 @@ class Gain(Layer):
 
         K ← a² K,   Θ ← a² Θ + ρ K + ρ_b,
 
-    and inside of a function of Gaussian u, y = ψ((a + g)u + b), where these are correlated,
+    and inside of a function of Gaussian u, y = ψ((a + g)u + b), where these are correlated (both
+    derived for largen),
 
         Θ ← (a² Θ + ρ_b) E[ψ'(au)ψ'(au')] + ρ E[χ(u)χ(u')],   χ(u) = u ψ'(au).
 

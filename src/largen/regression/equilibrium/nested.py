@@ -8,8 +8,9 @@ the saddle is that of
 
     S = Σ_{l<L} (½ Tr ΛˡΦˡ − W_l) + γ²(α·y − ½ Σ κ_μ α_μ²) − W_L
 
-in all Φˡ, Λˡ and α: Φˡ = 2∂W_l/∂Λˡ, Λˡ⁻¹ = 2∂W_l/∂Φˡ⁻¹. The last layer is the concave problem of
-one hidden layer whose inputs have the kernel Φᴸ⁻¹.
+in all Φˡ, Λˡ and α (Lauditi, Bordelon and Pehlevan 2025, in the convention of largen):
+Φˡ = 2∂W_l/∂Λˡ, Λˡ⁻¹ = 2∂W_l/∂Φˡ⁻¹. The last layer is the concave problem of one hidden layer whose
+inputs have the kernel Φᴸ⁻¹.
 """
 
 from __future__ import annotations
