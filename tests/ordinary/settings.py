@@ -159,8 +159,9 @@ def near(what: str, got: Any, want: Any, tolerance: Any, size: Any = None) -> No
     with np.errstate(invalid="ignore"):
         error = np.where(got == want, 0, np.abs(got - want))  # ∞ is equal to ∞
     # Rounding of the largest number is allowed everywhere: rows of zeros have the size zero.
-    allowed = tolerance * np.asarray(size) + 1e-14 * np.max(size, initial=0) + 1e-300
-    if not np.all(error <= allowed):  # NaN is not near
+    with np.errstate(invalid="ignore"):  # 0 times the size ∞
+        allowed = tolerance * np.asarray(size) + 1e-14 * np.max(size, initial=0) + 1e-300
+    if not np.all((error == 0) | (error <= allowed)):  # NaN is not near
         i = np.unravel_index(
             np.argmax(np.where(np.isnan(error), np.inf, error - allowed)), error.shape
         )
