@@ -222,7 +222,7 @@ def _rounded(posed: Posed[Problem], bend: float) -> Posed[Problem]:
             raise NoTheory(
                 f"response functions are not computed for {phi}, which jumps; kinks are rounded."
             )
-        at = np.abs(height) > 1e-6 * np.abs(height).max(initial=0)
+        at = np.abs(height) > 1e-5
         if not at.any():
             return phi
         kinks = np.asarray(kinks_of(phi))[at]
