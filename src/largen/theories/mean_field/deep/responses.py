@@ -115,10 +115,10 @@ def response_functions(
     γ₀; Pehlevan and Bordelon's lecture notes, (65), with A⁰ = Bᴸ = 0 and B at equal times). u and
     r are the Gaussian fields in h and z, multiplied by the standard deviations σ of the maps, and
     g = Nγ₀∂f/∂h. In a residual stream h adds up all u below it, and g all r above it (Bordelon et
-    al., Depthwise hyperparameter transfer in residual networks, (40)); with branches L^(−1/2), √L A
-    and √L B have a limit of infinite depth. The solution of the limit does not need A and B; this
-    function computes them for inspection, for (steps + 1) · samples · outputs, times the number of
-    layers of the longest residual stream, ≤ 1024.
+    al., Depthwise hyperparameter transfer in residual networks, (40), whose A and B are these times
+    σ/(η₀γ₀)); with branches L^(−1/2), A and B have a limit of infinite depth. The solution of the
+    limit does not need them; this function computes them for inspection, for (steps + 1) · samples
+    · outputs, times the number of layers of the longest residual stream, ≤ 1024.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ class _Sites:
         change = max(np.abs(self.a - last_a).max(), np.abs(self.b - last_b).max())
         if not np.isfinite(change):
             raise NumericalFailure("response functions diverge; lower the learning rate.")
-        return change > SETTLED * max(1.0, np.abs(self.a).max(), np.abs(self.b).max())
+        return bool(change > SETTLED * max(1.0, np.abs(self.a).max(), np.abs(self.b).max()))
 
     def coefficients(
         self, l: int, past: np.ndarray, share: np.ndarray
