@@ -152,17 +152,20 @@ def test_rounded_kinks_respond_like_relu():
 
 
 @pytest.mark.slow
-def test_responses_of_deep_streams_have_a_limit():
-    """One linear step of one sample, with q = κ = y = 1: A(τ) = eᵗ(τ + 1) for t = τ."""
-    data = lg.Dataset(np.ones((1, 1)), np.ones(1))
-    off = []
-    for blocks in (4, 8, 16):
-        net = lg.residual_mlp(blocks, "linear")
-        run = lg.Run(net, lg.depth_mup(), data, optimizer=lg.gd(1.0), steps=1)
-        found = lg.theories.response_functions(run, particles=256, replicates=2)
-        tau = np.linspace(0, 1, blocks + 1)
-        off.append(np.abs(found.A[:, 1, 0, 0, 0] / (np.exp(tau) * (tau + 1)) - 1).max())
-    assert off[2] < 0.6 * off[1] < 0.4 * off[0]
+def test_responses_of_linear_streams():
+    """One step of one sample, with q = κ = y = 1: A^l = A^(l−1)(1 + 1/L) + Φ^(l−1)/L exactly.
+
+    For many blocks this is A(τ) = e^τ(τ + 1), the response at infinite depth.
+    """
+    blocks, data = 8, lg.Dataset(np.ones((1, 1)), np.ones(1))
+    run = lg.Run(
+        lg.residual_mlp(blocks, "linear"), lg.depth_mup(), data, optimizer=lg.gd(1.0), steps=1
+    )
+    found = lg.theories.response_functions(run, particles=256, replicates=2)
+    expected = [1.0]
+    for l in range(blocks):
+        expected.append(expected[-1] * (1 + 1 / blocks) + (1 + 1 / blocks) ** l / blocks)
+    np.testing.assert_allclose(found.A[:, 1, 0, 0, 0], expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
