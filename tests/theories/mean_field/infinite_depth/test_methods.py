@@ -164,7 +164,7 @@ def test_sample_neurons_have_the_kernels():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((3, 4)), rng.standard_normal((3, 2))
     options = {"sample_neurons": 256, "particles": 256, "replicates": 1, "progress": False}
-    for param, tolerance in ((lg.complete_p(), 1e-5), (lg.depth_mup(), 0.2)):
+    for param, tolerance in ((lg.complete_p(), 1e-5), (lg.depth_mup(), 0.35)):
         net = lg.residual_mlp(math.inf, "tanh")
         run = lg.Run(net, param, lg.Dataset(x, y), optimizer=lg.gd(0.3), steps=3)
         found = lg.solve(run, **options)

@@ -38,7 +38,7 @@ from largen.theories.mean_field.deep.solution import DeepMeanField
 from largen.theories.mean_field.engine.descent import Step, moved
 from largen.theories.mean_field.engine.statistics import mean_and_error
 
-MOST_PARTICLES, MOST_REPLICATES = 10**6, 1000
+MOST_PARTICLES, MOST_REPLICATES, WIDEST = 10**6, 1000, 10.0
 
 if TYPE_CHECKING:
     import xarray
@@ -162,7 +162,7 @@ def response_functions(
     [[0.125, 0.0], [0.0, -0.125]]
     """
     instance_of("run", run, Run, "an lg.Run")
-    posed = _rounded(_check_covered(run), real("bend", bend, above=0))
+    posed = _rounded(_check_covered(run), _width(bend))
     problem, times = posed.problem, len(run.times)
     longest = int(np.bincount(problem.streams).max())
     size, outputs = times * problem.samples, problem.outputs
@@ -211,6 +211,13 @@ def _check_covered(run: Run) -> Posed[Problem]:
         if there:
             raise NoTheory(f"response functions are not computed for {what}.")
     return posed
+
+
+def _width(bend: Any) -> float:
+    width = real("bend", bend, above=0)
+    if width > WIDEST:
+        raise InvalidInput(f"bend: wanted a number ≤ {WIDEST:g}, got {width:g}.")
+    return width
 
 
 def _rounded(posed: Posed[Problem], bend: float) -> Posed[Problem]:
