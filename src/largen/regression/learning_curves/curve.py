@@ -167,7 +167,7 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
         Number of random subsets of each size on which regression is done in fact, for comparison;
         none by default. Their cost grows as n³.
     key
-        Random key or seed, of these subsets, and of the halves of the samples from which standard
+        Random key or seed, of these subsets, and of the parts of the samples from which standard
         errors are computed.
     mask, param
         As in :func:`largen.posterior`.
@@ -175,9 +175,9 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     Returns
     -------
     LearningCurve
-        ``mse_test`` with ``mse_test_error``, half the root mean square difference of the curves of
-        two halves of the samples, which is the standard error due to M being finite; where a curve
-        is extrapolated it includes how much the halves' extrapolations differ from that of all.
+        ``mse_test`` with ``mse_test_error``, the standard error due to M being finite, from the
+        curves of disjoint parts of the samples: of halves, and from 2000 samples on of fifths.
+        Where a curve is extrapolated it includes how much those of parts differ from that of all.
         Errors of several outputs are their own.
 
     Raises
