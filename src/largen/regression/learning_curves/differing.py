@@ -22,8 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.linalg.lapack import dpotri
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, get_lapack_funcs
 
 from largen.interrupts import check
 from largen.regression.learning_curves.mean_squares import MeanSquares, at_sizes
@@ -128,7 +127,8 @@ def _matrix(
     system = kernel.copy()
     system[on] += mu
     factor, _ = cho_factor(system, lower=True, overwrite_a=True)
-    lower, _ = dpotri(factor, lower=1)
+    (potri,) = get_lapack_funcs(("potri",), (factor,))
+    lower, _ = potri(factor, lower=1)
     Q = np.tril(lower)
     Q += np.tril(Q, -1).T
     diagonal = Q[on]

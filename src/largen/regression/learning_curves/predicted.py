@@ -15,7 +15,7 @@ from largen.regression.learning_curves.pool import Pool, pool_of
 
 _HALVINGS = 3  # ways in which samples are halved
 _MANY = 2000  # samples from which two are enough, and for curves fifths, for the sake of time
-_PARTS = 5
+PARTS = 5
 
 
 class Predicted(NamedTuple):
@@ -47,13 +47,13 @@ def predict(
         needed |= set(anchors(M))
     (own,) = rng.spawn(1)
     factors = ratios(pool, kernel, y, sorted(needed), times, ridge, own)
-    test, train = _curve(pool, sizes, times, ridge, factors)
+    test, train = of_pool(pool, sizes, times, ridge, factors)
     if M < 2 * FEWEST:
         return Predicted(test, np.full_like(test, np.nan), train)
-    ways = halves(pool, kernel, y, rng) if M < _MANY else [_parts(pool, kernel, y, rng, _PARTS)]
+    ways = halves(pool, kernel, y, rng) if M < _MANY else [_parts(pool, kernel, y, rng, PARTS)]
     square = []
     for parts in ways:
-        each = np.array([_curve(part, sizes, times, ridge, factors)[0] for part in parts])
+        each = np.array([of_pool(part, sizes, times, ridge, factors)[0] for part in parts])
         square.append(each.var(axis=0, ddof=1) / len(each) + (each.mean(0) - test) ** 2 * beyond)
     return Predicted(test, np.sqrt(np.mean(square, axis=0)), train)
 
@@ -80,7 +80,7 @@ def _parts(
         yield pool_of(kernel[np.ix_(rows, rows)], y[rows], pool.noise)
 
 
-def _curve(
+def of_pool(
     pool: Pool, sizes: list[int], times: np.ndarray, ridge: float, factors: Ratios
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return errors outside and on the training set, (time, size, output)."""
