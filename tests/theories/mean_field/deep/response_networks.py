@@ -4,6 +4,7 @@ A source εξ with random signs ξ in z of a layer, at one step, sample and outp
 later steps, and ⟨ξ δφ(h)⟩/ε → A; in h it changes g, ⟨ξ δg⟩/ε → B.
 """
 
+from collections.abc import Callable
 from itertools import product
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ import numpy as np
 class Setting(NamedTuple):
     """A network and its training; f = Wφ(hᴸ)/(Nγ₀), squared loss."""
 
-    phi: object
-    slope: object
+    phi: Callable
+    slope: Callable
     x: np.ndarray
     y: np.ndarray
     skips: tuple[int, ...]  # the hidden layer that is added behind each hidden matrix, or −1
