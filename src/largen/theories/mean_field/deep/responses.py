@@ -35,7 +35,7 @@ from largen.theories.mean_field.deep.neuron_responses import (
     stream_responses,
 )
 from largen.theories.mean_field.deep.solution import DeepMeanField
-from largen.theories.mean_field.engine.descent import Step, moved
+from largen.theories.mean_field.engine.descent import Step, moved, sample_weights
 from largen.theories.mean_field.engine.statistics import mean_and_error
 
 MOST_PARTICLES, MOST_REPLICATES, WIDEST = 10**6, 1000, 10.0
@@ -354,22 +354,19 @@ def _memory(run: Run, problem: Problem, limit: Trajectory) -> tuple[np.ndarray, 
     """Return K(t, s)Δ(s), of times and samples by times, samples and outputs, and s_t."""
     optimizer, times, p = run.optimizer, len(run.times), problem.samples
     assert isinstance(optimizer, GradientDescent)
-    weights = velocity = np.eye(times + 1)[-1]
-    velocity, seen = 0 * velocity, [weights]
-    for t, rate in enumerate(run.rates):
+    # Shares of the updates in a weight, and last of its initial value.
+    units = np.eye(times + 1)
+    weights, velocity, seen = units[-1], 0 * units[-1], [units[-1]]
+    for update, rate in zip(units, run.rates, strict=False):
         step = Step(rate, optimizer.momentum, optimizer.weight_decay)
-        weights, velocity = moved(weights, velocity, np.eye(times + 1)[t], step)
+        weights, velocity = moved(weights, velocity, update, step)
         seen.append(weights)
     left = np.stack(seen)
-    counts = np.full((times, p), 1 / p)
-    if run.batches is not None:
-        counts[:-1] = 0
-        for t, batch in enumerate(run.batches):
-            np.add.at(counts[t], batch, 1 / len(batch))
     with jax.enable_x64(True):
+        counted = np.asarray(sample_weights(run, np.float64))
         f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
         delta = np.stack([np.asarray(run.loss.residual(each, y)) for each in f])
-    delta = problem.gamma * counts[:, :, None] * delta.reshape(times, p, -1)
+    delta = problem.gamma * counted[:, :, None] * delta.reshape(times, p, -1)
     past = np.einsum("ts,snc->tsnc", left[:, :-1], delta).reshape(times, -1)
     return np.repeat(past, p, 0), left[:, -1]
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from largen.runs import Run
 from largen.segments import scan_segments
-from largen.theories.mean_field.engine.descent import moved, noisy
+from largen.theories.mean_field.engine.descent import moved, noisy, sample_weights
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Fields,
     OneLayerConstants,
@@ -31,7 +31,6 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     kernels,
     kernels_between,
     prepare,
-    sample_weights,
     step_of,
     step_with_decay,
     test_outputs,
