@@ -225,8 +225,8 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     a small fraction of the targets' power are right to a third as well. A curve with a peak is no
     power law, and cannot be extrapolated: pass a ridge.
 
-    4000 samples of MNIST take 13 s of a processor, 8000 take 25 s, with errors within 1.5 % of those
-    of one eigendecomposition, which takes 88 s; 20 000 take 4 minutes and 7 GB.
+    4000 samples of MNIST take 13 s of a processor, 8000 take 25 s, with errors within 1.5 % of
+    those of one eigendecomposition, which takes 88 s; 20 000 take 4 minutes and 7 GB.
 
     Examples
     --------
