@@ -172,7 +172,8 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     x, y
         The samples that are labelled, (sample, input) or (sample, *space, channel), and targets,
         (sample,) or (sample, output); at least 2. They should be independent draws of what
-        predictions are wanted for.
+        predictions are wanted for. Classes are targets such as ±1, or a column of 0 and 1 for
+        each of them; errors are mean squares, not fractions of wrong classes.
     sizes
         Numbers n of training samples; by default eight up to M − 1, and 2M, 5M and 10M for M ≥ 16.
     kernel
