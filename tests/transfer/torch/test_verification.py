@@ -108,12 +108,27 @@ def test_normalised_signals_and_means_have_no_factor():
             a, b = (nn.functional.normalize(z, dim=-1) for z in (self.a(x), self.b(y)))
             return 5.0 * a @ b.T
 
+    class LearnedScale(nn.Module):
+        """The lengths of what is compared are a weight's."""
+
+        def __init__(self, width):
+            super().__init__()
+            self.pa, self.pb = (nn.Parameter(width**-0.5 * torch.randn(width, width)) for _ in "ab")
+            self.scale = nn.Parameter(torch.tensor(2.66))
+            self.a, self.b = nn.Linear(6, width), nn.Linear(6, width)
+
+        def forward(self, x, y):
+            a, b = self.a(x) @ self.pa, self.b(y) @ self.pb
+            a, b = (z / z.norm(dim=-1, keepdim=True) for z in (a, b))
+            return self.scale.exp() * a @ b.t()
+
     class Mean(nn.Sequential):
         def forward(self, x):
             return super().forward(x).mean(-1)
 
     for make, example in (
         (Cosines, PAIR),
+        (LearnedScale, PAIR),
         (lambda width: Mean(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width)), (ROWS,)),
     ):
         plan = plan_of(make, example)

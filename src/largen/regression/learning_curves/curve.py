@@ -149,9 +149,9 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
         μ = δ + (1 − p) · mean over i of 1/[(K + μ)⁻¹]_ii,
 
     the leave-one-out error of all M samples at an effective ridge μ (derived for largen, by the
-    coherent potential), which one eigendecomposition of K gives for all n, δ and, by inverse Laplace transform in δ, t. For M → ∞ and equal samples
-    it is E = Σ v_i² κ²/(λ_i + κ)²/(1 − Σ L_i²/n) with L_i = λ_i/(λ_i + κ), Σ L_i + δ/κ = n, κ = μ/M
-    (Bordelon, Canatar and Pehlevan 2020, eq. (4); Simon et al. 2023). Where samples differ, as in
+    coherent potential), which one eigendecomposition of K gives for all n, δ and, by inverse
+    Laplace transform in δ, t. For M → ∞ and equal samples it is, with L_i = λ_i/(λ_i + κ),
+    E = Σ v_i² κ²/(λ_i + κ)²/(1 − Σ L_i²/n), Σ L_i + δ/κ = n, κ = μ/M (Bordelon, Canatar and Pehlevan 2020, eq. (4); Simon et al. 2023). Where samples differ, as in
     standardised tables, a common μ is too small for some: E is multiplied by the ratio of its
     value with μ_i = δ + (1 − p)/[(K + diag μ)⁻¹]_ii for single samples, of random parts of at most
     600, and of a flow at the ridge δ + n/(2t). As subsets of M independent
