@@ -88,7 +88,8 @@ class Specimens:
         except LargenError as error:
             raise NotVerified(f"no plan for four times the base: {words_of(error)}") from None
         specimens.ratios = tuple(ratios_of(request.hints, plan)[along] for plan in specimens.plans)
-        if len(set(specimens.ratios)) < 2:
+        grows = along != "width" or any(facts.growing(name) for name in facts.uses)
+        if len(set(specimens.ratios)) < 2 or not grows:
             raise NotVerified("no weight of the model grows")
         specimens.inputs = _inputs(request.example, by_size)
         return specimens
