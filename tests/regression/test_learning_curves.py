@@ -192,11 +192,11 @@ def test_ridges_of_single_samples_solve_their_equations(ridge):
     forced = p * ((Q @ Y) ** 2 + noise * np.sum(Q**2, axis=1)[:, None])
     e = np.linalg.solve(np.diag(np.diag(Q) ** 2) - (1 - p) * Q**2, forced)
     common, rng = mean_squares(pool_of(K, Y, noise), n, max(ridge, 1e-9)), np.random.default_rng(0)
-    found = ratios(pool_of(K, Y, noise), K, Y, [n], np.array([np.inf]), ridge, rng).at(n, 0)
-    np.testing.assert_allclose(found.outside * common.outside, e.mean(axis=0), rtol=1e-5)
+    found = ratios(pool_of(K, Y, noise), K, Y, [n], np.array([np.inf]), ridge, rng).at([n], 0)
+    np.testing.assert_allclose(found.outside[0] * common.outside, e.mean(axis=0), rtol=1e-5)
     if ridge:
         train = (ridge / p) ** 2 * np.mean(np.diag(Q)[:, None] ** 2 * e, axis=0)
-        np.testing.assert_allclose(found.train * common.train, train, rtol=1e-5)
+        np.testing.assert_allclose(found.train[0] * common.train, train, rtol=1e-5)
 
 
 def test_standardised_tables_have_samples_that_differ():
