@@ -206,6 +206,18 @@ def solved_at_width(width=None, particles=4, replicates=2, key=0, memory_budget=
     return lg.solve(flow, theory=theory)
 
 
+def solved_by_networks(
+    width=None, networks=4, network_width=8, particles=16, key=0, memory_budget=1e9, progress=None
+):
+    """Return the mean over deep networks of one width."""
+    deep = lg.Run(lg.mlp(2, "erf"), lg.ntk(), data(), optimizer=lg.gd(0.1), steps=2)
+    options = {"width": width, "networks": networks, "network_width": network_width, "key": key}
+    theory = lg.theories.FiniteWidth(
+        **options, particles=particles, memory_budget=memory_budget, progress=progress
+    )
+    return lg.solve(deep, theory=theory)
+
+
 def registered(theory: Any) -> None:
     """Register a theory, and take it out again."""
     lg.theories.register(theory)
@@ -708,6 +720,10 @@ def examples() -> dict[str, Example]:
         "solve.finite_width": Example(
             solved_at_width,
             {"width": 4, "particles": 4, "replicates": 2, "key": 0, "memory_budget": 1e9},
+        ),
+        "solve.finite_width_deep": Example(
+            solved_by_networks,
+            {"width": 4, "networks": 4, "network_width": 8, "particles": 16, "key": 0},
         ),
         "solve_kernel": Example(
             lg.regression.large.solve_kernel, {"matrix": GRAM, "y": y, "noise": 0.1, "rank": 1}
