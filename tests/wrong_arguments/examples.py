@@ -759,7 +759,7 @@ def examples() -> dict[str, Example]:
         ),
         "width_fluctuations": Example(
             lg.finite_width.width_fluctuations,
-            {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0},
+            {"net": net(), "x": X, "width": 10, "draws": 4, "param": lg.ntk(), "key": 0},
         ),
         "kernel_spectrum": Example(
             lg.finite_width.kernel_spectrum, {"net": net(), "x": X, "width": 10}

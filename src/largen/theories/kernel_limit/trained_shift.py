@@ -7,7 +7,7 @@ F = F⁰ + F¹ + F², its training at this constant kernel to second order in δ
 
 where f₀ is left out of the second term since it is odd in the read-out and Θ even. The second is
 due to fluctuations of the kernel at initialisation, and of order 1/n: of fully connected networks
-by the moments E δ and E δδ that :mod:`largen.finite_width.fluctuations` samples at infinite width,
+by the moments E δ and E δδ that :mod:`largen.finite_width.sampled_chain` samples at infinite width,
 otherwise by further networks at initialisation. The first is due to the movement of the kernel, and
 measured in networks of a width m and of m/4. Its samples are of order 1/m for smooth networks,
 while those of f − f_∞ are of order m^{−1/2}.
@@ -174,6 +174,8 @@ def _of_fluctuations(
                 run.net, run.data.x.astype(np.float64), width=width, draws=each, key=one
             )
         except (NoRule, NoTheory, InvalidInput):
+            return None
+        if found.ntk_shift is None:
             return None
         P = len(y)
         deviations = width**0.5 * found.ntk_samples[:, :, :P].astype(np.float64)
