@@ -168,7 +168,7 @@ def width_fluctuations(
     """
     instance_of("net", net, Layer, "a network such as lg.mlp(3)")
     known("x", x)
-    inputs = np.asarray(floating("x", x), np.float64)
+    inputs = np.asarray(floating("x", x, ndim=(2, 3, 4, 5)), np.float64)
     draws, key = integer("draws", draws, at_least=2), random_key(key)
     P = len(inputs)
     if draws * P * P > _MOST:
@@ -212,8 +212,6 @@ def _of_paths(
     net: Layer, x: np.ndarray, width: Any, param: Parameterization | None, draws: int, key: Any
 ) -> WidthFluctuations:
     """Return fluctuations by paths of single neurons, without shifts."""
-    if x.ndim < 2:
-        raise InvalidInput(f"x: wanted inputs (P, D) or (P, *space, channels), got {x.shape}.")
     network = layered_network(net, width, WHAT, param, x.shape[1:])
     sizes = [each.taps.shape[2] for part in network.parts for each in (r.map for r in part.reads)]
     largest = len(x) * max(sizes)
