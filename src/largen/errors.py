@@ -20,6 +20,24 @@ from largen.text import shown
 Name = TypeVar("Name", bound=str)
 Kind = TypeVar("Kind")
 
+__all__ = [
+    "CannotWrite",
+    "DamagedFile",
+    "InvalidInput",
+    "LargenError",
+    "LostDigits",
+    "NoRule",
+    "NoTheory",
+    "NotGaussian",
+    "NumericalFailure",
+    "OutOfMemory",
+    "WrongPlan",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class LargenError(Exception):
     """Base class of all errors of largen."""

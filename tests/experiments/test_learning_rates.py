@@ -42,7 +42,9 @@ def test_where_training_diverges():
     assert curve.diverged.tolist() == [False, False, False, True, True]
     assert curve.threshold == (4.0, 8.0)
     assert "between 4 and 8" in repr(curve)
-    assert math.isnan(curve_of([np.nan, 3.0]).optimum)
+    nowhere = curve_of([np.nan, 3.0])
+    assert math.isnan(nowhere.optimum)
+    assert "at all of them; rates below 1 may" in repr(nowhere)
     assert curve_of([0.3, 0.2]).optimum == 2.0
     assert "an end of the rates" in repr(curve_of([0.3, 0.2]))
 
@@ -94,6 +96,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "param", "options"),
     [

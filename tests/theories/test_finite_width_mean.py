@@ -48,6 +48,7 @@ def test_the_mean_is_the_limit_plus_the_shift_over_the_width():
         np.testing.assert_allclose(getattr(whole, name), 50 * getattr(found, name), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_part_of_fluctuating_kernels_is_half_a_second_derivative():
     limit = lg.solve(run_of())
     kernel = np.concatenate([limit.ntk, limit.ntk_test])

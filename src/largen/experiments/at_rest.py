@@ -241,11 +241,17 @@ def _closed(run: Run, of: Equilibrium, rtol: float, key: jax.Array, throw: bool)
 def _posterior(run: Run, key: jax.Array, throw: bool, options: dict[str, Any]) -> NetworksAtRest:
     """Return the posterior in which Langevin dynamics ends."""
     x, y = np.asarray(run.data.x_train), np.asarray(run.data.y_train)
-    if not run.loss.linear_residual:
-        raise InvalidInput(f"run: the posterior is that of the loss mse, got {run.loss.name}.")
     of = equilibrium_of_training(run.net, run.param, run.optimizer, x)
     given = adaptive_posterior(
-        of.net, x, y, noise=_kappa(run), param=of.param, key=key, throw=throw, **options
+        of.net,
+        x,
+        y,
+        noise=_kappa(run),
+        param=of.param,
+        loss=run.loss,
+        key=key,
+        throw=throw,
+        **options,
     )
     train = given.predict(x)
     test = given.predict(run.data.x_test) if len(run.data.x_test) else None

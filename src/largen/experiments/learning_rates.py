@@ -219,6 +219,10 @@ class LearningRateCurve(Result):
         return drawn(self, lambda: learning_rate_figure([self, *others]), path, ax, what)
 
     def __repr__(self) -> str:
+        title = f"{self.on} loss of {self.of} after training, at {len(self.rates)} rates"
+        if self.diverged.all():
+            lowest = f"{self.rates[0]:.4g}"
+            return f"{title}\n  diverges   at all of them; rates below {lowest} may be stable"
         low, high = self.good
         stable, unstable = self.threshold
         loss = np.exp(self._best()[1])
@@ -226,7 +230,7 @@ class LearningRateCurve(Result):
         where = f"between {stable:.4g} and {unstable:.4g}"
         return "\n".join(
             [
-                f"{self.on} loss of {self.of} after training, at {len(self.rates)} rates",
+                title,
                 f"  optimum    {self.optimum:.4g}{edge}, loss {loss:.4g}",
                 f"  within 10% {low:.4g} to {high:.4g}",
                 f"  diverges   {where if np.isfinite(unstable) else 'at none of the rates'}",

@@ -30,18 +30,20 @@ def learning_curve_figure(data: xarray.Dataset) -> Figure:
     )
     colours = shades(len(times)) if several else [distinct(0)]
     with style():
-        figure, axes = panels(1, 2, ("errors", "alignment"))
-        left, right = axes[0]
+        aligned = "alignment" in mean
+        figure, axes = panels(1, 1 + aligned, ("errors", "alignment")[: 1 + aligned])
+        left = axes[0][0]
         for colour, i in zip(colours, times, strict=True):
             at = mean.isel(time=i) if several else mean
             label = f"time {float(at['time']):.3g}" if several else "predicted"
-            _curve(left, at, colour, label, int(data.attrs["samples"]))
+            _curve(left, at, colour, label, int(data.attrs["extrapolated_from"]))
         left.set(xlabel="training samples", ylabel="mean squared error", xscale="log", yscale="log")
         left.legend()
-        modes = np.arange(1, mean.sizes["mode"] + 1)
-        right.plot(modes, mean["alignment"].values, color=distinct(0))
-        right.set(xlabel="modes of the kernel", ylabel="fraction of the targets", xscale="log")
-        right.set_ylim(0, 1.02)
+        if aligned:
+            right, modes = axes[0][1], np.arange(1, mean.sizes["mode"] + 1)
+            right.plot(modes, mean["alignment"].values, color=distinct(0))
+            right.set(xlabel="modes of the kernel", ylabel="fraction of the targets", xscale="log")
+            right.set_ylim(0, 1.02)
     return figure
 
 

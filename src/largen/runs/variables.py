@@ -69,6 +69,8 @@ class WithVariables(Result):
         f_test_covariance: np.ndarray
         f_train_fluctuation: np.ndarray
         f_test_fluctuation: np.ndarray
+        f_train_fluctuation_error: np.ndarray
+        f_test_fluctuation_error: np.ndarray
         f_train_fluctuation_covariance: np.ndarray
         f_train_shift: np.ndarray
         f_test_shift: np.ndarray

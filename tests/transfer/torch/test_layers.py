@@ -11,7 +11,12 @@ from torch.nn import functional as F
 from largen.errors import InvalidInput, WrongPlan
 from largen.transfer import Hints
 from largen.transfer.torch import Residual, scale
-from largen.transfer.torch.multipliers import ScaleFirstThird, ScaleKey, ScaleOutput
+from largen.transfer.torch.multipliers import (
+    ScaleFirstThird,
+    ScaleKey,
+    ScaleOutput,
+    ScaleParts,
+)
 from largen.transfer.torch.reading import randomize
 from largen.transfer.torch.recording import record
 from largen.transfer.torch.streams import residual_sums
@@ -87,6 +92,19 @@ def test_fused_queries_keys_and_values():
     separate.q.register_forward_hook(ScaleOutput(3.0))
     x = torch.randn(2, 5, 8)
     assert torch.allclose(fused(x), separate(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("hook", [ScaleFirstThird(3.0), ScaleParts(3.0, 0.5, 4)])
+def test_channels_of_images_are_not_on_their_last_axis(hook):
+    torch.manual_seed(0)
+    pixels, rows = nn.Conv2d(8, 24, 1), nn.Linear(8, 24)
+    with torch.no_grad():
+        rows.weight.copy_(pixels.weight.flatten(1))
+        rows.bias.copy_(pixels.bias)
+    for module in (pixels, rows):
+        module.register_forward_hook(hook)
+    x = torch.randn(2, 8, 6, 12)
+    assert torch.allclose(pixels(x).movedim(1, -1), rows(x.movedim(1, -1)), atol=1e-6)
 
 
 class OwnScale(nn.Module):
@@ -202,6 +220,7 @@ def test_what_is_not_residual():
         scale(net, BASE, TARGET)
 
 
+@pytest.mark.slow
 def test_a_branch_that_ends_in_an_activation_is_multiplied():
     def net(width, depth):
         blocks = [Gated(width) for _ in range(depth)]
@@ -322,6 +341,7 @@ class Decoder(nn.Module):
         return self.lm_head(own["ln_f"](h))
 
 
+@pytest.mark.slow
 def test_a_decoder_as_language_models_have_it():
     plan = scale(Decoder, BASE, TARGET, optimizer="adamw")
     roles = {w.name.rpartition("h.7.")[2]: w.role for w in plan.weights}
@@ -337,6 +357,7 @@ def test_a_decoder_as_language_models_have_it():
     assert plan.multipliers == ()
 
 
+@pytest.mark.slow
 def test_lengths_of_weight_normalisation_are_constants():
     # The rows of PyTorch's matrices have the length 1/√3 at any width, and scatter about it.
     def build(width):

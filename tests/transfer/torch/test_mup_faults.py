@@ -72,6 +72,7 @@ def saved(model, plan):
     return torch.load(buffer, weights_only=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", [copied, averaged, assigned, emptied, saved])
 def test_nothing_is_lost_on_the_way(captioner, transport):
     model = captioner.build(seed=0)
@@ -224,6 +225,7 @@ def test_a_loaded_checkpoint_is_never_rescaled(small):
     assert torch.equal(loaded(torch.ones(2, 5)), trained(torch.ones(2, 5)))
 
 
+@pytest.mark.slow
 def test_multipliers_are_attached_once(captioner):
     model = captioner.build(seed=0)
     expected = model(*images_and_tokens())
@@ -237,6 +239,7 @@ def test_multipliers_are_attached_once(captioner):
 # Roles. ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tied_embeddings_do_not_grow():
     sizes = []
     for width in (16, 256):

@@ -49,6 +49,7 @@ def cases(names, slow):
     return [pytest.param(n, marks=pytest.mark.slow if n in slow else ()) for n in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_seen_and_named(name):
     make, example, kind, where = FAULTS[name]
@@ -71,6 +72,7 @@ def test_faults_are_repaired(name):
     assert plan.build(seed=0)(*example).isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases(RIGHT, LARGE))
 def test_right_plans_give_no_alarm(name, recwarn):
     make, example = RIGHT[name]
@@ -81,6 +83,7 @@ def test_right_plans_give_no_alarm(name, recwarn):
     assert plan.repaired().weights == plan.weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READ)
 def test_sums_over_the_width_are_found_in_the_forward_pass(name, recwarn):
     make, example = READ[name]
@@ -108,12 +111,27 @@ def test_normalised_signals_and_means_have_no_factor():
             a, b = (nn.functional.normalize(z, dim=-1) for z in (self.a(x), self.b(y)))
             return 5.0 * a @ b.T
 
+    class LearnedScale(nn.Module):
+        """The lengths of what is compared are a weight's."""
+
+        def __init__(self, width):
+            super().__init__()
+            self.pa, self.pb = (nn.Parameter(width**-0.5 * torch.randn(width, width)) for _ in "ab")
+            self.scale = nn.Parameter(torch.tensor(2.66))
+            self.a, self.b = nn.Linear(6, width), nn.Linear(6, width)
+
+        def forward(self, x, y):
+            a, b = self.a(x) @ self.pa, self.b(y) @ self.pb
+            a, b = (z / z.norm(dim=-1, keepdim=True) for z in (a, b))
+            return self.scale.exp() * a @ b.t()
+
     class Mean(nn.Sequential):
         def forward(self, x):
             return super().forward(x).mean(-1)
 
     for make, example in (
         (Cosines, PAIR),
+        (LearnedScale, PAIR),
         (lambda width: Mean(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width)), (ROWS,)),
     ):
         plan = plan_of(make, example)
@@ -326,6 +344,7 @@ def test_logits_of_all_attentions_are_seen():
         assert torch.allclose(passed.output, model(SETS), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_not_verified_says_why():
     plan = plan_of(mlp, (ROWS,), verify=False)
     assert plan.verified == ()

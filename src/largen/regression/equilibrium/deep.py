@@ -15,6 +15,7 @@ from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
+from largen.regression.equilibrium.fits import Fit, single
 from largen.regression.equilibrium.linear_modes import Branch
 from largen.regression.equilibrium.nested import (
     First,
@@ -65,8 +66,10 @@ class DeepPosterior:
         The network as it was read: φ and standard deviations of its layers, and γ₀.
     x, y, noise
         Training samples, targets, and κ of each sample.
+    fit
+        The loss and what it has of the samples.
     dual, dual_error
-        α = (y − f)/κ, and its standard error over scramblings.
+        α = −ℓ'(f)/κ, which is (y − f)/κ for squares, and its standard error over scramblings.
     branches
         All stationary points (scale, action) that were found, the lowest action first, which is the
         limit: from the fixed kernel upwards in γ₀, and downwards from 2γ₀. The scale is
@@ -94,6 +97,7 @@ class DeepPosterior:
     x: np.ndarray
     y: np.ndarray
     noise: np.ndarray
+    fit: Fit
     dual: np.ndarray
     dual_error: np.ndarray
     branches: tuple[Branch, ...]
@@ -141,7 +145,7 @@ class DeepPosterior:
         variance = np.maximum(spread.mean(0), 0) / unit
         columns = found.mean(0), variance, sem(found)
         mean, variance, error = (column[:, None] for column in columns)
-        return shaped(mean, variance, None, error, None, single=self.y.ndim == 1, dtype=dtype)
+        return shaped(mean, variance, None, error, None, single=self.fit.single, dtype=dtype)
 
     def _moments(self, posed: Nested, at: Saddle, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         fields = self.equilibrium.columns(x)
@@ -166,14 +170,14 @@ class DeepPosterior:
 
 def _base(posed: Nested, at: Saddle) -> Base:
     """Return the saddle as arrays of JAX."""
-    curvature = at.problem.noisy(at.problem.curvature(at.maximum.tilted))
+    curvature = at.problem.curvature(at.maximum.tilted)
     given = Base(
         tilts=at.tilts,
         kernels=at.kernels,
         alpha=at.maximum.alpha[:, 0],
         first=posed.first,
         sites=posed.sites,
-        inverse=np.linalg.inv(curvature),
+        inverse=at.problem.fit.inverse(curvature, at.maximum.point).matrix,
         gamma=float(posed.gamma),
     )
     return jax.tree.map(jnp.asarray, given)
@@ -182,10 +186,8 @@ def _base(posed: Nested, at: Saddle) -> Base:
 class _Explorer:
     """Solutions on few sites, with proposals that follow the tilted neurons."""
 
-    def __init__(
-        self, of: Equilibrium, x: np.ndarray, y: np.ndarray, noise: np.ndarray, rng: Any
-    ) -> None:
-        self.of, self.y, self.noise, self.rng = of, y, noise, rng
+    def __init__(self, of: Equilibrium, x: np.ndarray, fit: Fit, rng: Any) -> None:
+        self.of, self.fit, self.rng = of, fit, rng
         fields, rows = of.columns(x), len(x)
         # Of the fields behind the first layer, the last coordinate is that of a test sample.
         sizes = [fields.shape[1], *[rows + 1] * (of.hidden - 1)]
@@ -201,19 +203,21 @@ class _Explorer:
             sphere(size) if on_sphere else prior_mixture(size) for size, on_sphere in starts
         ]
         self.tilts: Any = np.zeros((of.hidden - 1, rows, rows))
-        self.alpha = np.zeros_like(y)
+        self.point = fit.start()
 
     def posed(self, gamma: float, sites: int) -> Nested:
         """Return the problem on fresh sites."""
         drawn = tuple(proposal.sites(sites, self.rng) for proposal in self.proposals)
-        return Nested(self.layers, self.first, drawn, self.y, self.noise, gamma)
+        return Nested(self.layers, self.first, drawn, self.fit, gamma)
 
     def follow(self, stages: tuple[float, ...]) -> None:
         """Solve stage after stage, from the solution of before."""
         for stage in stages:
-            posed = self.posed(stage * self.of.gamma, max(COARSE, SITES_OF_SAMPLE * len(self.y)))
-            found = posed.solve(self.tilts, self.alpha, ROUGHLY)
-            self.tilts, self.alpha = found.tilts, found.maximum.alpha
+            posed = self.posed(
+                stage * self.of.gamma, max(COARSE, SITES_OF_SAMPLE * self.fit.shape[0])
+            )
+            found = posed.solve(self.tilts, self.point, ROUGHLY)
+            self.tilts, self.point = found.tilts, found.maximum.point
             self.proposals = self._refitted(posed, found)
 
     def _refitted(self, posed: Nested, at: Saddle) -> list[Proposal]:
@@ -247,15 +251,15 @@ def solve_deep(
     of: Equilibrium,
     x: np.ndarray,
     y: np.ndarray,
-    noise: np.ndarray,
+    fit: Fit,
     sites: int,
     replicates: int,
     key: jax.Array,
     throw: bool,
 ) -> DeepPosterior:
     """Return the posterior of several hidden layers from checked arguments."""
-    rows, targets = x.astype(np.float64), y.reshape(len(y), -1)
-    if targets.shape[1] > 1:
+    rows = x.astype(np.float64)
+    if fit.shape[1] > 1:
         raise NoTheory(
             "y: networks of several hidden layers are implemented for one output; condition on one "
             "column at a time, or take one hidden layer."
@@ -269,7 +273,7 @@ def solve_deep(
     check_size("x", sites, x.shape[1] + 6 * len(x) * of.hidden, replicates, np.float64)
     with jax.enable_x64(True):
         try:
-            explorer = _Explorer(of, rows, targets, noise, numpy_generator(key))
+            explorer = _Explorer(of, rows, fit, numpy_generator(key))
             found = [_replicated(explorer, UPWARDS, sites, replicates)]
         except np.linalg.LinAlgError as error:
             raise NumericalFailure(SINGULAR) from error
@@ -278,13 +282,13 @@ def solve_deep(
                 explorer.follow((stage,))
         with suppress(np.linalg.LinAlgError):
             posed, near = found[0][0]
-            other = posed.solve(explorer.tilts, explorer.alpha)
+            other = posed.solve(explorer.tilts, explorer.point)
             moved = np.linalg.norm(other.maximum.alpha - near.maximum.alpha)
             if other.settled and moved > APART * np.linalg.norm(near.maximum.alpha):
                 found.append(_replicated(explorer, (1.0,), sites, replicates))
         prior = of.kernel(rows)
         found.sort(key=lambda parts: np.mean([at.action for _, at in parts]))
-        return _collected(of, x, y, noise, prior, found, throw)
+        return _collected(of, x, y, fit, prior, found, throw)
 
 
 Parts = tuple[tuple[Nested, Saddle], ...]
@@ -295,7 +299,7 @@ def _replicated(
 ) -> Parts:
     explorer.follow(stages)
     posed = [explorer.posed(explorer.of.gamma, sites) for _ in range(replicates)]
-    return tuple((each, each.solve(explorer.tilts, explorer.alpha)) for each in posed)
+    return tuple((each, each.solve(explorer.tilts, explorer.point)) for each in posed)
 
 
 def _branch(of: Equilibrium, prior: np.ndarray, parts: Parts) -> Branch:
@@ -309,7 +313,7 @@ def _collected(
     of: Equilibrium,
     x: np.ndarray,
     y: np.ndarray,
-    noise: np.ndarray,
+    fit: Fit,
     prior: np.ndarray,
     found: list[Parts],
     throw: bool,
@@ -318,7 +322,7 @@ def _collected(
     from scipy.stats import sem
 
     parts = found[0]
-    alphas = np.array([at.maximum.alpha.reshape(y.shape) for _, at in parts])
+    alphas = np.array([single(at.maximum.alpha, fit) for _, at in parts])
     actions = np.array([at.action for _, at in parts])
     effective, barriers = [], []
     for posed, at in parts:
@@ -335,7 +339,8 @@ def _collected(
         equilibrium=of,
         x=x,
         y=y,
-        noise=noise,
+        noise=fit.noise,
+        fit=fit,
         dual=dual,
         dual_error=sem(alphas),
         branches=tuple(_branch(of, prior, each) for each in found),

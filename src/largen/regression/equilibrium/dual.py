@@ -2,7 +2,9 @@
 
 Neurons are independent under a tilted prior, and the tilt α, one number for each target, maximises
 
-    D(α) = γ²(α·y − ½ Σ κ_μ α_μ²) − log E exp(½γ²|s|²),   s_c = Σ_μ α_μc φ(h_μ),   h = Aξ.
+    D(α) = γ²(α·y − ½ Σ κ_μ α_μ²) − log E exp(½γ²|s|²),   s_c = Σ_μ α_μc φ(h_μ),   h = Aξ,
+
+or has the conjugate of another loss in place of the squares, as in ``fits``.
 
 The logarithm is a cumulant generating function, so that D is concave; the average over fixed points
 with positive weights is one as well, at any number of points.
@@ -15,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from largen.regression.equilibrium.fits import Fit, Point
 from largen.regression.equilibrium.sites import Sites
 
 ITERATIONS = 100
-SETTLED = 1e-12  # the relative step of Newton's method at which it stops
+STILL = 1e-9  # the relative step of g at which Newton's method stops
 
 
 class Tilted(NamedTuple):
@@ -107,9 +110,7 @@ class Problem(NamedTuple):
     # The exact prior kernel of features less that of the sites, which is added to all averages: at
     # γ → 0 they are then exact at any number of sites.
     missing: Float[np.ndarray, "sample sample"]
-    # y, noise, gamma: targets, κ of each sample, and γ.
-    y: Float[np.ndarray, "sample output"]
-    noise: Float[np.ndarray, " sample"]
+    fit: Fit
     gamma: float
     control: float  # 1 if missing is added, 0 if it is not
 
@@ -117,10 +118,10 @@ class Problem(NamedTuple):
         """Return the sites under the tilt α."""
         return tilt(self.sites, self.phi_h @ alpha, self.gamma)
 
-    def value(self, alpha: np.ndarray, tilted: Tilted) -> float:
+    def value(self, point: Point, tilted: Tilted) -> float:
         """Return D(α)."""
-        left = self.y - self.noise[:, None] * alpha / 2 - self.missing @ alpha / 2
-        return float(self.gamma**2 * np.sum(alpha * left) - tilted.log_mean)
+        quadratic = np.sum(point.alpha * (self.missing @ point.alpha)) / 2
+        return float(self.gamma**2 * (self.fit.value(point) - quadratic) - tilted.log_mean)
 
     def outputs(self, alpha: np.ndarray, tilted: Tilted) -> np.ndarray:
         """Return f at the training samples."""
@@ -138,37 +139,54 @@ class Problem(NamedTuple):
         given = self.phi_h, self.phi_h, tilted, self.gamma, self.missing
         return covariances(*given, (f, f))
 
-    def noisy(self, curvature: np.ndarray) -> np.ndarray:
-        """Return V + κ as a matrix."""
-        return flat(curvature) + np.diag(np.repeat(self.noise, self.y.shape[1]))
-
 
 class Maximum(NamedTuple):
     """The maximum of D: α, D there, sites under the tilt, and whether Newton's method ended."""
 
-    alpha: np.ndarray
+    point: Point
     action: float
     tilted: Tilted
     iterations: int
     settled: bool
 
+    @property
+    def alpha(self) -> np.ndarray:
+        """α."""
+        return self.point.alpha
 
-def maximise(problem: Problem, alpha: np.ndarray) -> Maximum:
+
+def _near(new: np.ndarray, old: np.ndarray, rtol: float) -> bool:
+    return bool(np.abs(new - old).max() <= rtol * max(np.abs(new).max(), 1e-300))
+
+
+def maximise(problem: Problem, point: Point) -> Maximum:
+    """Return the maximum of D, by stages if the loss has kinks."""
+    *before, last = problem.fit.stages()
+    for fit in before:
+        point = _maximised(problem._replace(fit=fit), fit.near(point)).point
+    return _maximised(problem, last.near(point))
+
+
+def _maximised(problem: Problem, point: Point) -> Maximum:
     """Return the maximum of D by Newton's method with backtracking."""
-    tilted = problem.tilted(alpha)
+    fit = problem.fit
+    tilted = problem.tilted(point.alpha)
     while tilted is None:
-        alpha = alpha / 2
-        tilted = problem.tilted(alpha)
-    value = problem.value(alpha, tilted)
+        point = fit.halved(point)
+        tilted = problem.tilted(point.alpha)
+    value = problem.value(point, tilted)
     for iteration in range(1, ITERATIONS + 1):
-        gradient = problem.y - problem.noise[:, None] * alpha - problem.outputs(alpha, tilted)
-        root = np.linalg.cholesky(problem.noisy(problem.curvature(tilted)))
-        white = np.linalg.solve(root, gradient.ravel())
-        step = np.linalg.solve(root.T, white).reshape(alpha.shape)
+        gradient = point.g - problem.outputs(point.alpha, tilted)
+        curvature = flat(problem.curvature(tilted))
+        root = fit.inverse(curvature.reshape(*fit.shape, *fit.shape), point).root
+        white = root.T @ gradient.ravel()
+        step = root @ white
+        to_g = (curvature @ step).reshape(gradient.shape) - gradient
+        step = step.reshape(gradient.shape)
         gain, length = problem.gamma**2 * float(white @ white), 1.0
         while True:
-            moved = alpha + length * step
-            found = problem.tilted(moved)
+            moved = fit.moved(point, step, to_g, length)
+            found = problem.tilted(moved.alpha)
             # At the maximum, the gain is below the rounding errors of D.
             if found is not None:
                 reached = problem.value(moved, found)
@@ -176,8 +194,10 @@ def maximise(problem: Problem, alpha: np.ndarray) -> Maximum:
                     break
             length /= 2
             if length < 1e-10:
-                return Maximum(alpha, value, tilted, iteration, False)
-        alpha, tilted, value = moved, found, reached
-        if np.abs(step).max() * length <= SETTLED * max(np.abs(alpha).max(), 1e-300):
-            return Maximum(alpha, value, tilted, iteration, True)
-    return Maximum(alpha, value, tilted, ITERATIONS, False)
+                return Maximum(point, value, tilted, iteration, False)
+        # Where a loss is flat, g may move and α may not.
+        still = _near(moved.alpha, point.alpha, fit.rtol) and _near(moved.g, point.g, STILL)
+        point, tilted, value = moved, found, reached
+        if still:
+            return Maximum(point, value, tilted, iteration, True)
+    return Maximum(point, value, tilted, ITERATIONS, False)

@@ -24,6 +24,7 @@ import numpy as np
 
 from largen.expectations import ActivationFunction, pair_moments, second_moment
 from largen.regression.equilibrium.dual import Maximum, Problem, maximise
+from largen.regression.equilibrium.fits import Fit, Point
 from largen.regression.equilibrium.sites import Sites
 
 MEMORY = 6  # of Anderson's iteration
@@ -175,8 +176,7 @@ class Nested(NamedTuple):
     layers: tuple[Neurons, ...]
     first: First
     drawn: tuple[Sites, ...]
-    y: np.ndarray
-    noise: np.ndarray
+    fit: Fit
     gamma: float
 
     @property
@@ -199,25 +199,26 @@ class Nested(NamedTuple):
             raise np.linalg.LinAlgError("the kernel of a hidden layer is singular")
         phi = layer.std * np.asarray(layer.phi(at.xi[:, : len(roots)] @ roots.T))
         missing = at.missing(np.asarray(prior_kernel(layer, before)), phi)
-        return Problem(at, phi, missing, self.y, self.noise, self.gamma, 1.0)
+        return Problem(at, phi, missing, self.fit, self.gamma, 1.0)
 
-    def swept(self, tilts: Any, alpha: np.ndarray) -> tuple[list[Any], list[Any], Problem, Maximum]:
+    def swept(self, tilts: Any, point: Point) -> tuple[list[Any], list[Any], Problem, Maximum]:
         """Return kernels forward, the maximum of the last layer, and tilts backward."""
         kernels = self.kernels(tilts)
         problem = self.last(kernels[-1])
-        found = maximise(problem, alpha)
+        found = maximise(problem, point)
         last = self.gamma**2 * found.alpha @ found.alpha.T
         behind = tilts_behind(self.layers, kernels[1:], (*tilts[1:], last), self.sites)
         return kernels, list(behind), problem, found
 
-    def solve(self, start: Any, alpha: np.ndarray, rtol: float = SETTLED) -> Saddle:
+    def solve(self, start: Any, point: Point, rtol: float = SETTLED) -> Saddle:
         """Return the stationary point that Anderson's iteration reaches."""
-        shape = (len(self.layers) - 1, len(self.y), len(self.y))
-        kept: list[Any] = [alpha]
+        samples = self.fit.shape[0]
+        shape = (len(self.layers) - 1, samples, samples)
+        kept: list[Any] = [point]
 
         def step(flat: np.ndarray) -> np.ndarray:
             found = self.swept(flat.reshape(shape), kept[0])
-            kept[:] = [found[-1].alpha, found]
+            kept[:] = [found[-1].point, found]
             return np.asarray(found[1]).ravel()
 
         flat, sweeps, settled = anderson(step, np.asarray(start, float).ravel(), rtol)

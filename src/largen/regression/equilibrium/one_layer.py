@@ -20,6 +20,7 @@ from largen.regression.equilibrium.dual import (
     flat,
     maximise,
 )
+from largen.regression.equilibrium.fits import Convex, Fit, Inverse, Point, single
 from largen.regression.equilibrium.network import Equilibrium, width_of
 from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
 from largen.regression.equilibrium.sites import (
@@ -43,13 +44,12 @@ SINGULAR = (
 
 @dataclass(frozen=True)
 class Replicate:
-    """The dual problem on one set of sites, its maximum, V there, and a root of V + κ."""
+    """The dual problem on one set of sites, its maximum, V there, and (V + κ/ℓ'')⁻¹."""
 
     problem: Problem
     maximum: Maximum
     curvature: np.ndarray
-
-    root: np.ndarray
+    inverse: Inverse
 
 
 @cites("lauditi2025adaptive", "rubin2025kernels")
@@ -63,8 +63,10 @@ class AdaptivePosterior:
         The network as it was read: φ, γ₀ and standard deviations.
     x, y, noise
         Training samples, targets, and κ of each sample.
+    fit
+        The loss and what it has of the samples.
     dual
-        α = (y − f)/κ, of the shape of the targets.
+        α = −ℓ'(f)/κ, which is (y − f)/κ for squares, of the shape of the outputs.
     dual_error
         Its standard error over scramblings.
     action, action_error
@@ -86,6 +88,7 @@ class AdaptivePosterior:
     x: np.ndarray
     y: np.ndarray
     noise: np.ndarray
+    fit: Fit
     dual: np.ndarray
     dual_error: np.ndarray
     action: float
@@ -102,7 +105,8 @@ class AdaptivePosterior:
 
         −N S − ½ log det(V + κ) + (PC/2) log(γ₀²N/2π), with P samples and C outputs: the
         exponent by large deviations and the Gaussian integral around it. The error of the
-        sites is N times that of the action.
+        sites is N times that of the action. For other losses than squares it is the logarithm of
+        the prior's average of exp(−(Nγ₀²/κ) Σ ℓ), −N S − ½ log det(1 + Vℓ''/κ).
 
         Parameters
         ----------
@@ -110,9 +114,9 @@ class AdaptivePosterior:
             N, the number of hidden neurons.
         """
         neurons, gamma = integer("width", width, at_least=1), self.equilibrium.gamma
-        logs = [2 * np.sum(np.log(np.diag(each.root))) for each in self.replicates]
-        constant = self.y.size * np.log(gamma**2 * neurons / (2 * np.pi))
-        return float(-neurons * self.action + (constant - np.mean(logs)) / 2)
+        log_det = np.mean([each.inverse.log_det for each in self.replicates])
+        constant = self.fit.log_constant(gamma**2 * neurons)
+        return float(-neurons * self.action + constant - log_det / 2)
 
     @interruptible()
     def predict(
@@ -125,8 +129,9 @@ class AdaptivePosterior:
             f_a = ⟨z φ_a⟩/γ₀,   γ₀²N Cov(f_a, f_b) = V_ab − V_at(V_tt + κ)⁻¹V_tb
             N(⟨f_a⟩_N − f_a) = −(2γ₀²)⁻¹ d/dJ_a log det(V_tt + κ),
 
-        where J_a is the dual variable of sample a. The variance is not that of a Gaussian process
-        with the adapted kernel Φ.
+        where J_a is the dual variable of sample a. For other losses κ is κ/ℓ'' of each sample,
+        and ℓ''' adds to the correction. The variance is not that of a Gaussian process with the
+        adapted kernel Φ.
 
         Parameters
         ----------
@@ -140,7 +145,7 @@ class AdaptivePosterior:
 
         covariance, neurons = flag("covariance", covariance), width_of(width)
         x, dtype = test_inputs(x_test, self.x)
-        count = self.y.reshape(len(self.y), -1).shape[1]
+        count = self.fit.shape[1]
         check_size("x_test", len(x) * count, len(self.x) * count, 6, np.float64)
         if covariance:
             check_size("x_test", len(x) * count, len(x) * count, 4, np.float64)
@@ -155,8 +160,8 @@ class AdaptivePosterior:
             unit = self.equilibrium.gamma**2 * neurons
             mean, variance, spread = mean + correction / neurons, variance / unit, spread / unit
         full = spread if covariance else None
-        single = self.y.ndim == 1
-        return shaped(mean, variance, full, error, correction, single=single, dtype=dtype)
+        parts = mean, variance, full, error, correction
+        return shaped(*parts, single=self.fit.single, dtype=dtype)
 
     def _moments(self, part: Replicate, x: np.ndarray, cross: np.ndarray, own: np.ndarray):
         """Return mean, (co)variance and 1/N correction at test samples on one set of sites."""
@@ -169,7 +174,7 @@ class AdaptivePosterior:
         mean = f_test + extra @ at.alpha
         between = covariances(phi, problem.phi_h, tilted, gamma, extra, (f_test, f))
         count = mean.shape[1]
-        whitened = np.linalg.solve(part.root, flat(between).T).T
+        whitened = flat(between) @ part.inverse.root
         if own.ndim == 2:
             missing = problem.control * (own - (phi * prior).T @ phi)
             spread = covariances(phi, phi, tilted, gamma, missing, (f_test, f_test))
@@ -184,9 +189,19 @@ class AdaptivePosterior:
         trained = _slopes_of_log_det(
             part, problem.phi_h, f, part.curvature - _spread(problem.missing, count)
         )
-        back = np.linalg.solve(part.root, trained.ravel())
+        back = part.inverse.root.T @ trained.ravel()
         correction = -(slope - (whitened @ back).reshape(slope.shape)) / 2
+        if isinstance(problem.fit, Convex):
+            correction -= self._skewed(problem.fit, part, flat(between)).reshape(slope.shape)
         return mean, spread, correction
+
+    @staticmethod
+    def _skewed(fit: Convex, part: Replicate, between: np.ndarray) -> np.ndarray:
+        """Return the part of the correction by ℓ''', with the covariance V − VWV of outputs."""
+        V, W = flat(part.curvature), part.inverse.matrix
+        own = (V - V @ W @ V).reshape(part.curvature.shape)
+        moved = (between - between @ W @ V) @ fit.skewed(own, part.maximum.point).ravel()
+        return moved / (2 * part.problem.gamma**2)
 
     def __repr__(self) -> str:
         return (
@@ -211,9 +226,8 @@ def _slopes_of_log_det(
     """
     problem, tilted = part.problem, part.maximum.tilted
     gamma, weights = problem.gamma, tilted.weights
-    rows, count = problem.y.shape
-    inverse_root = np.linalg.inv(part.root)
-    inverse = inverse_root.T @ inverse_root
+    rows, count = problem.fit.shape
+    inverse = part.inverse.matrix
     blocks = inverse.reshape(rows, count, rows, count)
     q = np.empty((len(weights), count, count))
     for c in range(count):
@@ -234,7 +248,7 @@ def solve_one_layer(
     of: Equilibrium,
     x: np.ndarray,
     y: np.ndarray,
-    noise: np.ndarray,
+    fit: Fit,
     sites: int,
     replicates: int,
     key: jax.Array,
@@ -243,10 +257,9 @@ def solve_one_layer(
     """Return the posterior of one hidden layer from checked arguments."""
     rng = numpy_generator(key)
     rows = x.astype(np.float64)
-    targets = y.reshape(len(y), -1)
     check_size("x", sites, rows.shape[1] + 3 * len(rows), replicates, np.float64)
-    posed = Posed(of, rows, targets, noise)
-    start = np.zeros_like(targets)
+    posed = Posed(of, rows, fit)
+    start = fit.start()
     try:
         if of.homogeneous:
             proposal = sphere(posed.fields.shape[1])
@@ -256,15 +269,13 @@ def solve_one_layer(
         parts = tuple(posed.maximum(each, of.gamma, start) for each in drawn)
     except np.linalg.LinAlgError as error:
         raise NumericalFailure(SINGULAR) from error
-    return _collected(of, x, y, noise, posed.prior, parts, throw)
+    return _collected(posed, x, y, parts, throw)
 
 
-def proposal_of(
-    of: Equilibrium, rows: np.ndarray, targets: np.ndarray, noise: np.ndarray, key: jax.Array
-) -> Mixture:
+def proposal_of(of: Equilibrium, rows: np.ndarray, fit: Fit, key: jax.Array) -> Mixture:
     """Return a Gaussian mixture that is close to the tilted neurons."""
     try:
-        return _proposal(Posed(of, rows, targets, noise), numpy_generator(key))[1]
+        return _proposal(Posed(of, rows, fit), numpy_generator(key))[1]
     except np.linalg.LinAlgError as error:
         raise NumericalFailure(SINGULAR) from error
 
@@ -272,75 +283,68 @@ def proposal_of(
 class Posed:
     """The dual problem of checked arguments, on any sites."""
 
-    def __init__(
-        self, of: Equilibrium, rows: np.ndarray, targets: np.ndarray, noise: np.ndarray
-    ) -> None:
-        self.of, self.targets, self.noise = of, targets, noise
+    def __init__(self, of: Equilibrium, rows: np.ndarray, fit: Fit) -> None:
+        self.of, self.fit = of, fit
         self.prior, self.fields = of.kernel(rows), of.columns(rows)
 
-    def maximum(self, at: Sites, gamma: float, start: np.ndarray) -> Replicate:
+    def maximum(self, at: Sites, gamma: float, start: Point) -> Replicate:
         """Return the maximum on these sites."""
         phi = self.of.features(at.xi @ self.fields.T)
         missing = at.missing(self.prior, phi)
-        given = self.targets, self.noise, gamma
         try:
-            return _replicate(Problem(at, phi, missing, *given, 1.0), start)
+            return _replicate(Problem(at, phi, missing, self.fit, gamma, 1.0), start)
         except np.linalg.LinAlgError:
             # Few sites carry the weights: their prior kernel says nothing of their errors.
-            return _replicate(Problem(at, phi, 0 * missing, *given, 0.0), start)
+            return _replicate(Problem(at, phi, 0 * missing, self.fit, gamma, 0.0), start)
 
 
-def _replicate(problem: Problem, start: np.ndarray) -> Replicate:
+def _replicate(problem: Problem, start: Point) -> Replicate:
     found = maximise(problem, start)
     curvature = problem.curvature(found.tilted)
-    return Replicate(problem, found, curvature, np.linalg.cholesky(problem.noisy(curvature)))
+    return Replicate(problem, found, curvature, problem.fit.inverse(curvature, found.point))
 
 
-def _proposal(posed: Posed, rng: np.random.Generator) -> tuple[np.ndarray, Mixture]:
+def _proposal(posed: Posed, rng: np.random.Generator) -> tuple[Point, Mixture]:
     """Return α and a proposal that is close to the tilted neurons, raising γ₀ in stages."""
-    of, fields, alpha = posed.of, posed.fields, np.zeros_like(posed.targets)
+    of, fields, point = posed.of, posed.fields, posed.fit.start()
     mixture = prior_mixture(fields.shape[1])
     gammas = [of.gamma * (stage + 1) / STAGES for stage in range(STAGES)]
     for gamma in gammas + [of.gamma] * ROUNDS:
         at = mixture.sites(COARSE, rng)
-        found = posed.maximum(at, gamma, alpha).maximum
-        change = np.abs(found.alpha - alpha).max() / max(np.abs(found.alpha).max(), 1e-300)
-        alpha = found.alpha
-        modes = mixture_at_modes(fields, alpha, gamma, of.phi, of.out_std, rng)
+        found = posed.maximum(at, gamma, point).maximum
+        change = np.abs(found.alpha - point.alpha).max() / max(np.abs(found.alpha).max(), 1e-300)
+        point = found.point
+        modes = mixture_at_modes(fields, found.alpha, gamma, of.phi, of.out_std, rng)
         mixture = modes.fitted(at, found.tilted.weights).with_prior()
         if change < 1e-3 and found.tilted.effective > 0.2:
             break
-    return alpha, mixture
+    return point, mixture
 
 
 def _collected(
-    of: Equilibrium,
-    x: np.ndarray,
-    y: np.ndarray,
-    noise: np.ndarray,
-    prior: np.ndarray,
-    parts: tuple[Replicate, ...],
-    throw: bool,
+    posed: Posed, x: np.ndarray, y: np.ndarray, parts: tuple[Replicate, ...], throw: bool
 ) -> AdaptivePosterior:
     """Average over scramblings, and check that they can be trusted."""
     from scipy.stats import sem
 
-    alphas = np.array([part.maximum.alpha for part in parts])
+    of = posed.of
+    alphas = np.array([single(part.maximum.alpha, posed.fit) for part in parts])
     actions = np.array([part.maximum.action for part in parts])
     sites = [part.maximum.tilted for part in parts]
     exponents = [of.gamma**2 * np.sum(at.s**2, 1) * at.second for at in sites]
-    effective, error = min(at.effective for at in sites), sem(alphas)
+    effective = min(at.effective for at in sites)
     result = AdaptivePosterior(
         equilibrium=of,
         x=x,
         y=y,
-        noise=noise,
-        dual=alphas.mean(0).reshape(y.shape),
-        dual_error=error.reshape(y.shape),
+        noise=posed.fit.noise,
+        fit=posed.fit,
+        dual=alphas.mean(0),
+        dual_error=sem(alphas),
         action=float(actions.mean()),
         action_error=float(sem(actions)),
         feature_kernel=np.mean([p.problem.kernel(p.maximum.tilted) for p in parts], 0),
-        prior_kernel=prior,
+        prior_kernel=posed.prior,
         effective_samples=effective,
         barrier=max(map(barrier_of, exponents, [at.weights for at in sites])),
         status=status_of(effective, all(part.maximum.settled for part in parts)),

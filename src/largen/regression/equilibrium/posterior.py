@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.arrays import as_array, known
 from largen.errors import InvalidInput
 from largen.interrupts import interruptible
 from largen.parameterizations import Parameterization
@@ -18,9 +20,11 @@ from largen.regression.checks import (
     training_targets,
 )
 from largen.regression.equilibrium.deep import DeepPosterior, solve_deep
+from largen.regression.equilibrium.fits import fit_of
 from largen.regression.equilibrium.linear import DeepLinearPosterior, solve_linear
 from largen.regression.equilibrium.network import check_noise, equilibrium_of
 from largen.regression.equilibrium.one_layer import AdaptivePosterior, solve_one_layer
+from largen.runs.losses import Loss, as_loss, check_targets
 from largen.scalars import flag, integer, random_key
 
 FEWEST_SITES, MOST_SITES = 64, 2**22
@@ -34,6 +38,7 @@ def adaptive_posterior(
     *,
     noise: ArrayLike,
     param: Parameterization,
+    loss: str | Loss | Callable[[Any, Any], Any] = "mse",
     sites: int = 2**13,
     replicates: int = 4,
     key: Any = 0,
@@ -79,6 +84,10 @@ def adaptive_posterior(
         :func:`largen.posterior`.
     param
         A parameterization with γ = γ₀√N: ``lg.mean_field(gamma)``.
+    loss
+        ``"mse"``, ``"logistic"``, ``"cross_entropy"``, or a convex function ℓ(f, y) of the output
+        and the target of one sample, as in :class:`largen.Run`; hinges are smoothed over 1e-7.
+        Squares may have κ = 0. Targets are those of the loss, such as classes 0 … C−1.
     sites
         About how many quasi-random neurons of a layer averages are taken over. The error of the
         results falls a little faster than the inverse root of it. P samples of several hidden
@@ -113,17 +122,33 @@ def adaptive_posterior(
     >>> given.predict(np.array([[3.0, 1.0]])).mean.shape
     (1,)
     """
-    rows = training_inputs(x)
-    targets = training_targets(y, len(rows))
-    ridge = check_noise(noise_variance(noise, len(rows)), len(rows))
+    rows, of_sample = training_inputs(x), as_loss(loss)
+    targets = _targets(of_sample, y, len(rows))
+    squares = of_sample.linear_residual
+    ridge = check_noise(noise_variance(noise, len(rows)), len(rows), positive=not squares)
     count = integer("sites", sites, at_least=FEWEST_SITES, at_most=MOST_SITES)
     copies = integer("replicates", replicates, at_least=2)
     random, raises = random_key(key), flag("throw", throw)
     of = equilibrium_of(net, param, rows)
-    if of.linear and (of.hidden > 1 or targets.size == len(targets)):
+    if of.linear and squares and (of.hidden > 1 or targets.size == len(targets)):
         return solve_linear(of, rows, targets, ridge)
     solve = solve_one_layer if of.hidden == 1 else solve_deep
-    return solve(of, rows, targets, ridge, count, copies, random, raises)
+    fit = fit_of(of_sample, targets, ridge)
+    return solve(of, rows, targets, fit, count, copies, random, raises)
+
+
+def _targets(loss: Loss, y: Any, rows: int) -> np.ndarray:
+    """Return targets that fit a loss, as integers if they are classes."""
+    if loss.targets != "class":
+        targets = training_targets(y, rows)
+        check_targets(loss, "y", targets)
+        return targets
+    known("y", y)
+    targets = np.asarray(as_array("y", y))
+    check_targets(loss, "y", targets)
+    if len(targets) != rows:
+        raise InvalidInput(f"y: has {len(targets)} rows, x has {rows} samples.")
+    return targets
 
 
 def weighted_posterior(

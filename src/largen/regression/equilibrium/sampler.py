@@ -19,6 +19,7 @@ from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
 from largen.parameterizations import Parameterization
 from largen.regression.checks import noise_variance, training_inputs, training_targets
+from largen.regression.equilibrium.fits import Squares
 from largen.regression.equilibrium.network import check_noise, equilibrium_of
 from largen.regression.equilibrium.one_layer import proposal_of
 from largen.regression.equilibrium.predictions import of_test_samples, test_inputs
@@ -172,7 +173,8 @@ def sample_posterior(
     columns = targets.reshape(len(targets), -1)
     check_size("width", neurons * copies, rows.shape[1] + len(rows), 4, np.float64)
     check_size("draws", count * copies, len(test) * columns.shape[1] + 1, 4, np.float64)
-    mixture = proposal_of(of, rows, columns, ridge, given)
+    fit = Squares(columns, ridge, targets.ndim == 1)
+    mixture = proposal_of(of, rows, fit, given)
     with jax.enable_x64(True):
         posed = Posed(
             jnp.asarray(of.columns(rows)),

@@ -101,6 +101,15 @@ class KernelOperator:
         """Return the symmetric kernel of some of the first samples."""
         return self._kernel(self._first.rows(chosen)).astype(np.float64)
 
+    def lower_triangle(self) -> np.ndarray:
+        """Return a symmetric kernel in float64, in Fortran's order, with 0 above the diagonal."""
+        whole = np.zeros(self.shape, order="F")
+        for columns, rows in self._blocks():
+            part = self._entries(rows, None if rows == columns else columns)
+            whole[rows, columns] = np.tril(part) if rows == columns else part
+            check()
+        return whole
+
     @cached_property
     def identity(self) -> str:
         """Text that tells this kernel from others."""

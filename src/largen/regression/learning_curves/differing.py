@@ -22,10 +22,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, get_lapack_funcs
 
 from largen.interrupts import check
-from largen.regression.learning_curves.mean_squares import MeanSquares, mean_squares
+from largen.regression.learning_curves.mean_squares import MeanSquares, at_sizes
 from largen.regression.learning_curves.pool import Pool
 
 _MOST = 600  # samples of a part
@@ -41,13 +41,14 @@ class Ratios:
     test: np.ndarray  # (time, size, output)
     train: np.ndarray
 
-    def at(self, n: float, time: int) -> MeanSquares:
-        """Return the factors of errors outside of n samples and on them, (output,)."""
-        logs = np.log(self.sizes)
+    def at(self, sizes: list[int], time: int) -> MeanSquares:
+        """Return the factors of errors outside of n samples and on them, (size, output)."""
+        logs, wanted = np.log(self.sizes), np.log(sizes)
+        tables = (self.test[time], self.train[time])
         return MeanSquares(
             *(
-                np.exp([np.interp(np.log(n), logs, column) for column in table[time].T])
-                for table in (self.test, self.train)
+                np.exp(np.stack([np.interp(wanted, logs, column) for column in table.T], axis=1))
+                for table in tables
             )
         )
 
@@ -66,19 +67,19 @@ def ratios(
     rounding = np.finfo(float).eps * trace / M  # of n² of it, the kernel of n samples is singular
     count = -(-M // _MOST)
     parts = np.array_split(rng.permutation(M), count) if count > 1 else [np.arange(M)]
-    within = [n for n in sizes if n < (M if count == 1 else _REACH * len(parts[-1]))]
+    reach = M if count == 1 else int(_REACH * len(parts[-1])) + 1
+    within = sorted({*(n for n in sizes if n < reach), reach - 1})
     ridges = [[max(ridge + n / (2 * t), n**2 * rounding) for n in within] for t in times]
     whole = np.zeros((2, len(times), len(within), y.shape[1]))
     for rows in parts:
         own = kernel[np.ix_(rows, rows)]
         whole += _errors(own, y[rows], pool.noise, within, ridges) * len(rows) / M
     found = np.zeros((2, len(times), len(within) + 1, y.shape[1]))
-    for j, n in enumerate(within):
-        for i, row in enumerate(ridges):
-            common = np.array(mean_squares(pool, n, row[j]))
-            with np.errstate(divide="ignore", invalid="ignore"):
-                logs = np.log(whole[:, i, j] / common)
-            found[:, i, j] = np.where(np.isfinite(logs), logs, 0)
+    for i, row in enumerate(ridges):
+        common = np.array(at_sizes(pool, within, row))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(whole[:, i] / common)
+        found[:, i, :-1] = np.where(np.isfinite(logs), logs, 0)
     return Ratios(np.array([*within, M]), *found)
 
 
@@ -125,7 +126,11 @@ def _matrix(
     on = np.diag_indices(len(mu))
     system = kernel.copy()
     system[on] += mu
-    Q = cho_solve(cho_factor(system, lower=True, overwrite_a=True), np.eye(len(mu)))
+    factor, _ = cho_factor(system, lower=True, overwrite_a=True)
+    (potri,) = get_lapack_funcs(("potri",), (factor,))
+    lower, _ = potri(factor, lower=1)
+    Q = np.tril(lower)
+    Q += np.tril(Q, -1).T
     diagonal = Q[on]
     matrix = (p - 1) * Q**2
     matrix[on] += diagonal**2

@@ -13,10 +13,32 @@ from largen.regression.checks import check_lazy, training_inputs, training_targe
 from largen.regression.early_stopping import training_times
 from largen.regression.gaussian_process import matrices
 from largen.regression.kernel_rows import check_positive, square_kernel
+from largen.regression.large.operators import KernelOperator, kernel_operator
 from largen.scalars import integers
 from largen.text import shown
 
 KERNELS = {"ntk": "ntk-gp", "nngp": "nngp"}
+
+
+class Matrix(NamedTuple):
+    """A kernel that is stored, with the methods of one that is computed in parts."""
+
+    matrix: np.ndarray  # (sample, sample)
+
+    def within(self, chosen: np.ndarray) -> np.ndarray:
+        """Return the kernel of some of the samples."""
+        return self.matrix[np.ix_(chosen, chosen)]
+
+    def columns(self, chosen: np.ndarray) -> np.ndarray:
+        """Return the kernel of all samples with some of them, (sample, chosen)."""
+        return self.matrix[:, chosen]
+
+    def lower_triangle(self) -> np.ndarray:
+        """Return the kernel in Fortran's order, with 0 above the diagonal."""
+        return np.asfortranarray(np.tril(self.matrix))
+
+
+Entries = Matrix | KernelOperator
 
 
 class Given(NamedTuple):
@@ -32,6 +54,14 @@ class Given(NamedTuple):
             return self.samples, "a given kernel"
         matrix = matrices(net, self.samples, KERNELS[kernel], param)[0].astype(np.float64)
         return matrix, f"{kernel.upper()} of {net!r}"
+
+    def entries(self, net: Any, kernel: str, param: Any) -> tuple[Entries, str]:
+        """Return the kernel in parts, and its name."""
+        if not isinstance(self.samples, Masked):
+            return Matrix(self.samples), "a given kernel"
+        x, mask = np.asarray(self.samples.x, np.float64), self.samples.mask
+        operator = kernel_operator(net, x, kind=kernel, mask1=mask, param=param)
+        return operator, f"{kernel.upper()} of {net!r}"
 
 
 def given(net: Any, x: Any, y: Any, kernel: str, mask: Any, param: Any) -> Given:

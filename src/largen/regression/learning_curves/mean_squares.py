@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.interrupts import check
 from largen.regression.learning_curves import medium, population
 from largen.regression.learning_curves.pool import Pool
 from largen.regression.learning_curves.population import Population
@@ -53,6 +54,18 @@ def mean_squares(
     right = np.concatenate([weights, weights.conj()])
     outside, train = (2 * np.einsum("j,jko,k->o", weights, f, right).real for f in density)
     return MeanSquares(outside, np.maximum(train, 0.0))
+
+
+def at_sizes(pool: Pool, sizes: Any, ridges: Any, time: float = np.inf) -> MeanSquares:
+    """Return the errors of many numbers of samples, each with its ridge, (size, output)."""
+    if np.isinf(time):
+        n, delta = np.asarray(sizes, float), np.asarray(ridges, float)
+        return MeanSquares(*medium.of_regression(pool, n, delta))
+    each = []
+    for n, ridge in zip(sizes, ridges, strict=True):
+        check()
+        each.append(mean_squares(pool, n, ridge, time))
+    return MeanSquares(*(np.array(errors) for errors in zip(*each, strict=True)))
 
 
 def contour(time: float, nodes: int = NODES) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from largen.interrupts import check
+from largen.regression.learning_curves.inputs import Entries, Matrix
 from largen.regression.learning_curves.pool import Pool
 from largen.scalars import random_key
 
@@ -27,8 +28,8 @@ def generator(key: Any) -> np.random.Generator:
 
 
 def measure(
-    # kernel, y: (sample, sample) and (sample, output).
-    kernel: np.ndarray,
+    kernel: Entries,  # (sample, sample)
+    # y: (sample, output).
     y: np.ndarray,
     # sizes, times: numbers of training samples, less than those of the pool; times of gradient
     # flow, possibly infinite.
@@ -49,9 +50,9 @@ def measure(
             order = rng.permutation(M)
             targets = y + np.sqrt(noise) * rng.standard_normal(y.shape) if noise else y
             inside, outside = order[:n], order[n:]
-            values, vectors = np.linalg.eigh(kernel[np.ix_(inside, inside)])
+            values, vectors = np.linalg.eigh(kernel.within(inside))
             seen = vectors.T @ targets[inside]
-            cross = kernel[np.ix_(outside, inside)] @ vectors
+            cross = kernel.columns(inside)[outside] @ vectors
             for k, time in enumerate(times):
                 g = _gained(values, time / n, ridge)[:, None] * seen
                 squares[0, i, k, j] = np.mean((targets[outside] - cross @ g) ** 2, axis=0)
@@ -76,7 +77,7 @@ def measure_features(
         found = []
         for _ in range(draws):
             features = root @ rng.standard_normal((pool.size, width)) / np.sqrt(width)
-            kernel = features @ features.T
+            kernel = Matrix(features @ features.T)
             one = measure(kernel, y, sizes, times, ridge, pool.noise, 1, rng)
             found.append((one.test, one.train))
         columns.append(np.moveaxis(np.array(found), 0, 1))

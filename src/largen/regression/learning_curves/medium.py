@@ -125,11 +125,23 @@ def densities(
         same = np.ones(len(ridges))
         nu = real_ridges(pool, n * same, width * same, ridges)
     medium = at_pairs(pool, nu)
-    a, inverse = medium.factors(width)[0][:, 0], medium.inverse[0][:, 0]
-    rest = 1 - (1 - n / pool.size) * inverse  # δ/μ, which rounding makes inaccurate if it is small
-    known = (ridges != 0) & (nu != 0)
-    rest = np.where(known, ridges / np.where(known, nu * a, 1), np.where(rest < _CLOSE, 0, rest))
+    rest = _rest(medium.inverse[0][:, 0], n / pool.size, ridges, nu, medium.factors(width)[0][:, 0])
     return medium.errors(n, width, (rest[:, None], mirrored(rest)))
+
+
+def of_regression(pool: Pool, n: np.ndarray, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same of real ridges, each with its own number of samples, (point, output)."""
+    features = np.full(len(n), np.inf)
+    nu = real_ridges(pool, n, features, ridges)
+    medium = at_points(pool, nu)
+    rest = _rest(medium.inverse[0], n / pool.size, ridges, nu, medium.factors(features)[0])
+    return medium.errors(n, features, (rest, rest))
+
+
+def _rest(inverse: np.ndarray, p: Any, ridges: np.ndarray, nu: Any, a: Any) -> np.ndarray:
+    """Return δ/μ, which rounding makes inaccurate where it is small."""
+    rest, known = 1 - (1 - p) * inverse, (ridges != 0) & (nu != 0)
+    return np.where(known, ridges / np.where(known, nu * a, 1), np.where(rest < _CLOSE, 0, rest))
 
 
 def at_pairs(pool: Pool, nu: np.ndarray) -> Medium:

@@ -10,11 +10,12 @@ import numpy as np
 from largen.interrupts import check
 from largen.regression.learning_curves.differing import Ratios, ratios
 from largen.regression.learning_curves.extrapolation import FEWEST, anchors, power_law
-from largen.regression.learning_curves.mean_squares import MeanSquares, mean_squares
+from largen.regression.learning_curves.mean_squares import at_sizes
 from largen.regression.learning_curves.pool import Pool, pool_of
 
 _HALVINGS = 3  # ways in which samples are halved
-_MANY = 2000  # samples from which two are enough, for the sake of time
+_MANY = 2000  # samples from which two are enough, and for curves fifths, for the sake of time
+PARTS = 5
 
 
 class Predicted(NamedTuple):
@@ -36,8 +37,8 @@ def predict(
 ) -> Predicted:
     """Return the curve of a pool, whose kernel (sample, sample) and targets are given as well.
 
-    A mean over M samples has the variance of half the difference of the means of two halves. Where
-    the curve is extrapolated, the squared distance of the halves' mean from it is added.
+    A mean over M samples has the variance of means of disjoint parts over the number of these.
+    Where the curve is extrapolated, the squared distance of the parts' mean from it is added.
     """
     M = pool.size
     beyond = (np.asarray(sizes) >= M)[:, None]
@@ -46,16 +47,15 @@ def predict(
         needed |= set(anchors(M))
     (own,) = rng.spawn(1)
     factors = ratios(pool, kernel, y, sorted(needed), times, ridge, own)
-    test, train = _curve(pool, sizes, times, ridge, factors)
+    test, train = of_pool(pool, sizes, times, ridge, factors)
     if M < 2 * FEWEST:
         return Predicted(test, np.full_like(test, np.nan), train)
-    square = np.zeros_like(test)
-    halvings = halvings_of(M)
-    for pair in halves(pool, kernel, y, rng):
-        first, second = (_curve(half, sizes, times, ridge, factors)[0] for half in pair)
-        square += (first - second) ** 2 / 4 / halvings
-        square += (first / 2 + second / 2 - test) ** 2 / halvings * beyond
-    return Predicted(test, np.sqrt(square), train)
+    ways = halves(pool, kernel, y, rng) if M < _MANY else [_parts(pool, kernel, y, rng, PARTS)]
+    square = []
+    for parts in ways:
+        each = np.array([of_pool(part, sizes, times, ridge, factors)[0] for part in parts])
+        square.append(each.var(axis=0, ddof=1) / len(each) + (each.mean(0) - test) ** 2 * beyond)
+    return Predicted(test, np.sqrt(np.mean(square, axis=0)), train)
 
 
 def halvings_of(M: int) -> int:
@@ -67,36 +67,35 @@ def halves(
     pool: Pool, kernel: np.ndarray, y: np.ndarray, rng: np.random.Generator
 ) -> Iterator[tuple[Pool, Pool]]:
     """Yield random halves of a pool."""
-    M = pool.size
-    for _ in range(halvings_of(M)):
-        order = rng.permutation(M)
-        first, second = (
-            pool_of(kernel[np.ix_(rows, rows)], y[rows], pool.noise)
-            for rows in (order[: M // 2], order[M // 2 :])
-        )
+    for _ in range(halvings_of(pool.size)):
+        first, second = _parts(pool, kernel, y, rng, 2)
         yield first, second
 
 
-def _curve(
+def _parts(
+    pool: Pool, kernel: np.ndarray, y: np.ndarray, rng: np.random.Generator, count: int
+) -> Iterator[Pool]:
+    """Yield disjoint random parts of a pool, one after the other."""
+    for rows in np.array_split(rng.permutation(pool.size), count):
+        yield pool_of(kernel[np.ix_(rows, rows)], y[rows], pool.noise)
+
+
+def of_pool(
     pool: Pool, sizes: list[int], times: np.ndarray, ridge: float, factors: Ratios
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return errors outside and on the training set, (time, size, output)."""
+    M = pool.size
     shape = (len(times), len(sizes), pool.amplitudes.shape[1])
     test, train = np.empty(shape), np.full(shape, np.nan)
+    within, at = [n for n in sizes if n < M], anchors(M)
+    own = sorted({*within, *(at if max(sizes) >= M else ())})
+    inside = [own.index(n) for n in within]
     for i, time in enumerate(times):
-
-        def errors(n: int, i: int = i, time: float = time) -> MeanSquares:
-            check()
-            found = zip(mean_squares(pool, n, ridge, time), factors.at(n, i), strict=True)
-            return MeanSquares(*(error * factor for error, factor in found))
-
-        for j, n in enumerate(sizes):
-            if n < pool.size:
-                test[i, j], train[i, j] = errors(n)
-        if max(sizes) >= pool.size:
-            at = anchors(pool.size)
-            law = power_law(at, np.array([errors(n).outside for n in at]))
-            for j, n in enumerate(sizes):
-                if n >= pool.size:
-                    test[i, j] = law.at(n)
+        check()
+        found = zip(at_sizes(pool, own, [ridge] * len(own), time), factors.at(own, i), strict=True)
+        outside, seen = (errors * factor for errors, factor in found)
+        test[i, : len(within)], train[i, : len(within)] = outside[inside], seen[inside]
+        if len(within) < len(sizes):
+            law = power_law(at, outside[[own.index(n) for n in at]])
+            test[i, len(within) :] = [law.at(n) for n in sizes[len(within) :]]
     return test, train

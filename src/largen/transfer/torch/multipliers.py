@@ -17,6 +17,7 @@ from torch import nn
 from largen.errors import InvalidInput
 from largen.transfer.plan_entries import ForwardMultiplier, parts_of
 from largen.transfer.torch.compiled import tell_apart
+from largen.transfer.torch.layouts import CONVOLUTIONS
 from largen.transfer.torch.names import modules
 
 
@@ -70,8 +71,10 @@ class ScaleFirstThird:
 
     def __call__(self, module: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor:
         """Apply it."""
-        size = output.shape[-1] // 3
-        return torch.cat([output[..., :size] * self.factor, output[..., size:]], dim=-1)
+        axis = _channels(module)
+        size = output.shape[axis] // 3
+        queries, rest = output.split([size, output.shape[axis] - size], axis)
+        return torch.cat([queries * self.factor, rest], axis)
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,16 @@ class ScaleParts:
 
     def __call__(self, module: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor:
         """Apply it."""
-        whole = output.unflatten(-1, (self.parts, -1))
-        size = round(self.share * whole.shape[-1])
-        scaled = [whole[..., :size] * self.factor, whole[..., size:]]
-        return torch.cat(scaled, dim=-1).flatten(-2)
+        axis = _channels(module)
+        whole = output.unflatten(axis, (self.parts, -1))
+        size = round(self.share * whole.shape[axis])
+        queries, rest = whole.split([size, whole.shape[axis] - size], axis)
+        return torch.cat([queries * self.factor, rest], axis).flatten(axis - 1, axis)
+
+
+def _channels(module: nn.Module) -> int:
+    """Return the axis of a module's output that its channels are on, counted from the last."""
+    return -1 - len(module.kernel_size) if isinstance(module, CONVOLUTIONS) else -1
 
 
 Hook = ScaleInput | ScaleKey | ScaleOutput | ScaleFirstThird | ScaleParts

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from math import ceil
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import nn
@@ -322,12 +323,16 @@ def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
 
 
 def randomize(model: nn.Module) -> nn.Module:
-    """Return the model with random weights, since weights at zero would hide dependences."""
+    """Return the model with random weights, since weights at zero would hide dependences.
+
+    Weights of fixed size are the same at every width.
+    """
     tables = {m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     with fixed_seed(1), torch.no_grad():
         for name, parameter in model.eval().named_parameters():
             if not parameter.is_floating_point():
                 continue
+            torch.manual_seed(crc32(name.encode()))
             if parameter.ndim > 1:
                 table = parameter in tables or "emb" in name.lower()
                 fan_in = parameter.shape[-1] if parameter.ndim == 3 else parameter[0].numel()

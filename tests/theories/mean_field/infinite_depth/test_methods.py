@@ -60,6 +60,7 @@ def test_kernels_at_initialisation_are_the_recursions(activation, param, layers,
     assert limit.feature_kernel.shape == (2, len(limit.layer), 3, 3)
 
 
+@pytest.mark.slow
 def test_neurons_and_closed_equations_agree():
     run = run_of("linear", lg.complete_p(), momentum=0.5, weight_decay=0.1)
     exact = lg.solve(run)
@@ -79,6 +80,7 @@ def test_depths_lie_within_their_error_of_neurons():
     assert off < 0.01 * np.sqrt(np.mean(exact.f_test**2))
 
 
+@pytest.mark.slow
 def test_every_power_above_one_half_has_one_limit():
     one = lg.solve(run_of("tanh", lg.complete_p()), particles=512)
     other = lg.solve(run_of("tanh", between(Fraction(3, 4))), particles=512)

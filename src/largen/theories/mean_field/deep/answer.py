@@ -12,6 +12,7 @@ from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.answers import error_in_words, kernel_variables
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.sweep.kernel_records import OUTLIERS
+from largen.theories.mean_field.engine.ensembles import Fluctuations
 from largen.theories.mean_field.options import WantedKernels
 
 
@@ -20,8 +21,7 @@ def trajectory(
     posed: Posed[Problem],
     theory: str,
     estimate: Estimate,  # outputs, kernels, fields of single neurons, and their errors
-    # √N times the standard deviation of f over networks of width N, if it is known.
-    spread: np.ndarray | None,
+    spread: Fluctuations | None,  # of networks of finite width, if they are known
     wanted: WantedKernels,  # the recorded kernels, and their time indices
     rtol: float,  # the target relative error
     layers: np.ndarray | None = None,  # the coordinates of the axis layer; 1 … L by default
@@ -46,7 +46,7 @@ def trajectory(
     if estimate.f_std is not None:
         extra |= named("std", estimate.f_std)
     if spread is not None:
-        extra |= named("fluctuation", spread)
+        extra |= named("fluctuation", spread.std) | named("fluctuation_error", spread.error)
     if estimate.kernels:
         space = ("position",) if max(problem.positions) > 1 else ()
         values = ("weight_layer", "value")

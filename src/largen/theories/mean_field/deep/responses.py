@@ -1,24 +1,17 @@
 """The response functions A and B, which the sweep never forms.
 
-Every neuron of layer l obeys, over times and samples, the same two equations
+The fields of the neurons come from a sweep that keeps all directions, and the averages of their
+linearisation from ``neuron_responses.py``. A and B of one layer determine those of the next, from
+A⁰ = 0 and Bᴸ = 0. Since responses are causal, the iteration up and down the layers ends after
+finitely many passes.
 
-    h = u + C g,   z = r + D φ(h),   g = φ'(h) z,
-    C(t, s) = σ²A^(l−1)(t, s) + κ_s [ρσ²Φ^(l−1)(t, s) + ρ_b σ_b²] Δ(s),   s < t,
-    D(t, s) = σ²B^l(t, s) + κ_s ρσ²G^(l+1)(t, s) Δ(s),                    B for s ≤ t too
-
-(u and r are the Gaussian fields with the maps' σ). Linearised about one neuron, with
-M = φ''z + φ'Dφ' as a matrix over times and samples,
-
-    ∂φ(h)/∂r = φ' (1 − C M)⁻¹ C φ',   ∂g/∂u = M (1 − C M)⁻¹,
-
-so that A and B are averages of these over the neurons of a sweep. A and B of one layer determine
-those of the next, from A⁰ = 0 and Bᴸ = 0. Since CM is nilpotent by causality, the iteration up and
-down the layers ends after finitely many passes.
+Where φ' jumps, the linearisation contains delta functions, which averages over neurons do not see.
+Kinks are therefore rounded, φ(h) → E φ(h + δξ) with a standard Gaussian ξ, throughout the limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -28,15 +21,21 @@ import numpy as np
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure, instance_of
 from largen.expectations import ActivationFunction
-from largen.interrupts import check, interruptible
+from largen.expectations.nodes import jumps, kinks_of
+from largen.interrupts import interruptible
 from largen.memory import check_fits
-from largen.parameterizations import GradientDescent
+from largen.parameterizations import GradientDescent, temperature_of
 from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
 from largen.runs import Posed, Run, Trajectory
-from largen.scalars import integer, random_key
+from largen.scalars import integer, random_key, real
 from largen.theories.chains.problem import Problem, posed_by
+from largen.theories.mean_field.deep.neuron_responses import (
+    Neurons,
+    RoundedKinks,
+    stream_responses,
+)
 from largen.theories.mean_field.deep.solution import DeepMeanField
-from largen.theories.mean_field.deep.sweep.smoothness import smooth_throughout
+from largen.theories.mean_field.engine.descent import Step, moved
 from largen.theories.mean_field.engine.statistics import mean_and_error
 
 MOST_PARTICLES, MOST_REPLICATES = 10**6, 1000
@@ -44,8 +43,8 @@ MOST_PARTICLES, MOST_REPLICATES = 10**6, 1000
 if TYPE_CHECKING:
     import xarray
 
-LARGEST = 1024  # time indices × samples
-CHUNK = 2**27  # bytes of the matrices of the neurons that are treated at the same time
+# Time indices × samples × outputs × layers of a residual stream: the size of the matrices.
+LARGEST = 1024
 FINE = 1e-6  # tolerance at which the sweep keeps all directions and runs in double precision
 SETTLED = 1e-10
 
@@ -54,19 +53,22 @@ SETTLED = 1e-10
 class ResponseFunctions(NamedTuple):
     """Response functions of a mean-field limit; made by :func:`response_functions`.
 
+    With several outputs the last axis of all variables is ``output``: that of r in A, that of g in
+    B.
+
     Attributes
     ----------
     A
         A^l_μν(t, s) = ⟨∂φ(h^l_μ(t))/∂r^l_ν(s)⟩ for l = 1 … L, s < t,
-        ``(layer, step, sample, step_2, sample_2)``; steps are time indices.
+        ``(layer, step, sample, step_2, sample_2[, output])``; steps are time indices.
     B
         B^l_μν(t, s) = ⟨∂g^(l+1)_μ(t)/∂u^(l+1)_ν(s)⟩ for l = 1 … L − 1, s ≤ t, same axes.
     A_error, B_error
         Standard errors from independent replicates. They do not include a shift of order
-        1/particles.
+        1/particles, nor that by rounded kinks.
     f_train, f_train_error
-        The outputs that follow from Φ and A, (κ/γ₀)Σ(ρσ²Φᴸ + ρ_b σ_b²)Δ + (σ²/γ₀)ΣAᴸ,
-        ``(step, sample)``.
+        The outputs that follow from Φ and A, Σ(K/γ₀)(ρσ²Φᴸ + ρ_b σ_b²)Δ + (σ²/γ₀)ΣAᴸ, with K = κ
+        without momentum and decay, ``(step, sample[, output])``.
     """
 
     A: np.ndarray
@@ -86,16 +88,17 @@ class ResponseFunctions(NamedTuple):
         """Return all variables with named axes; layers count from 1."""
         import xarray
 
-        axes = ("layer", "step", "sample", "step_2", "sample_2")
-        behind = ("layer_below_last", *axes[1:])
+        out = ("output",) * (self.f_train.ndim - 2)
+        axes = ("layer", "step", "sample", "step_2", "sample_2", *out)
+        behind, of_f = ("layer_below_last", *axes[1:]), ("step", "sample", *out)
         return xarray.Dataset(
             {
                 "A": (axes, self.A),
                 "A_error": (axes, self.A_error),
                 "B": (behind, self.B),
                 "B_error": (behind, self.B_error),
-                "f_train": (axes[1:3], self.f_train),
-                "f_train_error": (axes[1:3], self.f_train_error),
+                "f_train": (of_f, self.f_train),
+                "f_train_error": (of_f, self.f_train_error),
             },
             {"layer": np.arange(1, len(self.A) + 1), behind[0]: np.arange(1, len(self.B) + 1)},
         )
@@ -103,34 +106,43 @@ class ResponseFunctions(NamedTuple):
 
 @interruptible()
 def response_functions(
-    run: Run, *, particles: int = 1024, replicates: int = 4, key: Any = 0
+    run: Run, *, particles: int = 1024, replicates: int = 4, bend: float = 0.1, key: Any = 0
 ) -> ResponseFunctions:
     r"""Return the response functions of the mean-field limit of a fully connected network.
 
     A^l_μν(t, s) = ⟨∂φ(h^l_μ(t))/∂r^l_ν(s)⟩ and B^l_μν(t, s) = ⟨∂g^(l+1)_μ(t)/∂u^(l+1)_ν(s)⟩
     (Bordelon and Pehlevan, *Self-consistent dynamical field theory*, whose A and B are these over
     γ₀; Pehlevan and Bordelon's lecture notes, (65), with A⁰ = Bᴸ = 0 and B at equal times). u and
-    r are the Gaussian fields in h and z, multiplied by the standard deviations σ of the maps.
-    The solution of the limit does not need A and B; this function computes them for inspection, for
-    (steps + 1) · samples ≤ 1024.
+    r are the Gaussian fields in h and z, multiplied by the standard deviations σ of the maps, and
+    g = Nγ₀∂f/∂h. In a residual stream h adds up all u below it, and g all r above it (Bordelon et
+    al., Depthwise hyperparameter transfer in residual networks, (40)); with branches L^(−1/2), √L A
+    and √L B have a limit of infinite depth. The solution of the limit does not need A and B; this
+    function computes them for inspection, for (steps + 1) · samples · outputs, times the number of
+    layers of the longest residual stream, ≤ 1024.
 
     Parameters
     ----------
     run
-        A run of full-batch gradient descent with one output and smooth activations.
+        A run of gradient descent, with momentum, weight decay, minibatches and several outputs or
+        without.
     particles
         The number of neurons of a layer in each replicate.
     replicates
         The number of replicates, at least 2; the error is estimated from their standard deviation.
+    bend
+        δ, the width over which kinks of activations such as relu are rounded, φ(h) → E φ(h + δξ)
+        with a standard Gaussian ξ: at a kink the response is carried by the few neurons that cross
+        it. The rounding shifts A and B in proportion to δ², as long as δ is below the moves of h
+        in a step, and their standard errors grow as δ^(−1/2). Without effect on smooth activations.
     key
         The random key of the random matrices.
 
     Raises
     ------
     NoTheory
-        If the run has no mean-field limit, or one whose responses are not computed: residual
-        networks, convolutions, ratios of widths, momentum, decay, minibatches, several outputs,
-        activations with a kink (the derivative of g has a delta function there).
+        If the run has no mean-field limit, or one whose responses are not computed:
+        normalised layers, convolutions, ratios of widths, infinite depth, gradient flow, Langevin
+        noise, activations that jump.
     InvalidInput
         If the number of time indices times samples is too large.
     OutOfMemory
@@ -150,28 +162,29 @@ def response_functions(
     [[0.125, 0.0], [0.0, -0.125]]
     """
     instance_of("run", run, Run, "an lg.Run")
-    posed = _check_covered(run)
-    times, samples = len(run.times), posed.problem.samples
-    if times * samples > LARGEST:
+    posed = _rounded(_check_covered(run), real("bend", bend, above=0))
+    problem, times = posed.problem, len(run.times)
+    longest = int(np.bincount(problem.streams).max())
+    size, outputs = times * problem.samples, problem.outputs
+    if size * outputs * longest > LARGEST:
+        stream = f" × {longest} layers of a residual stream" * (longest > 1)
         raise InvalidInput(
-            f"run: has {times} time indices × {samples} samples; response functions are "
-            f"matrices over both, and at most {LARGEST} are taken."
+            f"run: has {times} time indices × {problem.samples} samples × {outputs} outputs"
+            f"{stream}; response functions are matrices over all of them, and at most {LARGEST} "
+            "are taken."
         )
     particles = integer("particles", particles, at_least=1, at_most=MOST_PARTICLES)
     replicates = integer("replicates", replicates, at_least=2, at_most=MOST_REPLICATES)
-    size, layers = times * posed.problem.samples, posed.problem.hidden_layers
+    layers = problem.hidden_layers
     check_fits(
-        8.0 * layers * size * (10 * particles + (6 + 2 * replicates) * size),
+        8.0 * layers * size * outputs * (10 * particles + (6 + 2 * replicates) * size),
         f"particles: {particles} neurons a layer at {times} time indices",
         "Take fewer.",
     )
     keys = jax.random.split(random_key(key), replicates)
     found = [_replicate(posed, particles, each) for each in keys]
-    one = (times, samples)
-    shapes = ((-1, *one, *one), (-1, *one, *one), one)
     (a, a_error), (b, b_error), (f, f_error) = (
-        mean_and_error(np.stack([replicate[i].reshape(shape) for replicate in found]))
-        for i, shape in enumerate(shapes)
+        mean_and_error(np.stack(parts)) for parts in zip(*found, strict=True)
     )
     return ResponseFunctions(a, b, a_error, b_error, f, f_error)
 
@@ -186,23 +199,39 @@ def _check_covered(run: Run) -> Posed[Problem]:
             f"response functions are not computed for networks with {unknown.layer}; "
             "lg.solve(run, record_pairs=[(t, s)]) records kernels between times."
         ) from None
-    problem = posed.problem
-    how = run.optimizer
-    plain = isinstance(how, GradientDescent) and not (how.momentum or how.weight_decay)
+    problem, how = posed.problem, run.optimizer
     missing = {
         "hidden layers of unequal widths": problem.unequal,
-        "residual branches": any(skip >= 0 for skip in problem.skips),
         "normalised layers": problem.normalized,
         "convolutions": not all(affine.reading.plain for affine in problem.maps),
-        "optimizers but plain gradient descent on the full batch": not plain
-        or run.batches is not None,
-        "several outputs": problem.outputs > 1,
-        "activations with a kink": not smooth_throughout(problem),
+        f"{how}, only for gradient descent without noise": not isinstance(how, GradientDescent)
+        or temperature_of(how) > 0,
     }
     for what, there in missing.items():
         if there:
             raise NoTheory(f"response functions are not computed for {what}.")
     return posed
+
+
+def _rounded(posed: Posed[Problem], bend: float) -> Posed[Problem]:
+    """Return the problem with activations whose kinks are rounded."""
+
+    def rounded(phi: ActivationFunction) -> ActivationFunction:
+        discontinuous, height = jumps(phi)
+        if discontinuous:
+            raise NoTheory(
+                f"response functions are not computed for {phi}, which jumps; kinks are rounded."
+            )
+        at = np.abs(height) > 1e-5
+        if not at.any():
+            return phi
+        kinks = np.asarray(kinks_of(phi))[at]
+        return RoundedKinks(phi, tuple(kinks), tuple(height[at]), bend).as_activation()
+
+    phi: Any = posed.problem.phi
+    known = {each: rounded(each) for each in dict.fromkeys(phi)}
+    problem = replace(posed.problem, phi=tuple(known[each] for each in phi))
+    return Posed(posed.run, posed.reason, problem)
 
 
 def _replicate(
@@ -221,88 +250,131 @@ def _replicate(
         key=key,
         progress=False,
     ).solve(posed)
-    neurons = [_linearise(*one) for one in zip(problem.phi, *_fields(limit), strict=True)]
-    with jax.enable_x64(True):
-        f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
-        delta = np.ravel([np.asarray(run.loss.residual(each, y)) for each in f])
-    kappa = np.append(run.rates, 0.0) * problem.gamma / problem.samples
-    times, p, layers = len(kappa), problem.samples, len(neurons)
-    # Causality is imposed exactly: A vanishes unless s < t, and B unless s ≤ t.
-    before, until = (np.kron(np.tril(np.ones((times, times)), k), np.ones((p, p))) for k in (-1, 0))
-    past = before * np.repeat(kappa, p) * delta
-    rows = problem.fields[:p]
-    first = np.tile(rows * problem.field_rate @ rows.T, (times, times))
-    features = [np.einsum("nt,ns->ts", one.value, one.value) / particles for one in neurons]
-    gradients = [np.einsum("nt,ns->ts", one.g, one.g) / particles for one in neurons]
+    sites, (past, share) = _Sites(problem, limit), _memory(run, problem, limit)
+    while sites.update(past, share):
+        pass
+    shape = len(run.times), problem.samples
+    out = run.output_shape
+    both = *shape, *shape, *out
+    a = sites.a.reshape(-1, *both)
+    b = sites.b[:-1].reshape(-1, *shape, problem.outputs, *shape)
+    f = sites.outputs(past, share) / problem.gamma
+    return a, np.moveaxis(b, 3, -1).reshape(-1, *both), f.reshape(*shape, *out)
 
-    size = times * p
-    a, b = np.zeros((layers, size, size)), np.zeros((layers, size, size))
 
-    def coefficients(l: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return C and D of hidden layer l, counted from 0."""
-        c = past * first
-        if l:
-            into = problem.maps[l - 1]
-            c = into.std**2 * a[l - 1] + past * (
-                into.kernel_rate * features[l - 1] + into.bias_kernel_rate
+class _Sites:
+    """The neurons of all layers, and the matrices A and B so far.
+
+    Rows and columns are n times and samples for h and u, and m times, samples and outputs for g and
+    r.
+    """
+
+    def __init__(self, problem: Problem, limit: Trajectory):
+        self.problem = problem
+        self.neurons = _neurons(problem, limit)
+        n, c = self.neurons[0].g.shape[1:]
+        self.features = [np.repeat(one.feature_kernel, c, 1) for one in self.neurons]
+        gradients = [one.gradient_kernel.reshape(n * c, n, c) for one in self.neurons[1:]]
+        self.gradients = [*gradients, np.tile(np.eye(c)[:, None], (n, n, 1))]
+        layers = len(self.neurons)
+        self.a, self.b = np.zeros((layers, n, n * c)), np.zeros((layers, n * c, n))
+        skips = np.eye(layers)
+        for m, skip in enumerate(problem.skips):
+            if skip >= 0:
+                skips[m + 1, skip] = -1
+        self.sums = np.linalg.inv(skips)
+
+    def update(self, past: np.ndarray, share: np.ndarray) -> bool:
+        """Pass up and down all layers once; return whether A and B have changed."""
+        problem, last_a, last_b = self.problem, self.a.copy(), self.b.copy()
+        p, (n, m) = problem.samples, past.shape
+        # Causality is imposed exactly: A vanishes unless s < t, and B unless s ≤ t.
+        t = np.arange(n) // p
+        before, until = (
+            np.repeat(t[:, None] > t, m // n, 1),
+            np.repeat(t[:, None] >= t, m // n, 0),
+        )
+        streams = np.array(problem.streams)
+        for stream in (*range(streams.max() + 1), *reversed(range(streams.max()))):
+            at = np.flatnonzero(streams == stream).tolist()
+            matrices = zip(*(self.coefficients(l, past, share) for l in at), strict=True)
+            found = stream_responses(
+                [self.neurons[l] for l in at], self.sums[np.ix_(at, at)], *matrices
             )
-        out = problem.maps[l]
-        above = gradients[l + 1] if l + 1 < layers else 1.0
-        return c, out.std**2 * b[l] + past * out.kernel_rate * above
-
-    while True:
-        last_a, last_b = a.copy(), b.copy()
-        for l in (*range(layers), *reversed(range(1, layers))):
-            forward, backward = _averages(neurons[l], *coefficients(l))
-            a[l] = before * forward
-            if l:
-                b[l - 1] = until * backward
-        change = max(np.abs(a - last_a).max(), np.abs(b - last_b).max())
+            for l, responses in zip(at, found, strict=True):
+                self.a[l] = before * responses.forward
+                if l:
+                    self.b[l - 1] = until * responses.backward
+        change = max(np.abs(self.a - last_a).max(), np.abs(self.b - last_b).max())
         if not np.isfinite(change):
             raise NumericalFailure("response functions diverge; lower the learning rate.")
-        if change <= SETTLED * max(1.0, np.abs(a).max(), np.abs(b).max()):
-            break
-    last = problem.maps[-1]
-    moved = (past * (last.kernel_rate * features[-1] + last.bias_kernel_rate)).sum(1)
-    return a, b[:-1], (moved + last.std**2 * a[-1].sum(1)) / problem.gamma
+        return change > SETTLED * max(1.0, np.abs(self.a).max(), np.abs(self.b).max())
+
+    def coefficients(
+        self, l: int, past: np.ndarray, share: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return C and D of hidden layer l, counted from 0."""
+        problem, (n, m) = self.problem, past.shape
+        if l:
+            into = problem.maps[l - 1]
+            learnt = into.kernel_rate * self.features[l - 1] + into.bias_kernel_rate
+            c = into.std**2 * _left(share, into.rate, self.a[l - 1]) + past * learnt
+        else:
+            rows = problem.fields[: problem.samples]
+            first = rows * problem.field_rate @ rows.T
+            times = n // problem.samples
+            c = past * np.repeat(np.tile(first, (times, times)), m // n, 1)
+        out = problem.maps[l]
+        moves = np.repeat(past.reshape(n, n, m // n), m // n, 0)
+        d = out.std**2 * _left(share, out.rate, self.b[l])
+        return c, d + out.kernel_rate * (moves * self.gradients[l]).sum(2)
+
+    def outputs(self, past: np.ndarray, share: np.ndarray) -> np.ndarray:
+        """Return γ₀f that follows from Φ and A of the last layer, (time and sample, output)."""
+        last, (n, m) = self.problem.maps[-1], past.shape
+        moved = past * (last.kernel_rate * self.features[-1] + last.bias_kernel_rate)
+        known = last.std**2 * _left(share, last.rate, self.a[-1])
+        return (moved + known).reshape(n, n, m // n).sum(1)
 
 
-class _Neurons(NamedTuple):
-    """φ, φ', φ''z and g of neurons, each ``(neuron, step × sample)``."""
-
-    value: np.ndarray
-    slope: np.ndarray
-    curved: np.ndarray
-    g: np.ndarray
+def _left(share: np.ndarray, rate: float, responses: np.ndarray) -> np.ndarray:
+    """Return s_t s_s times a response; the initial weights of frozen maps do not decay."""
+    rows, columns = (np.repeat(share, size // len(share)) for size in responses.shape)
+    return rows[:, None] * columns * responses if rate else responses
 
 
-def _linearise(phi: ActivationFunction, h: np.ndarray, g: np.ndarray, z: np.ndarray) -> _Neurons:
+def _memory(run: Run, problem: Problem, limit: Trajectory) -> tuple[np.ndarray, np.ndarray]:
+    """Return K(t, s)Δ(s), of times and samples by times, samples and outputs, and s_t."""
+    optimizer, times, p = run.optimizer, len(run.times), problem.samples
+    assert isinstance(optimizer, GradientDescent)
+    weights = velocity = np.eye(times + 1)[-1]
+    velocity, seen = 0 * velocity, [weights]
+    for t, rate in enumerate(run.rates):
+        step = Step(rate, optimizer.momentum, optimizer.weight_decay)
+        weights, velocity = moved(weights, velocity, np.eye(times + 1)[t], step)
+        seen.append(weights)
+    left = np.stack(seen)
+    counts = np.full((times, p), 1 / p)
+    if run.batches is not None:
+        counts[:-1] = 0
+        for t, batch in enumerate(run.batches):
+            np.add.at(counts[t], batch, 1 / len(batch))
     with jax.enable_x64(True):
-        at = jnp.asarray(h, jnp.float64)
-        slope, bend = jax.jvp(phi.derivative, (at,), (jnp.ones_like(at),))
-        value, slope, bend = (np.asarray(x) for x in (phi(at), slope, bend))
-    return _Neurons(value, slope, bend * z, g.astype(np.float64))
+        f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
+        delta = np.stack([np.asarray(run.loss.residual(each, y)) for each in f])
+    delta = problem.gamma * counts[:, :, None] * delta.reshape(times, p, -1)
+    past = np.einsum("ts,snc->tsnc", left[:, :-1], delta).reshape(times, -1)
+    return np.repeat(past, p, 0), left[:, -1]
 
 
-def _fields(limit: Trajectory) -> Iterator[np.ndarray]:
-    """Yield h, g and z of all neurons, ``(layer, neuron, step × sample)``; one output."""
-    for name in ("neuron_h", "neuron_g", "neuron_z"):
-        times, layers, neurons, p = limit.neuron_h.shape  # type: ignore[attr-defined]
-        fields = getattr(limit, name).reshape(times, layers, neurons, p)
-        yield fields.transpose(1, 2, 0, 3).reshape(layers, neurons, times * p)
-
-
-def _averages(one: _Neurons, c: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ⟨φ'(1 − CM)⁻¹Cφ'⟩ and ⟨M(1 − CM)⁻¹⟩ over neurons."""
-    size, count = len(c), len(one.g)
-    forward, backward = np.zeros((2, size, size))
-    at_once = max(1, CHUNK // (8 * size**2))
-    for begin in range(0, count, at_once):
-        check()
-        slope, curved = (x[begin : begin + at_once] for x in (one.slope, one.curved))
-        m = slope[:, :, None] * d * slope[:, None, :]
-        m[:, range(size), range(size)] += curved
-        inverse = np.linalg.inv(np.eye(size) - c @ m)
-        forward += (slope[:, :, None] * (inverse @ c) * slope[:, None, :]).sum(0)
-        backward += (m @ inverse).sum(0)
-    return forward / count, backward / count
+def _neurons(problem: Problem, limit: Trajectory) -> list[Neurons]:
+    """Return the neurons of all layers."""
+    h, g, z = (np.asarray(getattr(limit, f"neuron_{name}")) for name in "hgz")
+    times, layers, count, p = h.shape
+    h = h.transpose(1, 2, 0, 3).reshape(layers, count, -1)
+    g, z = (x.reshape(times, layers, count, p, -1).transpose(1, 2, 0, 3, 4) for x in (g, z))
+    unit = np.where(problem.inside, problem.branch, 1.0)
+    return [
+        Neurons.of(phi, h[l], *(unit[l] * x[l].reshape(count, times * p, -1) for x in (g, z)))  # type: ignore[arg-type]
+        for l, phi in enumerate(problem.phi)
+    ]

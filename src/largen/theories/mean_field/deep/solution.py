@@ -15,7 +15,7 @@ from largen.files import as_path
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.parameterizations import temperature_of
-from largen.progress import Report, reporter
+from largen.progress import Report
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import integer, random_key, real
@@ -43,8 +43,12 @@ from largen.theories.mean_field.deep.method import (
 )
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
-from largen.theories.mean_field.deep.sweep.start import fewest
 from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.engine.ensembles import (
+    Fluctuations,
+    measure_fluctuations,
+    narrow_width,
+)
 from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import (
     Sampling,
@@ -53,7 +57,6 @@ from largen.theories.mean_field.options import (
     optional_count,
     wanted_kernels,
 )
-from largen.theories.mean_field.record_times import NOTHING
 
 # Smallest ``rtol`` for which neurons are in single precision, whose rounding errors are then below
 # the sampling error unless γ₀ is so small that f = ⟨zφ⟩/γ₀ suffers from cancellation.
@@ -65,7 +68,6 @@ STORED = (
     "method='sweep' or 'closed'; stored ones, method='dense', are those of networks, which "
     "lg.train records."
 )
-OF_WIDTH, NETWORKS = 256, 64  # width and number of the networks whose fluctuations are measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +147,8 @@ class DeepMeanField(Theory):
         are samples of the single-neuron process, correlated in time and between layers of a
         residual stream, and otherwise independent.
     fluctuations
-        Whether to measure the fluctuations of networks of finite width, on 64 networks of width 256
-        (or the smallest admissible width, if larger) with the exact distribution of that width.
+        Whether to measure the fluctuations of networks of finite width, on 1024 networks of width
+        128 for up to 32 samples, fewer and wider ones for more samples.
     checkpoint
         A file, such as ``"limit.npz"``, to which finished replicates are written, and beside which
         a folder (``"limit.npz.states"``) contains the state of each sweep, written every minute, at
@@ -196,8 +198,9 @@ class DeepMeanField(Theory):
       replicates, combined with the truncation error of omitted directions;
     * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or
       ``sampling="finite_width"``: √N times the standard deviation of a network of width N,
-      which does not depend on N to leading order.
-      :func:`largen.compare` compares it with the distances of networks.
+      which does not depend on N to leading order, and ``f_train_fluctuation_error``,
+      ``f_test_fluctuation_error``, its standard errors. :func:`largen.compare` compares it with the
+      distances of networks.
 
     If the directions outgrow the memory budget during the solution, the status is
     ``"out of memory"``.
@@ -307,12 +310,11 @@ class DeepMeanField(Theory):
         """Return the method for a run, ``"auto"`` resolved; dense for outliers only if it must."""
         method = "sweep" if self.sampling == "finite_width" else self.method
         if temperature_of(run.optimizer):
-            if method in ("sweep", "closed") or self.fluctuations:
+            if method in ("sweep", "closed"):
                 raise InvalidInput(
                     f"method: {run.optimizer} adds another random matrix at every step, which "
                     "matrices that are represented by their products (method='sweep', 'closed', "
-                    "sampling='finite_width', fluctuations=True) cannot follow. Use method='dense' "
-                    "or 'auto'."
+                    "sampling='finite_width') cannot follow. Use method='dense' or 'auto'."
                 )
             method = "dense"
         steps = len(run.times) - 1
@@ -367,22 +369,15 @@ class DeepMeanField(Theory):
 
     def _spread(
         self, posed: Posed[Problem], particles: int, estimate: Estimate, stopped: str | None
-    ) -> np.ndarray | None:
-        """Return √N times the standard deviation of f over networks of width N, if requested."""
+    ) -> Fluctuations | None:
+        """Return the fluctuations of networks of finite width, if requested."""
         if self.sampling == "finite_width" and estimate.f_std is not None:
-            return particles**0.5 * estimate.f_std
+            std = particles**0.5 * estimate.f_std
+            return Fluctuations(std, std / (2 * estimate.count - 2) ** 0.5)
         if not self.fluctuations or stopped is not None or not np.isfinite(estimate.f).all():
             return None
-        problem = posed.problem
-        width = unit_for(problem, max(OF_WIDTH, fewest(problem)))
-        settings = NumericalSettings(0.02, width, NETWORKS, width, "finite_width", 0.03, np.float32)
-        rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(random_key(self.key)))])
-        with reporter(self.progress, f"width {width}") as report:
-            found = sample_replicates(
-                problem, posed.run, NOTHING, settings._replace(report=report), rng
-            )
-        assert found.f_std is not None
-        return width**0.5 * found.f_std
+        width = unit_for(posed.problem, narrow_width(posed.problem.total))
+        return measure_fluctuations(posed.run, width, self.key, self.progress)
 
 
 def direction_tolerance(rtol: float) -> float:

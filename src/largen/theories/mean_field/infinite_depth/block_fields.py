@@ -78,6 +78,7 @@ class BlockModel(NamedTuple):
     phi_out: LayerActivation
     loss: Loss
     output_shape: tuple[int, ...]
+    sample_neurons: int = 0  # the number of neurons whose h and g are recorded
 
     @property
     def outputs(self) -> int:

@@ -102,6 +102,7 @@ def blocks_limit(
     tolerance: float = 1e-3,
     dtype: Any = np.float32,  # precision of the neurons
     key: int = 0,  # random key of the sets of neurons
+    sample_neurons: int = 0,  # number of neurons of the first set whose h and g are recorded
     tell: Callable[[float], Any] = lambda done: None,  # called with the finished fraction
     # Solutions by set and number of nodes, of calls that differ in replicates, nodes and coarse
     # only; those that are lacking are added.
@@ -119,7 +120,9 @@ def blocks_limit(
             rng = source_of(key, i)
             start = begin(network, training, particles, (n, nodes), tolerance, rng, dtype)
             random = jax.random.key(int(rng.integers(2**31)))
-            known[i, n] = solve(network, training, record_at, start, n, tolerance, random)
+            known[i, n] = solve(
+                network, training, record_at, start, n, tolerance, random, sample_neurons
+            )
     tell(1.0)
     found = [known[i, nodes] for i in range(replicates)]
     apart = [known[i, coarse].outputs - known[i, nodes].outputs for i in range(pairs)]
@@ -224,10 +227,13 @@ def solve(
     nodes: int,
     tolerance: float,
     key: Any,
+    sample_neurons: int = 0,
 ) -> Found:
     """Train one set of neurons."""
     times = len(training.rates) + 1
-    model = BlockModel(network.phi, network.phi_out, training.loss, network.output_shape)
+    model = BlockModel(
+        network.phi, network.phi_out, training.loss, network.output_shape, sample_neurons
+    )
     room = room_for(model.maps, len(network.fields), training.batch)
     with in_precision(start.fields):
         state = _begin(network, training, start, times, key)
@@ -357,7 +363,8 @@ def _look(model: BlockModel, state: BlockState, constants: BlockConstants) -> De
     """Return kernels between all samples."""
     state, ahead = forward(model, state, constants)
     weight, maps = constants.precision.weight, model.maps
-    x = model.phi[0](jnp.concatenate([ahead.first[None], ahead.h, ahead.last[None]]))
+    h = jnp.concatenate([ahead.first[None], ahead.h, ahead.last[None]])
+    x = model.phi[0](h)
     features = weight * jnp.einsum("dkn,dln->dkl", x, x)
     everything = slice(None)
 
@@ -378,4 +385,6 @@ def _look(model: BlockModel, state: BlockState, constants: BlockConstants) -> De
         behind = weight * jnp.einsum("amkn,bmln->mklab", inner[:, k::maps], inner[:, k::maps])
         body = body + jnp.einsum("m,mkl,mklab->klab", constants.whole, moved, behind)
     ntk = tangent_kernel(model, constants, body, gradients[0], model.phi_out(ahead.last))
-    return DepthKernels(features, gradients, ntk)
+    some = model.sample_neurons
+    g = g[..., :some].transpose(1, 2, 0, 3)
+    return DepthKernels(features, gradients, ntk, h[..., :some], g)

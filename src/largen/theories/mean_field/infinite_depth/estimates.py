@@ -17,6 +17,8 @@ class DepthKernels(NamedTuple):
     features: Any  # Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches, (depth, sample, sample)
     gradients: Any  # G(τ), (depth, sample, sample, output, output)
     ntk: Any  # K, (sample, sample, output, output)
+    h: Any  # h of the sample neurons, (depth, sample, neuron)
+    g: Any  # g of the sample neurons, (depth, sample, output, neuron)
 
 
 class Found(NamedTuple):
@@ -52,13 +54,17 @@ def source_of(key: int, index: int) -> np.random.Generator:
 
 
 def mean_kernels(found: Sequence[Found]) -> tuple[DepthKernels, DepthKernels]:
-    """Return means of kernels over sets of neurons, with a leading axis of records, and errors."""
+    """Return means of kernels over sets of neurons, with a leading axis of records, and errors.
+
+    Sample neurons are those of the first set.
+    """
     if not found[0].kernels:
         empty = DepthKernels(*(np.zeros(0) for _ in DepthKernels._fields))
         return empty, empty
     trees = [DepthKernels(*map(np.stack, zip(*one.kernels, strict=True))) for one in found]
     both = [mean_and_error(np.stack(parts)) for parts in zip(*trees, strict=True)]
-    return DepthKernels(*(mean for mean, _ in both)), DepthKernels(*(error for _, error in both))
+    means, errors = (DepthKernels(*parts) for parts in zip(*both, strict=True))
+    return means._replace(h=trees[0].h, g=trees[0].g), errors
 
 
 def beyond_chance(apart: np.ndarray, error: np.ndarray) -> np.ndarray:

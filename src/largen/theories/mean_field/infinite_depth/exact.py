@@ -20,7 +20,11 @@ from largen.parameterizations import GradientDescent
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate
-from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels, kernel_variables
+from largen.theories.mean_field.deep.sweep.kernel_records import (
+    RecordedKernels,
+    kernel_variables,
+    neuron_variables,
+)
 from largen.theories.mean_field.engine.statistics import margin, ratio, replicates_for
 from largen.theories.mean_field.infinite_depth.blocks import analytic, blocks_limit, bytes_held
 from largen.theories.mean_field.infinite_depth.estimates import Found
@@ -107,10 +111,12 @@ def deterministic(
     *,
     # rtol, particles, replicates, most: wanted error; number of neurons in a set, number of sets
     # (None: as many as the error needs), and the largest number of neurons in all sets.
+    # sample_neurons: number of neurons whose fields are recorded.
     rtol: float,
     particles: int,
     replicates: int | None,
     most: int,
+    sample_neurons: int,
     # dtype, key, tell: precision of the neurons; random key of the sets; called with the finished
     # fraction.
     dtype: Any,
@@ -148,7 +154,7 @@ def deterministic(
         grids = GRIDS[:1]  # finer ones do not pay: the error of depth is below that of sampling
         tolerance = np.clip(rtol, 1e-3, 1e-2)
     options: dict[str, Any] = {"particles": particles, "dtype": dtype, "key": key, "tell": tell}
-    options["tolerance"] = float(tolerance)
+    options |= {"tolerance": float(tolerance), "sample_neurons": sample_neurons}
     limit = partial(blocks_limit, network, training, at, **options)
     (nodes, coarse), *finer = grids
     known: dict[tuple[int, int], Found] = {}
@@ -167,22 +173,24 @@ def deterministic(
         if replicates or more <= sets:
             break
         sets = more
-    variables = {}
+    variables, neurons, layers = {}, {}, network_of_layers(net, found.tau)
     for name, kernels in (("", found.kernels), ("_error", found.kernels_error)):
         p, rows = net.samples, _rows(net, wanted)
         by_record = [
-            _kernels(phi[:, :rows, :p], g[:, :rows, :p], k[:rows, :p])
-            for phi, g, k in zip(*kernels, strict=True)
+            _kernels(phi[:, :rows, :p], g[:, :rows, :p], k[:rows, :p], h[:, :p], back[:, :p])
+            for phi, g, k, h, back in zip(*kernels, strict=True)
         ]
-        each = kernel_variables(network_of_layers(net, found.tau), run.output_shape, by_record, [])
+        each = kernel_variables(layers, run.output_shape, by_record, [])
         variables |= {f"{kind}{name}": values for kind, values in each.items()}
+        if sample_neurons and by_record and not name:
+            neurons = neuron_variables(layers, run.output_shape, by_record)
     how = (
         f"{sets} sets of {particles} quasi-random neurons on {nodes} nodes of depth, ranks up to "
         f"{found.ranks.max()}"
     )
     random = np.sqrt(np.maximum(found.error**2 - found.depth_error**2, 0))
     interval = margin(found.error, random, sets) if sets > 1 else None
-    estimate = Estimate(found.outputs, found.error, None, variables, how, {}, interval)
+    estimate = Estimate(found.outputs, found.error, None, variables, how, neurons, interval)
     return Solved(estimate, found.tau)
 
 
@@ -220,8 +228,16 @@ def _pull(run: Run, t: int, f: np.ndarray) -> np.ndarray:
     return found
 
 
-def _kernels(features: np.ndarray, gradients: np.ndarray, tangent: np.ndarray) -> RecordedKernels:
-    """Return kernels with empty arrays in place of neurons."""
+def _kernels(
+    features: np.ndarray,
+    gradients: np.ndarray,
+    tangent: np.ndarray,
+    h: np.ndarray | None = None,  # fields of the sample neurons; None for none
+    g: np.ndarray | None = None,
+) -> RecordedKernels:
+    """Return kernels and the fields of sample neurons; z is not recorded, g stands for it."""
     depths, _, p, outputs, _ = gradients.shape
-    none = (depths, p, 1, 0), (depths, p, outputs, 1, 0), (depths, p, outputs, 1, 0)
-    return RecordedKernels(features, gradients, tangent, *map(np.zeros, none))
+    h = np.zeros((depths, p, 0)) if h is None else h
+    g = np.zeros((depths, p, outputs, 0)) if g is None else g
+    fields = h[:, :, None], *2 * (g[:, :, :, None],)
+    return RecordedKernels(features, gradients, tangent, *fields)

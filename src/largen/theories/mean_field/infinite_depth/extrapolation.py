@@ -242,6 +242,11 @@ def _extrapolate(found: list[Swept], depths: Depths) -> Swept:
     with np.errstate(invalid="ignore", over="ignore"):
         f, kernels, pairs, linear, linear_kernels = mean(whole, depths.times)
         rougher = mean([one.outputs for one in some[1:]], depths.times[1:])
+    # Later noise differs between depths: the neurons are those of the deepest network.
+    kernels = [
+        whole._replace(h=last.h, g=last.g, z=last.z)
+        for whole, last in zip(kernels, some[-1].kernels, strict=True)
+    ]
     return Swept(
         f,
         kernels,

@@ -91,6 +91,15 @@ class EndlessProblem:
         """
         return HALF < self.alpha < 1 and self.stack.unit > self.stack.blocks
 
+    def network(self, times: int) -> Run:
+        """Return the run of a network with this number of repetitions, for its fluctuations.
+
+        As in :meth:`finite`, its branches are 1/L for α > ½, unless they would bring noise.
+        """
+        if self.diffusive or self.quiet:
+            return with_blocks(self.run, times)
+        return with_blocks(with_branches(self.run, self.alpha, Fraction(1)), times)
+
     def finite(self, times: int) -> Problem:
         """Return the problem of the network with this number of repetitions of the stack.
 
@@ -103,8 +112,7 @@ class EndlessProblem:
         if self.quiet:
             run = with_branches(self.run, self.alpha, HALF)
             return replace(posed_by(with_blocks(run, times)).problem, quiet=True)
-        run = self.run if self.diffusive else with_branches(self.run, self.alpha, Fraction(1))
-        return posed_by(with_blocks(run, times)).problem
+        return posed_by(self.network(times)).problem
 
 
 def with_blocks(run: Run, times: int) -> Run:

@@ -19,7 +19,7 @@ from largen.memory import MEMORY_BUDGET
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
-from largen.scalars import integers, random_key, real
+from largen.scalars import integer, integers, random_key, real
 from largen.theories.mean_field.deep.answer import check_bounded, trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.memory import check_memory
@@ -32,7 +32,9 @@ from largen.theories.mean_field.deep.estimation.settings import NumericalSetting
 from largen.theories.mean_field.deep.method import check_particles, choose_method, wanted_particles
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
+from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.engine.ensembles import measure_fluctuations, narrow_width
 from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.infinite_depth.extrapolation import Depths, replicate
 from largen.theories.mean_field.infinite_depth.problem import (
@@ -53,6 +55,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 CLOSED_RTOL = 1e-7  # tolerance of closed equations, where a smaller one costs little
 FEW, MANY = (2, 4, 8), (2, 4, 8, 16)  # repetitions of the stack, for rtol above and below
 FINE = 5e-3
+DEEP = 16  # repetitions of the stack in networks whose fluctuations are measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +123,12 @@ class InfiniteDepth(Theory):
         Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are kept. ``"all"``: all
         pairs of the times of ``record_at``, or of all times without it;
         :meth:`largen.Trajectory.between_times` returns them as an array.
+    sample_neurons
+        The number of neurons whose h and g are recorded, on training samples; with
+        ``method="sweep"`` those of the deepest network.
+    fluctuations
+        Whether to measure the fluctuations of networks of finite width, as in
+        :class:`DeepMeanField`, on networks that repeat the stack of blocks 16 times.
     checkpoint
         A file that stores finished replicates, as in :class:`DeepMeanField`.
     key
@@ -169,13 +178,14 @@ class InfiniteDepth(Theory):
     record: str | Sequence[str] | None = None
     record_at: Sequence[int] | None = None
     record_pairs: Sequence[tuple[int, int]] | Literal["all"] = ()
+    sample_neurons: int = 0
+    fluctuations: bool = False
     checkpoint: str | PathLike[str] | None = None
     key: Any = 0
     progress: bool | Report | None = None
 
     # Values of the options that mean-field theories share.
     sampling: ClassVar[Sampling] = "variance_reduced"
-    fluctuations: ClassVar[bool] = False
 
     def __post_init__(self):
         one_of("method", self.method, METHODS)
@@ -186,6 +196,7 @@ class InfiniteDepth(Theory):
             replicates=optional_count("replicates", self.replicates, 1),
             memory_budget=real("memory_budget", self.memory_budget, above=0),
             checkpoint=None if self.checkpoint is None else as_path("checkpoint", self.checkpoint),
+            sample_neurons=integer("sample_neurons", self.sample_neurons, at_least=0),
         )
 
     @classmethod
@@ -223,7 +234,14 @@ class InfiniteDepth(Theory):
             estimate, shares = self._deterministic(endless, wanted)
             net = network_of_layers(endless.finite(1), shares)
         told = Posed(run, posed.reason, net)
-        result = trajectory(told, self.name, estimate, None, wanted, self.rtol, shares)
+        spread = None
+        if self.fluctuations and stopped is None and np.isfinite(estimate.f).all():
+            width = unit_for(endless.finite(1), narrow_width(endless.finite(1).total))
+            deep = endless.network(DEEP)
+            spread = measure_fluctuations(deep, width, self.key, self.progress)
+        # z is the derivative in depth of a field with noise, or of g.
+        estimate.sample_neurons.pop("neuron_z", None)
+        result = trajectory(told, self.name, estimate, spread, wanted, self.rtol, shares)
         if stopped is not None:
             result = result.with_status(Status.OUT_OF_MEMORY)
             if throw:
@@ -235,7 +253,8 @@ class InfiniteDepth(Theory):
     def _method(self, endless: EndlessProblem) -> Method:
         """Return the method, ``"auto"`` resolved."""
         applies: dict[Method, bool] = {
-            "closed": endless.has_closed_equations and not self.record_pairs,
+            "closed": endless.has_closed_equations
+            and not (self.record_pairs or self.sample_neurons),
             "deterministic": endless.deterministic and not self.record_pairs,
             "sweep": True,
         }
@@ -248,6 +267,7 @@ class InfiniteDepth(Theory):
             return "deterministic" if applies["deterministic"] else "sweep"
         if not applies[self.method]:
             pairs = "; 'sweep' alone has record_pairs" if self.record_pairs else ""
+            pairs += "; closed equations have no neurons to sample" if self.sample_neurons else ""
             raise InvalidInput(
                 f"method: {self.method!r} does not apply to {endless.run.net!r} with branches "
                 f"L^(−{endless.alpha}){pairs}. Take 'auto'."
@@ -269,6 +289,7 @@ class InfiniteDepth(Theory):
                 particles=self.particles or (2048 if self.rtol >= 1e-3 else 8192),
                 replicates=self.replicates,
                 most=self.max_particles,
+                sample_neurons=self.sample_neurons,
                 dtype=neuron_dtype(self.rtol, endless.finite(1)),
                 key=int(seed[-1]),
                 tell=lambda done: report(int(100 * done), 100),
@@ -283,7 +304,7 @@ class InfiniteDepth(Theory):
         if not deepest.quiet:
             method = choose_method("auto", deepest, len(run.times) - 1, self.particles, True)
         particles = self.particles or wanted_particles(method, deepest)
-        check_particles(deepest, method, particles, 0)
+        check_particles(deepest, method, particles, self.sample_neurons)
         settings = NumericalSettings(
             rtol=self.rtol,
             particles=particles,
@@ -294,7 +315,7 @@ class InfiniteDepth(Theory):
             dtype=neuron_dtype(self.rtol, deepest),
             dense=method == "dense",
             budget=self.memory_budget,
-            kept=Kept(wanted.test),
+            kept=Kept(wanted.test, self.sample_neurons),
         )
         check_memory(method, deepest, particles, settings.dtype, self.memory_budget)
         saved = None
@@ -304,6 +325,7 @@ class InfiniteDepth(Theory):
                 "depths": depths.times,
                 "number of particles": particles,
                 "rtol": (settings.tolerance, str(settings.dtype)),
+                "choice of record or sample_neurons": settings.kept,
                 "key": seed,
             }
             saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)

@@ -30,6 +30,7 @@ class Estimate(NamedTuple):
     how: str
     sample_neurons: dict[str, np.ndarray]
     f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
+    count: int = 1  # the number of replicates
 
 
 def average(
@@ -81,7 +82,9 @@ def average(
         )
     kernels |= {f"{name}_error": off for name, (_, off) in means.items()}
     one = std if settings.sampling == "finite_width" else None
-    return Estimate(f, error, one, kernels, how, sample_neurons, margin(error, random, count))
+    return Estimate(
+        f, error, one, kernels, how, sample_neurons, margin(error, random, count), count
+    )
 
 
 def _extrapolated(fine: Means, rough: Means) -> tuple[Means, float]:
