@@ -19,7 +19,6 @@ from largen.kernels.tiles import check_size
 from largen.regression.equilibrium.fits import Fit, single
 from largen.regression.equilibrium.linear_modes import Branch
 from largen.regression.equilibrium.nested import (
-    Drawn,
     First,
     Nested,
     Neurons,
@@ -45,10 +44,11 @@ UPWARDS = (0.25, 0.5, 0.75, 1.0)  # stages of γ₀, from the fixed kernel
 BACK = (1.25, 2.0, 1.25, 1.0)  # from where another branch may be the only one
 # Sites for each sample. Where φ' jumps, errors of the tilts grow with pairs of samples.
 SITES_OF_SAMPLE, SITES_OF_PAIR = 16, 4
-MOST_NUMBERS = 2**18  # sites times samples, of variances
+MOST_NUMBERS = 2**18  # sites times samples, in all replicates that variances are averaged over
+MIDWAY = 2  # how many times the way to a stage is halved
 ROUGH = 64  # on the way, where φ' jumps
 # Relative change of Λ at which solutions end: on the way, and to find out whether there are two.
-ROUGHLY, CLOSELY = 1e-2, 1e-5
+ROUGHLY, CLOSELY = 1e-3, 1e-5
 APART = 1e-3  # relative distance of α in two branches on the same sites
 SINGULAR = (
     "posterior: averages over neurons are infinite or a kernel plus noise is singular on the way "
@@ -139,8 +139,8 @@ class DeepPosterior:
             cases, and networks differ from it by O(1/N).
         variance
             Whether to compute variances, which are None otherwise. They take most of the time: a
-            linear system for each test sample, for which only some of the sites are used where
-            there are many training samples.
+            linear system for each test sample, which is solved in fewer replicates where there are
+            many training samples.
         """
         from scipy.stats import sem
 
@@ -148,12 +148,15 @@ class DeepPosterior:
         x, dtype = test_inputs(x_test, self.x)
         check_size("x_test", len(self.replicates[0][0].drawn[0].xi), len(x), 12, np.float64)
         with jax.enable_x64(True):
-            parts = [self._moments(*each, x, spreads) for each in self.replicates]
+            sizes = [len(posed.drawn[0].xi) * len(self.x) for posed, _ in self.replicates]
+            used = spreads * max(1, MOST_NUMBERS // max(sizes))
+            given = enumerate(self.replicates)
+            parts = [self._moments(*each, x, number < used) for number, each in given]
         found = np.array([part[0] for part in parts])
         unit = 1.0 if neurons is None else self.equilibrium.gamma**2 * neurons
         spread = None
         if spreads:
-            spread = np.maximum(np.mean([part[1] for part in parts], 0), 0)[:, None] / unit
+            spread = np.maximum(np.mean([part[1] for part in parts[:used]], 0), 0)[:, None] / unit
         mean, error = found.mean(0)[:, None], sem(found)[:, None]
         return shaped(mean, spread, None, error, None, single=self.fit.single, dtype=dtype)
 
@@ -168,10 +171,8 @@ class DeepPosterior:
         f, columns = forward(posed.layers, base, columns)
         if not spreads:
             return np.asarray(f), np.zeros(0)
-        step = 2 ** int(np.log2(max(len(posed.drawn[0].xi) * len(cross.T) / MOST_NUMBERS, 1)))
-        fewer = tuple(Drawn(*(part[::step] for part in each)) for each in base.sites)
         try:
-            spread = variances(posed.layers, base._replace(sites=fewer), columns)
+            spread = variances(posed.layers, base, columns)
         except np.linalg.LinAlgError as error:
             raise NumericalFailure(f"predict: {error}.") from error
         return np.asarray(f), spread
@@ -221,7 +222,7 @@ class _Explorer:
             sphere(size) if on_sphere else prior_mixture(size) for size, on_sphere in starts
         ]
         self.tilts: Any = np.zeros((of.hidden - 1, rows, rows))
-        self.point = fit.start()
+        self.point, self.stage = fit.start(), 0.0
 
     def posed(self, gamma: float, sites: int) -> Nested:
         """Return the problem on fresh sites."""
@@ -234,10 +235,21 @@ class _Explorer:
     def follow(self, stages: tuple[float, ...]) -> None:
         """Solve stage after stage, from the solution of before."""
         for stage in stages:
-            posed = self.posed(stage * self.of.gamma, self.few)
+            self._reach(stage, MIDWAY)
+
+    def _reach(self, stage: float, midway: int) -> None:
+        """Solve a stage, by way of the middle if it cannot be reached at once."""
+        posed = self.posed(stage * self.of.gamma, self.few)
+        try:
             found = posed.solve(self.tilts, self.point, ROUGHLY)
-            self.tilts, self.point = found.tilts, found.maximum.point
-            self.proposals = self._refitted(posed, found)
+        except np.linalg.LinAlgError:
+            if not midway:
+                raise
+            self._reach((self.stage + stage) / 2, midway - 1)
+            self._reach(stage, midway - 1)
+            return
+        self.tilts, self.point, self.stage = found.tilts, found.maximum.point, stage
+        self.proposals = self._refitted(posed, found)
 
     def _refitted(self, posed: Nested, at: Saddle) -> list[Proposal]:
         refitted = []
@@ -355,7 +367,7 @@ def _collected(
     for posed, at in parts:
         for layer in range(of.hidden):
             exponents, weights, _ = _tilted(posed, at, layer)
-            effective.append(1 / np.sum(weights**2) / posed.drawn[layer].count)
+            effective.append(1 / np.sum(weights**2) / posed.drawn[layer].number)
             barriers.append(barrier_of(exponents, weights))
     settled = all(at.settled for _, at in parts)
     branches = "ok" if len(found) == 1 else "several_branches"

@@ -38,7 +38,7 @@ class Sites(NamedTuple):
         return weights * (self.dimension or 1) / weights.sum()
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """Number of points that are not padding."""
         return int(np.isfinite(self.log_weights).sum())
 
