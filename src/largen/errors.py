@@ -4,8 +4,8 @@ A wrong argument raises :class:`InvalidInput`; a run that no implemented theory 
 :class:`NoTheory`; a layer without a rule in the theory raises :class:`NoRule`; a computation that
 fails numerically raises :class:`NumericalFailure`, which carries the results so far. A file whose
 contents have changed raises :class:`DamagedFile`, a file that cannot be written
-:class:`CannotWrite`. Warnings are :class:`LostDigits`, :class:`NotGaussian` and
-:class:`WrongPlan`.
+:class:`CannotWrite`. Warnings are :class:`LostDigits`, :class:`NotGaussian`,
+:class:`RepeatedSamples` and :class:`WrongPlan`.
 """
 
 from __future__ import annotations
@@ -125,6 +125,14 @@ class NotGaussian(UserWarning):
 
     They are sums over the inputs, and not over the width. The message has the size of the excess
     kurtosis; kernels differ by less, in proportion. Normal initialisation has none.
+    """
+
+
+class RepeatedSamples(UserWarning):
+    """Many samples of a pool are the same, and learning curves take them to be independent.
+
+    The error of a sample whose twin is in the training set is that of its noise. Leave out the
+    repeated ones, with ``np.unique(x, axis=0, return_index=True)``.
     """
 
 

@@ -72,6 +72,7 @@ def saved(model, plan):
     return torch.load(buffer, weights_only=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", [copied, averaged, assigned, emptied, saved])
 def test_nothing_is_lost_on_the_way(captioner, transport):
     model = captioner.build(seed=0)
@@ -239,6 +240,7 @@ def test_a_model_without_its_multipliers_is_warned_of(captioner, recwarn):
     assert not [w for w in recwarn if w.category is WrongPlan]
 
 
+@pytest.mark.slow
 def test_multipliers_are_attached_once(captioner):
     model = captioner.build(seed=0)
     expected = model(*images_and_tokens())
@@ -252,6 +254,7 @@ def test_multipliers_are_attached_once(captioner):
 # Roles. ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tied_embeddings_do_not_grow():
     sizes = []
     for width in (16, 256):

@@ -52,6 +52,7 @@ def cases(names, slow):
     return [pytest.param(n, marks=pytest.mark.slow if n in slow else ()) for n in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_seen_and_named(name):
     make, example, kind, where = FAULTS[name]
@@ -74,6 +75,7 @@ def test_faults_are_repaired(name):
     assert plan.build(seed=0)(*example).isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases(RIGHT, LARGE))
 def test_right_plans_give_no_alarm(name, recwarn):
     make, example = RIGHT[name]
@@ -84,6 +86,7 @@ def test_right_plans_give_no_alarm(name, recwarn):
     assert plan.repaired().weights == plan.weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READ)
 def test_sums_over_the_width_are_found_in_the_forward_pass(name, recwarn):
     make, example = READ[name]
@@ -347,6 +350,7 @@ def test_logits_of_all_attentions_are_seen():
         assert torch.allclose(passed.output, model(SETS), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_not_verified_says_why():
     plan = plan_of(mlp, (ROWS,), verify=False)
     assert plan.verified == ()
