@@ -33,7 +33,7 @@ from largen.transfer.plan import plan_from_json
 from largen.transfer.torch import TorchPlan, scale, surveys
 from largen.transfer.torch.effects import as_in_training, forward, measured
 from largen.transfer.torch.facts import Facts
-from largen.transfer.verdicts import effects_of
+from largen.transfer.verdicts import effects_of, in_the_bases_names, in_the_first_copy
 from largen.transfer.verified import Effect, Verification
 
 SIZES = {"width": 32}, {"width": 256}
@@ -404,6 +404,20 @@ def test_records_are_kept_in_text_and_warnings_may_be_errors():
         warnings.simplefilter("error", WrongPlan)
         with pytest.raises(WrongPlan, match="the output grows by"):
             scale(Distance, *SIZES, scheme="mup", optimizer="adam", example=PAIR)
+
+
+def test_sizes_of_deeper_models_have_the_bases_names():
+    """Blocks 1 and 2, and a norm that has the number 3 in the base and 5 in the deeper model."""
+    names = {"1": "1", "2": "2", "3": "2", "4": "2", "5": "3"}
+    sizes = {("start", f"input of {i}", ""): float(i) for i in range(1, 6)}
+    found = in_the_bases_names({**sizes, ("output", "", "5.weight"): 7.0}, names)
+    wanted = {1: 1.0, 2: 2.0, 3: 5.0}
+    assert {key[1]: value for key, value in found.items() if key[0] == "start"} == {
+        f"input of {i}": value for i, value in wanted.items()
+    }
+    assert found["output", "", "5.weight"] == 7.0
+    assert in_the_first_copy("3", names, names) == "5"
+    assert in_the_first_copy("2", names, names) == "2"
 
 
 def test_warnings_are_short():
