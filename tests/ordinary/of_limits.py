@@ -133,7 +133,7 @@ def width_corrections(s: Setting) -> object:
     return found
 
 
-@call("width_fluctuations", takes=FULLY, rows=True, needs="singular theory")
+@call("width_fluctuations", takes=WIDE, rows=True, needs="singular theory")
 def width_fluctuations(s: Setting) -> object:
     options: dict[str, Any] = {"width": 100, "draws": 8, "key": 0}
     found = lg.finite_width.width_fluctuations(s.net, s.x, **options)

@@ -210,6 +210,18 @@ def solved_at_width(width=None, particles=4, replicates=2, key=0, memory_budget=
     return lg.solve(flow, theory=theory)
 
 
+def solved_by_networks(
+    width=None, networks=4, network_width=8, particles=16, key=0, memory_budget=1e9, progress=None
+):
+    """Return the mean over deep networks of one width."""
+    deep = lg.Run(lg.mlp(2, "erf"), lg.ntk(), data(), optimizer=lg.gd(0.1), steps=2)
+    options = {"width": width, "networks": networks, "network_width": network_width, "key": key}
+    theory = lg.theories.FiniteWidth(
+        **options, particles=particles, memory_budget=memory_budget, progress=progress
+    )
+    return lg.solve(deep, theory=theory)
+
+
 def registered(theory: Any) -> None:
     """Register a theory, and take it out again."""
     lg.theories.register(theory)
@@ -713,6 +725,10 @@ def examples() -> dict[str, Example]:
             solved_at_width,
             {"width": 4, "particles": 4, "replicates": 2, "key": 0, "memory_budget": 1e9},
         ),
+        "solve.finite_width_deep": Example(
+            solved_by_networks,
+            {"width": 4, "networks": 4, "network_width": 8, "particles": 16, "key": 0},
+        ),
         "solve_kernel": Example(
             lg.regression.large.solve_kernel, {"matrix": GRAM, "y": y, "noise": 0.1, "rank": 1}
         ),
@@ -747,7 +763,7 @@ def examples() -> dict[str, Example]:
         ),
         "width_fluctuations": Example(
             lg.finite_width.width_fluctuations,
-            {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0},
+            {"net": net(), "x": X, "width": 10, "draws": 4, "param": lg.ntk(), "key": 0},
         ),
         "kernel_spectrum": Example(
             lg.finite_width.kernel_spectrum, {"net": net(), "x": X, "width": 10}
