@@ -4,8 +4,8 @@ A wrong argument raises :class:`InvalidInput`; a run that no implemented theory 
 :class:`NoTheory`; a layer without a rule in the theory raises :class:`NoRule`; a computation that
 fails numerically raises :class:`NumericalFailure`, which carries the results so far. A file whose
 contents have changed raises :class:`DamagedFile`, a file that cannot be written
-:class:`CannotWrite`. Warnings are :class:`LostDigits`, :class:`NotGaussian` and
-:class:`WrongPlan`.
+:class:`CannotWrite`. Warnings are :class:`LostDigits`, :class:`NotGaussian`,
+:class:`RepeatedSamples` and :class:`WrongPlan`.
 """
 
 from __future__ import annotations
@@ -128,8 +128,18 @@ class NotGaussian(UserWarning):
     """
 
 
+class RepeatedSamples(UserWarning):
+    """Many samples of a pool are the same, and learning curves take them to be independent.
+
+    The error of a sample whose twin is in the training set is that of its noise. Leave out the
+    repeated ones, with ``np.unique(x, axis=0, return_index=True)``.
+    """
+
+
 class WrongPlan(UserWarning):
     """Updates by a plan grow or fade with the size of the model; the message names the weight.
+
+    Also of a model that does not carry the plan's multipliers, and of a width that no weight has.
 
     ``warnings.simplefilter("error", WrongPlan)`` turns the warning into an error.
     """

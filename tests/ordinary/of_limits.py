@@ -82,7 +82,12 @@ def compare(s: Setting) -> object:
     return found
 
 
-@call("response_functions", takes=("tanh, depth 2", "erf"), needs="moderate theory", weight=0.5)
+@call(
+    "response_functions",
+    takes=("tanh, depth 2", "erf", "relu"),
+    needs="moderate theory",
+    weight=0.5,
+)
 def response_functions(s: Setting) -> object:
     return lg.theories.response_functions(mean_field_run(s), particles=128, replicates=2)
 

@@ -1,5 +1,6 @@
 """Learning curves against exact cases, populations in closed form, and regression done in fact."""
 
+import warnings
 from functools import cache
 
 import numpy as np
@@ -8,7 +9,7 @@ from scipy.optimize import brentq
 from sklearn.datasets import load_breast_cancer, load_digits
 
 import largen as lg
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, RepeatedSamples
 from largen.regression.learning_curves import differing
 from largen.regression.learning_curves.differing import ratios
 from largen.regression.learning_curves.extrapolation import power_law
@@ -312,6 +313,29 @@ def test_networks_and_their_kernels_are_the_same():
 def test_wrong_arguments(message, arguments):
     with pytest.raises(InvalidInput, match=message):
         lg.regression.learning_curve(**{"net": NET, "x": X, "y": Y, "sizes": [20], **arguments})
+
+
+def test_targets_that_are_zero_have_no_error():
+    assert not lg.regression.learning_curve(NET, X, np.zeros(60)).mse_test.any()
+
+
+def test_names_of_classes_are_refused_with_what_to_pass():
+    names = np.where(Y[:, 0] > 0, "cat", "dog")
+    with pytest.raises(InvalidInput, match="y: wanted numbers, got names of classes") as raised:
+        lg.regression.learning_curve(NET, X, names)
+    advice = str(raised.value).split(" is ", 1)[1].rstrip(".")
+    classes = eval(advice, {"np": np, "y": names})
+    found = lg.regression.learning_curve(NET, X, classes, sizes=[30], ridge=0.1)
+    assert found.mse_test.shape == (1, 2)
+
+
+def test_repeated_samples_are_said():
+    twice = np.concatenate([X[:30], X[:30]])
+    with pytest.warns(RepeatedSamples, match="30 of 60 samples are repeated"):
+        lg.regression.learning_curve(NET, twice, Y, sizes=[20])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lg.regression.learning_curve(NET, X, Y, sizes=[20])
 
 
 def test_few_samples_are_not_extrapolated():

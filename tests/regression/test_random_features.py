@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 
 import largen as lg
 from largen.errors import InvalidInput
+from largen.regression.learning_curves.inputs import Matrix
 from largen.regression.learning_curves.mean_squares import mean_squares
 from largen.regression.learning_curves.measured import measure
 from largen.regression.learning_curves.pool import pool_of
@@ -112,7 +113,7 @@ def test_times_of_gradient_flow_on_features():
     pool, root, squares = pool_of(kernel, y), x * np.sqrt(VALUES), []
     for _ in range(60):
         features = root @ rng.standard_normal((MODES, k)) / np.sqrt(k)
-        drawn = measure(features @ features.T, y, [n], times, 0.02, 0.0, 1, rng)
+        drawn = measure(Matrix(features @ features.T), y, [n], times, 0.02, 0.0, 1, rng)
         squares.append((drawn.test.ravel(), drawn.train.ravel()))
     mean, error = np.mean(squares, 0), np.std(squares, 0, ddof=1) / np.sqrt(60)
     said = [mean_squares(pool, n, 0.02, t, width=k) for t in times]
@@ -177,7 +178,9 @@ def test_networks_with_random_hidden_weights_on_digits():
         errors = []
         for _ in range(60):
             features = np.maximum(x @ rng.standard_normal((x.shape[1], k)) / 8, 0) / np.sqrt(k)
-            drawn = measure(features @ features.T, y[:, None], sizes, np.inf, ridge, 0.02, 1, rng)
+            drawn = measure(
+                Matrix(features @ features.T), y[:, None], sizes, np.inf, ridge, 0.02, 1, rng
+            )
             errors.append(drawn.test[0, :, 0])
         mean, error = np.mean(errors, 0), np.std(errors, 0, ddof=1) / np.sqrt(60)
         off = np.abs(said.mse_test[:, j] - mean)

@@ -113,6 +113,10 @@ def smooth_run(optimizer: Any = None) -> lg.Run:
     return lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data(), optimizer=given, steps=2)
 
 
+def bent_run() -> lg.Run:
+    return lg.Run(lg.mlp(1, "relu"), lg.mean_field(), data(), optimizer=lg.gd(lr=0.1), steps=2)
+
+
 def rich_run() -> lg.Run:
     rich, descent = lg.mean_field(gamma=4.0), lg.gd(lr=0.1)
     return lg.Run(lg.mlp(3, "linear"), rich, data(), optimizer=descent, steps=8)
@@ -696,7 +700,7 @@ def examples() -> dict[str, Example]:
         "residual_mlp": Example(lg.residual_mlp, {"blocks": 2}),
         "response_functions": Example(
             lg.theories.response_functions,
-            {"run": smooth_run(), "particles": 64, "replicates": 2},
+            {"run": bent_run(), "particles": 64, "replicates": 2},
         ),
         "ridge_test_error": Example(
             lg.regression.ridge_test_error, {"features_per_sample": 0.5, "penalty": 0.1}

@@ -54,6 +54,7 @@ LONG_NAMES = {
     "mean": "mean",
     "edge_bias_std": "standard deviation of the biases on the edge of chaos",
     "drift": "logarithm of the best rate over that of the limit",
+    "single_neuron": "largest fraction of the Hessian's first eigenvector in one neuron",
     "excess": "loss at the limit's best rate over the smallest loss",
     "gap": "loss over that of the limit at its best rate",
     "optimum": "best learning rate",

@@ -17,10 +17,10 @@ RECORDS = OF_NETWORKS + OF_FEEDBACK
 OTHERS = {
     "singular_values": "are those of hidden weights: lg.theories.DeepMeanField, in which they "
     "move, and lg.train record them.",
-    "sharpness": "is recorded by lg.train. At infinite width no closed equation of the whole "
-    "Hessian is known, and early in training its largest eigenvalue may grow with the width. The "
-    "part that has a limit is that of the tangent kernel: record 'ntk' and see "
-    "Trajectory.sharpness.",
+    "sharpness": "is recorded by lg.train, and in the mean field of one hidden layer. Of deeper "
+    "networks of infinite width no closed equation of the whole Hessian is known, and early in "
+    "training its largest eigenvalue may grow with the width. The part that has a limit is that of "
+    "the tangent kernel: record 'ntk' and see Trajectory.sharpness.",
 }
 
 

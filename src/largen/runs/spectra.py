@@ -98,13 +98,13 @@ def _recorded(
     outputs = dataset["f_train"].isel(step=at).values
     p, c = len(run.data.y_train), int(np.prod(run.output_shape, dtype=int))
     lead = outputs.shape[: outputs.ndim - 1 - len(run.output_shape)]
-    first, second = _derivatives(run, outputs.reshape(-1, *run.output_shape), c)
+    first, second = derivatives(run, outputs.reshape(-1, *run.output_shape), c)
     kernels = dataset["ntk"].values.reshape(*lead, p, p, c, c).swapaxes(-3, -2)
     both = first.reshape(*lead, p, c), second.reshape(*lead, p, c, c)
     return run, at, kernels.reshape(*lead, p * c, p * c), both
 
 
-def _derivatives(run: Run, outputs: np.ndarray, c: int) -> tuple[np.ndarray, np.ndarray]:
+def derivatives(run: Run, outputs: np.ndarray, c: int) -> tuple[np.ndarray, np.ndarray]:
     """Return ∂ℓ/∂f and ∂²ℓ/∂f∂f of all samples, for outputs (seeds and records · sample, ...)."""
     y = run.data.y_train
     with precision(outputs):

@@ -101,6 +101,7 @@ class WithVariables(Result):
         left_overlap: np.ndarray
         bulk_edge: np.ndarray
         hessian_sharpness: np.ndarray
+        single_neuron: np.ndarray
     else:
 
         def __getattr__(self, name: str) -> np.ndarray:

@@ -120,5 +120,5 @@ def test_refusals(layers, options, words):
 
 
 def test_responses_are_refused():
-    with pytest.raises(NoTheory, match="plain gradient descent"):
+    with pytest.raises(NoTheory, match="gradient descent without noise"):
         lg.theories.response_functions(run_of(lg.mlp(2, "tanh")))

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, WrongPlan
 from largen.transfer import warmup_cosine
 from largen.transfer.torch import check_rates, check_scheduler, scale
 
@@ -223,6 +223,21 @@ def test_a_loaded_checkpoint_is_never_rescaled(small):
     assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
     # A model whose factors are folded needs no plan to compute the same.
     assert torch.equal(loaded(torch.ones(2, 5)), trained(torch.ones(2, 5)))
+
+
+def test_a_model_without_its_multipliers_is_warned_of(captioner, recwarn):
+    trained, loaded = captioner.build(seed=0), Captioner(**TARGET)
+    loaded.load_state_dict(trained.state_dict())
+    inputs = images_and_tokens()
+    assert not torch.allclose(loaded(*inputs), trained(*inputs))
+    with pytest.warns(WrongPlan, match=r"lacks 1 .*output: input of head × n⁻¹ = .* plan\.attach"):
+        captioner.param_groups(loaded, lr=1e-3)
+    captioner.param_groups(trained, lr=1e-3)
+    captioner.param_groups(captioner.attach(loaded), lr=1e-3)
+    adapted = Captioner(**TARGET)  # of a pretrained model, some weights are trained
+    adapted.head.weight.requires_grad_(False)
+    captioner.param_groups(adapted, lr=1e-3)
+    assert not [w for w in recwarn if w.category is WrongPlan]
 
 
 @pytest.mark.slow

@@ -241,6 +241,9 @@ def test_models_and_lazy_layers_are_refused_by_name():
 
     with pytest.raises(InvalidInput, match=r"0\.weight has no shape before the model is called"):
         scale(lazy, *SIZES)
+    with pytest.warns(WrongPlan, match=r"no weight is larger at \{'width': 64\}.*use its argum"):
+        plan = scale(lambda width: mlp(32), *SIZES, scheme="mup")
+    assert plan.verified[0].reason == "no weight of the model grows"
     plan = scale(partial(lazy, called=True), *SIZES, scheme="mup")
     assert plan["0.weight"].shape == (256, 8)
     assert plan.verified[0].passed

@@ -148,10 +148,10 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
         E(n) = p (dμ/dδ) · mean over i of [(K + μ)⁻¹y]_i²/[(K + μ)⁻¹]_ii²,   p = n/M,
         μ = δ + (1 − p) · mean over i of 1/[(K + μ)⁻¹]_ii,
 
-    the leave-one-out error of all M samples at an effective ridge μ, which one eigendecomposition
-    of K gives for all n, δ and, by inverse Laplace transform in δ, t. For M → ∞ and equal samples
-    it is E = Σ v_i² κ²/(λ_i + κ)²/(1 − Σ L_i²/n) with L_i = λ_i/(λ_i + κ), Σ L_i + δ/κ = n, κ = μ/M
-    (Bordelon, Canatar and Pehlevan 2020, eq. (4); Simon et al. 2023). Where samples differ, as in
+    the leave-one-out error of all M samples at an effective ridge μ (derived for largen, by the
+    coherent potential), which one eigendecomposition of K gives for all n, δ and, by inverse
+    Laplace transform in δ, t. For M → ∞ and equal samples it is, with L_i = λ_i/(λ_i + κ),
+    E = Σ v_i² κ²/(λ_i + κ)²/(1 − Σ L_i²/n), Σ L_i + δ/κ = n, κ = μ/M (Bordelon, Canatar and Pehlevan 2020, eq. (4); Simon et al. 2023). Where samples differ, as in
     standardised tables, a common μ is too small for some: E is multiplied by the ratio of its
     value with μ_i = δ + (1 − p)/[(K + diag μ)⁻¹]_ii for single samples, of random parts of at most
     600, and of a flow at the ridge δ + n/(2t). As subsets of M independent
@@ -172,7 +172,8 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     x, y
         The samples that are labelled, (sample, input) or (sample, *space, channel), and targets,
         (sample,) or (sample, output); at least 2. They should be independent draws of what
-        predictions are wanted for.
+        predictions are wanted for. Classes are targets such as ±1, or a column of 0 and 1 for
+        each of them; errors are mean squares, not fractions of wrong classes.
     sizes
         Numbers n of training samples; by default eight up to M − 1, and 2M, 5M and 10M for M ≥ 16.
     kernel
@@ -225,8 +226,8 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     a small fraction of the targets' power are right to a third as well. A curve with a peak is no
     power law, and cannot be extrapolated: pass a ridge.
 
-    4000 samples of MNIST take 13 s of a processor, 8000 take 25 s, with errors within 1.5 % of those
-    of one eigendecomposition, which takes 88 s; 20 000 take 4 minutes and 7 GB.
+    4000 samples of MNIST take 13 s of a processor, 8000 take 25 s, with errors within 1.5 % of
+    those of one eigendecomposition, which takes 88 s; 20 000 take 4 minutes and 7 GB.
 
     Examples
     --------

@@ -34,6 +34,9 @@ def power_law(sizes: list[int] | list[float], errors: np.ndarray, step: float = 
     slopes = []
     n = np.asarray(sizes, float)
     for curve in errors.T:
+        if not curve.any():
+            slopes.append((0.0, 0.0, step))
+            continue
         known = np.maximum(curve, np.finfo(float).tiny)
         fits = []
         for decay in np.arange(step, _FASTEST, step):

@@ -111,7 +111,7 @@ def random_feature_curve(  # noqa: PLR0913  (data, and options of the model and 
     A network of width k whose hidden weights stay random has the kernel S = (1/k) Σ_j f_j f_jᵀ of
     its k neurons, whose mean is the NNGP kernel K. Regression with the ridge δ on n samples then
     has, for a population with eigenvalues λ_i of K and mean squares v_i² of the targets in its
-    modes (the result of Simon et al. 2024 and Atanasov et al. 2024),
+    modes (the result of Simon et al. 2024 and Atanasov et al. 2024; derived for largen),
 
         E = [Σ (κ²/(λ_i + κ)² + κλ_i/(λ_i + κ)² (z − q)/(k − q)) v_i² + σ²]/D,
         D = 1 − (q(k − 2z) + z²)/(n(k − q)),

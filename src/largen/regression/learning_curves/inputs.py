@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from largen.architectures import Layer
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput, RepeatedSamples, one_of
 from largen.kernels.masked import Masked, masked
 from largen.regression.checks import check_lazy, training_inputs, training_targets
 from largen.regression.early_stopping import training_times
@@ -17,6 +18,7 @@ from largen.regression.large.operators import KernelOperator, kernel_operator
 from largen.scalars import integers
 from largen.text import shown
 
+_REPEATED = 0.05  # fraction of samples from which on it is said that they are
 KERNELS = {"ntk": "ntk-gp", "nngp": "nngp"}
 
 
@@ -73,8 +75,38 @@ def given(net: Any, x: Any, y: Any, kernel: str, mask: Any, param: Any) -> Given
         raise InvalidInput(f"x: wanted at least 2 samples, got {M}.")
     if y is None:
         raise InvalidInput(f"y: wanted the targets of {M} samples, got None.")
-    targets = training_targets(y, M)
+    try:
+        targets = training_targets(y, M)
+    except InvalidInput:
+        if not _are_names(y):
+            raise
+        raise InvalidInput(
+            "y: wanted numbers, got names of classes. A column of 0 and 1 for each class is "
+            "(np.asarray(y)[:, None] == np.unique(y)).astype(float)."
+        ) from None
+    if isinstance(samples, Masked):
+        _warn_of_repeated(samples)
     return Given(samples, targets.reshape(M, -1), targets.ndim == 2)
+
+
+def _are_names(y: Any) -> bool:
+    try:
+        return any(isinstance(entry, str) for entry in np.asarray(y).ravel())
+    except (TypeError, ValueError):
+        return False
+
+
+def _warn_of_repeated(samples: Masked) -> None:
+    arrays = [np.ascontiguousarray(a) for a in samples if a is not None]
+    count = len(arrays[0])
+    rows = {b"".join(a[i].tobytes() for a in arrays) for i in range(count)}
+    if count - len(rows) > _REPEATED * count:
+        warnings.warn(
+            f"x: {count - len(rows)} of {count} samples are repeated. Errors without a ridge are "
+            "then too low, as samples should be independent draws; leave out repeated ones.",
+            RepeatedSamples,
+            stacklevel=4,
+        )
 
 
 def different(name: str, numbers: Any) -> list[int]:

@@ -17,8 +17,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, get_lapack_funcs
-from scipy.linalg.blas import dsymm
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, get_blas_funcs, get_lapack_funcs
 
 from largen.interrupts import check
 from largen.memory import available_bytes
@@ -200,13 +199,14 @@ def _alone(
 def _leading(lower: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Return the leading modes of a kernel's lower triangle, in the blocks of a Krylov space."""
     M = len(y)
+    (symm,) = get_blas_funcs(("symm",), (lower, y))
     block, blocks = rng.standard_normal((M, min(_BLOCK, M // _BLOCKS))), []
     for _ in range(_BLOCKS):
         check()
-        block = np.linalg.qr(dsymm(1.0, lower, block, lower=1))[0]
+        block = np.linalg.qr(symm(1.0, lower, block, lower=1))[0]
         blocks.append(block)
     basis = np.linalg.qr(np.concatenate(blocks, axis=1))[0]
-    image = dsymm(1.0, lower, basis, lower=1)
+    image = symm(1.0, lower, basis, lower=1)
     values, turns = np.linalg.eigh(basis.T @ image)
     values, turns = values[::-1], turns[:, ::-1]
     modes = basis @ turns

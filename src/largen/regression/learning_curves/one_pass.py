@@ -155,7 +155,7 @@ def one_pass_sgd(
     Weights w of features f(x) with the kernel K change in each step by (η/B) Σ f(x)(y − w·f(x)),
     over B samples, from w = 0. For Gaussian features the mean squares C_i of missing weights in the
     modes follow exactly (the model of Paquette et al. 2024, and of Bordelon, Atanasov and Pehlevan
-    2024; derived from ⟨f fᵀCf fᵀ⟩ = 2ΛCΛ + Λ tr ΛC)
+    2024; derived for largen from ⟨f fᵀCf fᵀ⟩ = 2ΛCΛ + Λ tr ΛC)
 
         C_i ← (1 − ηλ_i)² C_i + (η²/B)[λ_i² C_i + λ_i E],   E = Σ λ_i C_i + σ²,
 

@@ -93,7 +93,7 @@ def scaling_laws(task: Spectrum) -> ScalingLaws:
     SGD on k features: what features lack k^(−min(b − 1, a)), what is not learned r^(−(b − 1)/a),
     noise of gradients η r^(−2 + 1/a), for a > 1/2, and, for a > 1 and b − a > 1, distortion by
     features k⁻¹ r^(−1 + 1/a), with r = ηt, η of order one for a > 1 and k^(a − 1) below, where
-    modes are in proportion to features. They are derived from the sums of
+    modes are in proportion to features. They are derived for largen from the sums of
     :func:`random_feature_curve` and :func:`one_pass_sgd`, with κ ~ k^(−a) without samples and
     modes of λ_i < 1/r not learned, Σ λ_i² e^(−2λ_i r) ~ r^(−2 + 1/a), and, by κ(1 − z/k) = 1/r,
     Σ v_i²κ/(λ_i + κ) changed by k⁻¹ r^(−1 + 1/a). The phase says which of them compete.

@@ -64,6 +64,8 @@ class Records(NamedTuple):
     feature_kernel_pair: Float[Array, "pair sample sample"] | None = None
     gradient_kernel_pair: Float[Array, "pair sample sample output output"] | None = None
     ntk_test: Float[Array, "*record test_sample sample output output"] | None = None
+    # The largest eigenvalue of the Hessian and its share in one neuron: see ``curvature.py``.
+    sharpness: Float[Array | np.ndarray, "record 2"] | None = None
 
 
 class Fields(NamedTuple):
@@ -78,7 +80,7 @@ class OneLayerModel(NamedTuple):
     """Static arguments of compiled functions.
 
     These are the activation, the loss, the shape of a sample's output, the adaptive averages, and
-    whether the tangent kernel between test and training samples is recorded.
+    whether the tangent kernel between test and training samples, and the sharpness, are recorded.
     """
 
     phi: ActivationFunction
@@ -86,6 +88,7 @@ class OneLayerModel(NamedTuple):
     output_shape: tuple[int, ...]
     average: Average | None = None
     test_kernel: bool = False
+    curved: bool = False
 
 
 def prepare(
@@ -140,16 +143,6 @@ def _noise(problem: OneLayerProblem, temperature: float, real) -> OneLayerState 
         return None
     rates = (problem.rate, problem.out_rate, 0.0)
     return OneLayerState(*(real(np.sqrt(2 * temperature * np.asarray(rate))) for rate in rates))
-
-
-def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
-    """Return the weight of each sample in the gradient of each step; one row if all are equal."""
-    samples = len(run.data.x_train)
-    if run.batches is None:
-        return jnp.full((1, samples), 1 / samples, dtype)
-    counts = np.zeros((len(run.batches) + 1, samples))
-    np.put_along_axis(counts[:-1], run.batches, 1 / run.batches.shape[1], axis=1)
-    return jnp.asarray(counts, dtype)
 
 
 def _read_out(

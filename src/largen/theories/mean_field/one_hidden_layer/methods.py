@@ -83,6 +83,8 @@ def estimate(
 ) -> OneLayerEstimate:
     """Solve a problem by a method, or by the first that applies and reaches ``rtol``."""
     refusals = {name: refusal(posed, run) for name, refusal in REFUSALS.items()}
+    if "sharpness" in wanted.names:
+        refusals = dict.fromkeys(refusals, "the sharpness is that of particles. Use 'particles'.")
     if refusals.get(method):
         raise InvalidInput(f"method: {refusals[method]}")
     if method == "closed" or (method == "auto" and not refusals["closed"]):

@@ -13,6 +13,7 @@ from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Theory, Trajectory
+from largen.runs.records import check_descent
 from largen.runs.theory import set_fields
 from largen.scalars import numpy_generator
 from largen.theories.mean_field.answers import error_in_words
@@ -33,6 +34,8 @@ from largen.theories.mean_field.options import (
     wanted_kernels,
 )
 from largen.theories.mean_field.record_times import Recorded
+
+SHARPNESS = ("sharpness",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +72,9 @@ class MeanField(Theory):
         neurons, so that each replicate is a network of width ``particles``; the error then falls
         only as one over the root of the number of neurons.
     record
-        Kernels to record, as in :func:`largen.train`: ``"feature_kernel"``, ``"gradient_kernel"``,
-        ``"ntk"`` (among training samples, and between test and training samples). By default all of
-        them among training samples.
+        What to record, as in :func:`largen.train`: ``"feature_kernel"``, ``"gradient_kernel"``,
+        ``"ntk"`` (among training samples, and between test and training samples), ``"sharpness"``.
+        By default all kernels among training samples.
     record_at
         Time indices of the trajectory at which kernels are recorded; the first and the last by
         default.
@@ -104,6 +107,11 @@ class MeanField(Theory):
       sample)``; with several outputs all but Φ have further axes ``output, output_2``.
       ``record_step`` contains their time indices. For adaptive optimizers, whose training does not
       follow the tangent kernel, there is no ``ntk``;
+    * with ``record="sharpness"``, by particles and under gradient descent, ``hessian_sharpness
+      (record)``: the largest eigenvalue of the loss's Hessian in units of the rate, as in
+      :func:`largen.train`; and ``single_neuron (record)``, the largest fraction of its eigenvector
+      in one neuron. Where this is not small, as early in training, the eigenvalue grows with the
+      number of neurons, and has no limit;
     * with ``record_pairs``, ``feature_kernel_pair`` and ``gradient_kernel_pair``, ``(pair,
       layer, sample, sample_2)``, the first sample at t and the second at s; ``pair_step`` and
       ``pair_step_2`` are t and s;
@@ -149,7 +157,7 @@ class MeanField(Theory):
 
     def __post_init__(self):
         one_of("method", self.method, METHODS)
-        check_shared(self, fewest=2)
+        check_shared(self, fewest=2, more=SHARPNESS)
         if self.particles is None:
             return
         if self.sampling == "variance_reduced" and self.particles & (self.particles - 1):
@@ -179,7 +187,10 @@ class MeanField(Theory):
     def solve(self, posed: Posed[OneLayerProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of a network with one hidden layer."""
         run, problem = posed.run, posed.problem
-        wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
+        times = self.record_at, self.record_pairs
+        wanted = wanted_kernels(run, self.record, *times, more=SHARPNESS)
+        if SHARPNESS[0] in wanted.names:
+            check_descent("record", run.optimizer)
         if self.record is not None and "ntk" in wanted.names and run.optimizer.adaptive:
             raise InvalidInput(
                 f"record: {run.optimizer} does not follow the NTK, and the limit has none; take "
@@ -262,6 +273,9 @@ def _trajectory(
                 if records.ntk_test is not None:
                     across = ("record", "test_sample", "sample", *pair)
                     kept["ntk_test"] = (across, paired(records.ntk_test))
+        if records.sharpness is not None:
+            kept["hessian_sharpness"] = (("record",), records.sharpness[:, 0])
+            kept["single_neuron"] = (("record",), records.sharpness[:, 1])
         if len(recorded.pairs):
             features, gradients = records.feature_kernel_pair, records.gradient_kernel_pair
             assert features is not None

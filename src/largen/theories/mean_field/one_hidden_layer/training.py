@@ -17,8 +17,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from largen.runs import Run
+from largen.runs.spectra import derivatives
 from largen.segments import scan_segments
-from largen.theories.mean_field.engine.descent import moved, noisy
+from largen.theories.mean_field.engine.descent import moved, noisy, sample_weights
+from largen.theories.mean_field.one_hidden_layer.curvature import Layer, hessian_sharpness
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Fields,
     OneLayerConstants,
@@ -31,7 +33,6 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     kernels,
     kernels_between,
     prepare,
-    sample_weights,
     step_of,
     step_with_decay,
     test_outputs,
@@ -49,6 +50,7 @@ class Found(NamedTuple):
     f_test: Float[Array, "time test_sample output"]
     records: Records
     fields: Fields
+    states: OneLayerState  # the neurons at the recorded time indices, if the sharpness is wanted
 
 
 def train(
@@ -87,7 +89,8 @@ def train(
     """
     average = None if posed.steps is None else posed.steps.average
     recorded = wanted.recorded
-    model = OneLayerModel(posed.phi, run.loss, run.output_shape, average, wanted.test)
+    curved = "sharpness" in wanted.names
+    model = OneLayerModel(posed.phi, run.loss, run.output_shape, average, wanted.test, curved)
     state, constants = prepare(posed, run, neurons, dtype)
     counts = sample_weights(run, dtype)
     at = jnp.asarray(recorded.alone, int), jnp.asarray(sorted(recorded.paired), int)
@@ -101,7 +104,26 @@ def train(
     pairs = jnp.searchsorted(at[1], jnp.asarray(recorded.pairs, int))
     both = _pairs(constants, found.fields, pairs) if len(recorded.pairs) else (None, None)
     records = found.records._replace(feature_kernel_pair=both[0], gradient_kernel_pair=both[1])
+    if curved:
+        records = records._replace(sharpness=_sharpness(posed, run, neurons, found, recorded.alone))
     return jax.tree.map(np.asarray, (found.f_train, found.f_test, records))
+
+
+def _sharpness(
+    posed: OneLayerProblem, run: Run, neurons: Neurons, found: Found, at: np.ndarray
+) -> np.ndarray:
+    """Return the largest eigenvalue of the Hessian and its share in one neuron, (record, 2)."""
+    states, outputs = jax.tree.map(np.asarray, (found.states, found.f_train))
+    values = []
+    for i, index in enumerate(at):
+        f = outputs[index].astype(np.float64)
+        if not np.isfinite(f).all():
+            values.append((np.nan, np.nan))
+            continue
+        first, second = derivatives(run, f.reshape(-1, *run.output_shape), posed.outputs)
+        a, z = (part[i].astype(np.float64) for part in states[:2])
+        values.append(hessian_sharpness(posed, Layer(a, z, neurons.weights), first, second))
+    return np.array(values) * np.stack([run.rates_at(at), np.ones(len(at))], axis=1)
 
 
 @jax.jit
@@ -222,7 +244,9 @@ def _nothing(
         jnp.zeros((times, len(x), outputs), dtype) for x in (constants.train, constants.test)
     )
     records = empty_records(model, state, constants, len(alone))
-    return Found(f_train, f_test, records, Fields(hidden, hidden, readout))
+    kept = len(alone) * model.curved
+    states = jax.tree.map(lambda part: jnp.zeros((kept, *part.shape), part.dtype), state)
+    return Found(f_train, f_test, records, Fields(hidden, hidden, readout), states)
 
 
 def _observe(
@@ -249,7 +273,12 @@ def _observe(
     fields = found.fields
     if len(paired):
         fields = put(paired == index, fields, Fields(ahead[0], ahead[1], state.readout))
+    states = put(alone == index, found.states, state) if model.curved else found.states
     f_test = test_outputs(model, state, constants)
     return Found(
-        found.f_train.at[index].set(ahead[2]), found.f_test.at[index].set(f_test), records, fields
+        found.f_train.at[index].set(ahead[2]),
+        found.f_test.at[index].set(f_test),
+        records,
+        fields,
+        states,
     )
