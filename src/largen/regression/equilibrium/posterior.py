@@ -62,8 +62,8 @@ def adaptive_posterior(
         D(α) = γ₀²(α·y − ½κ|α|²) − log E exp(½γ₀²(α·φ(h))²),
 
     by Newton's method. Another convex loss has Σ ℓ(f_μ) in place of ½ Σ (f_μ − y_μ)², its conjugate
-    in D, and α = −ℓ'(f)/κ. In several hidden layers the neurons of the layer l have fields N(0, Φˡ⁻¹) a
-    priori, tilted by exp(½φᵀΛˡφ), with
+    in D, and α = −ℓ'(f)/κ. In several hidden layers the neurons of the layer l have fields
+    N(0, Φˡ⁻¹) a priori, tilted by exp(½φᵀΛˡφ), with
 
         Φˡ = ⟨φφᵀ⟩_l,   Λᴸ = γ₀²ααᵀ,   Λˡ⁻¹ = (Φˡ⁻¹)⁻¹(⟨hhᵀ⟩_l − Φˡ⁻¹)(Φˡ⁻¹)⁻¹,
 
