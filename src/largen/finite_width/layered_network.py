@@ -45,7 +45,7 @@ KNOWN = (Affine, Function, Pool, Scale, Flatten, Sum)
 
 
 @dataclass(frozen=True, eq=False)
-class Map:
+class PositionMap:
     """An affine map between positions."""
 
     taps: np.ndarray  # T, (tap, output position, input position), σ_w/√fan-in included
@@ -81,7 +81,7 @@ class Read:
 
     phi: ActivationFunction
     width: int
-    map: Map
+    map: PositionMap
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class Part:
 class LayeredNetwork:
     """An affine map of the inputs, and the parts behind it; the last one ends in the read-out."""
 
-    first: Map
+    first: PositionMap
     parts: tuple[Part, ...]
     channels: int | None  # the axis of channels in a sample, if it is not the last one
 
@@ -146,7 +146,7 @@ class _Walk:
         self.view = View.of(program.signals[0].space or ())
         self.constants: ConstantsOf
         self.features = 1  # of the data
-        self.first: Map | None = None
+        self.first: PositionMap | None = None
         self.read: ActivationFunction | None = None
         self.parts: list[Part] = []
         self.neurons = 0  # behind the last affine map
@@ -192,7 +192,7 @@ class _Walk:
         if not affine.tied and weight.bias_std:
             raise NoTheory(f"{self.reading}: no rule for a bias of each position, {step.source}.")
         its = self.constants(weight, fan * neurons if started else fan * self.features)
-        mapped = Map(reading.taps * (its.weight / fan) ** 0.5, its.bias, its.rates)
+        mapped = PositionMap(reading.taps * (its.weight / fan) ** 0.5, its.bias, its.rates)
         self.neurons = int(self.width * weight.width_ratio)
         if not started:
             self.first = mapped

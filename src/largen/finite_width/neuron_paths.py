@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.finite_width.checks import check_alive
-from largen.finite_width.layered_network import LayeredNetwork, Map, Part, Read
+from largen.finite_width.layered_network import LayeredNetwork, Part, PositionMap, Read
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
 from largen.interrupts import check as check_interrupts
 
@@ -92,7 +92,7 @@ def limits_of(network: LayeredNetwork, x: np.ndarray) -> Limits:
     return Limits(kernel, tangent, tuple(reversed(layers)), bare)
 
 
-def _contribution(of: Map, G: Any, S: Any, samples: int) -> Any:
+def _contribution(of: PositionMap, G: Any, S: Any, samples: int) -> Any:
     """Return an affine map's part of the tangent kernel, (…, sample, sample)."""
     return _over_positions(G * (of.rates[0] * S + of.rates[1] * of.bias), samples)
 
@@ -194,7 +194,7 @@ def _backwards(part: Part, ats: Any, seen: Any, back: _Back, samples: int, norma
     return back, tangent
 
 
-def _change(of: Map, back: _Back, S: Any, deviation: Any, samples: int) -> Any:
+def _change(of: PositionMap, back: _Back, S: Any, deviation: Any, samples: int) -> Any:
     weighed = back.total * (of.rates[0] * S + of.rates[1] * of.bias)
     return _over_positions(weighed + of.rates[0] * back.G * deviation, samples)
 

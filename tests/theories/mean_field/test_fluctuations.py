@@ -101,11 +101,12 @@ def test_deep_networks_vary_alike_at_all_widths_and_depths(case):
     net, param, optimizer = DEEP[case]
     run = lg.Run(net, param, DATA, optimizer=optimizer, steps=8)
     limit = lg.solve(run, fluctuations=True, rtol=3e-2)
+    width = 256
     if "depth" in case or "noise" in case:
-        run = run.with_changes(net=lg.residual_mlp(32, "tanh"))
-    nets = lg.train(run, width=256, seeds=100, key=0, progress=False)
+        run, width = run.with_changes(net=lg.residual_mlp(32, "tanh")), 128
+    nets = lg.train(run, width, seeds=100, key=0, progress=False)
     for what in ("f_train", "f_test"):
-        found = 256 * getattr(nets, what).var(0, ddof=1)
+        found = width * getattr(nets, what).var(0, ddof=1)
         std, error = (getattr(limit, f"{what}_fluctuation{name}") for name in ("", "_error"))
         z = np.log(found / std**2) / np.hypot(np.sqrt(2 / 99), 2 * error / std)
         assert np.abs(z).max() < 4

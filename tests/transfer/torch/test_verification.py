@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,11 +28,13 @@ from torch import nn
 from largen.errors import InvalidInput, WrongPlan
 from largen.transfer import Hints, repair, verifying
 from largen.transfer.coordinates import slope_with_margin
+from largen.transfer.corrections import Correction
 from largen.transfer.plan import plan_from_json
 from largen.transfer.torch import TorchPlan, scale, surveys
 from largen.transfer.torch.effects import as_in_training, forward, measured
 from largen.transfer.torch.facts import Facts
-from largen.transfer.verdicts import effects_of
+from largen.transfer.verdicts import effects_of, in_the_bases_names, in_the_first_copy
+from largen.transfer.verified import Effect, Verification
 
 SIZES = {"width": 32}, {"width": 256}
 LARGE = ("resnet", "vit", "encoder", "tied gpt", "gru", "residual mlp")
@@ -401,6 +404,29 @@ def test_records_are_kept_in_text_and_warnings_may_be_errors():
         warnings.simplefilter("error", WrongPlan)
         with pytest.raises(WrongPlan, match="the output grows by"):
             scale(Distance, *SIZES, scheme="mup", optimizer="adam", example=PAIR)
+
+
+def test_sizes_of_deeper_models_have_the_bases_names():
+    """Blocks 1 and 2, and a norm that has the number 3 in the base and 5 in the deeper model."""
+    names = {"1": "1", "2": "2", "3": "2", "4": "2", "5": "3"}
+    sizes = {("start", f"input of {i}", ""): float(i) for i in range(1, 6)}
+    found = in_the_bases_names({**sizes, ("output", "", "5.weight"): 7.0}, names)
+    wanted = {1: 1.0, 2: 2.0, 3: 5.0}
+    assert {key[1]: value for key, value in found.items() if key[0] == "start"} == {
+        f"input of {i}": value for i, value in wanted.items()
+    }
+    assert found["output", "", "5.weight"] == 7.0
+    assert in_the_first_copy("3", names, names) == "5"
+    assert in_the_first_copy("2", names, names) == "2"
+
+
+def test_warnings_are_short():
+    effects = tuple(Effect("output", f"w{i}", 1.0, 0.1, "grows") for i in range(40))
+    many = tuple(Correction("lr", f"w{i}", -1.0) for i in range(40))
+    record = Verification("width", (1.0, 2.0, 4.0), 4, effects, many)
+    assert str(record).endswith("try rate of w11 × n⁻¹\n  and 28 more corrections")
+    assert len(str(record).splitlines()) == 1 + 2 + 13 + 12 + 1
+    assert str(replace(record, cause="because")).splitlines()[-1] == "  because"
 
 
 def test_what_cannot_be_repaired_is_refused(monkeypatch):

@@ -151,10 +151,11 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
     the leave-one-out error of all M samples at an effective ridge μ (derived for largen, by the
     coherent potential), which one eigendecomposition of K gives for all n, δ and, by inverse
     Laplace transform in δ, t. For M → ∞ and equal samples it is, with L_i = λ_i/(λ_i + κ),
-    E = Σ v_i² κ²/(λ_i + κ)²/(1 − Σ L_i²/n), Σ L_i + δ/κ = n, κ = μ/M (Bordelon, Canatar and Pehlevan 2020, eq. (4); Simon et al. 2023). Where samples differ, as in
-    standardised tables, a common μ is too small for some: E is multiplied by the ratio of its
-    value with μ_i = δ + (1 − p)/[(K + diag μ)⁻¹]_ii for single samples, of random parts of at most
-    600, and of a flow at the ridge δ + n/(2t). As subsets of M independent
+    E = Σ v_i² κ²/(λ_i + κ)²/(1 − Σ L_i²/n), Σ L_i + δ/κ = n, κ = μ/M (Bordelon, Canatar and
+    Pehlevan 2020, eq. (4); Simon et al. 2023). Where samples differ, as in standardised tables, a
+    common μ is too small for some: E is multiplied by the ratio of its value with
+    μ_i = δ + (1 − p)/[(K + diag μ)⁻¹]_ii for single samples, of random parts of at most 600, and of
+    a flow at the ridge δ + n/(2t). As subsets of M independent
     samples are themselves independent samples, E(n) estimates the error on new samples. From M
     samples on, the curve is a power law E(n) = a + b n^(−c), a ≥ 0, fitted to it from M/4 to M − 1.
 

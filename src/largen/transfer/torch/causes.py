@@ -63,9 +63,9 @@ def _vanishing_branches(specimens: Specimens, fits: Fits) -> str:
             factor = ratios(branch_multiplier(specimens.request.scheme))
             return (
                 f"before training, the {place} fades by l^({fit[0]:+.2f} ± {fit[1]:.2f}): at the "
-                "base's depth, random branches make most of the residual stream, and behind more "
-                f"of them, × {factor}, less of it is left. Take a deeper base, or smaller branches "
-                "beside larger embeddings, or scheme='depth_mup', which keeps their sum"
+                "base's depth, random branches make much of the residual stream, and behind more "
+                f"of them, × {factor}, less of it is left. Make the base's branches smaller beside "
+                "its embeddings, or take scheme='depth_mup', which keeps their sum"
             )
     return ""
 
