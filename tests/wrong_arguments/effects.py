@@ -40,6 +40,12 @@ from largen.errors import LargenError
 TOLERANCE = 1e-9  # relative; results that differ by rounding are the same
 SMALL = np.float32
 
+
+def quartic(f, y):
+    """Return another convex loss of real targets."""
+    return jnp.sum((f - y) ** 4) / 4
+
+
 # Other values by the name of the argument; each has to change the result, or to be refused.
 OTHER: dict[str, tuple[Any, ...]] = {
     "X": (X + 0.1,), "X_test": (XT + 0.1,), "a": ((0, "1/2", 1),), "activation": ("tanh",),
@@ -71,7 +77,8 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "kind": ("nngp", "ntk", "ntk-gp", "bayesian", "linearized"), "landmarks": (1,),
     "layer": (lg.Dense(weight_std=2.0), 3), "layers": (3,), "layers_per_block": (2,),
     "length_scale": (3.0,), "level": (0.5,), "levels": ([0.5],), "limit": (lg.solve(run(steps=3)),),
-    "logit_scale": (3.0,), "loss": ("logistic", "huber"), "lr": (0.2, 0.3), "make": (other_module,),
+    "logit_scale": (3.0,), "loss": ("logistic", "huber", quartic), "lr": (0.2, 0.3),
+    "make": (other_module,),
     "matrix": (2 * GRAM,),
     "mask": (np.array([True, False]),), "mask1": (np.array([True, False]),),
     "mask2": (np.array([True, False]),), "max_steps": (1,), "measure": (lambda n, a, b, x: b,),
@@ -109,7 +116,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "times": (3, np.array([0.5, 2.0])), "tokens": ([[1, 1], [0, 2]],),
     "tap_variances": (((0.4, 0.3), (0.2, 0.1)),),
     "task": (lg.regression.Spectrum(np.arange(1, 91.0) ** -1.3, np.arange(1, 91.0) ** -1.5),),
-    "values": (lg.Dense(weight_std=2.0),), "variance": (2.0,), "variances": ([2.0],),
+    "values": (lg.Dense(weight_std=2.0),), "variance": (2.0, False), "variances": ([2.0],),
     "vocabulary": (4,), "weight_decay": (0.3,), "weight_std": (1.2, [0.9]),
     "weights": (np.array([1.0, 2.0]), "orthogonal"), "width": (6, 16), "width_ratio": (2,),
     "width_ratios": ([2],), "widths": ([8, 16, 32], 20, [8]), "window": ((1, 1),),

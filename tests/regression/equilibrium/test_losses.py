@@ -88,6 +88,20 @@ def test_squares_and_others_have_the_same_law_at_their_dual_variables(loss):
 
 
 @pytest.mark.slow
+def test_several_hidden_layers_of_small_gamma_are_laplace_approximations():
+    net = lg.mlp(2, "tanh")
+    K = lg.nngp_kernel(net, X)
+    root = np.linalg.cholesky(K)
+    classifier = LogisticRegression(C=1 / 0.1, fit_intercept=False, tol=1e-12, max_iter=10000)
+    f = root @ classifier.fit(root, Y).coef_[0]
+    found = given(net, Y, "logistic", gamma=1e-6, sites=1024).predict(X)
+    np.testing.assert_allclose(found.mean, f, atol=1e-6)
+    curvature = 1 / (2 + 2 * np.cosh(f))
+    covariance = K - K @ np.linalg.solve(K + np.diag(0.1 / curvature), K)
+    np.testing.assert_allclose(found.variance, np.diag(covariance), atol=1e-6)
+
+
+@pytest.mark.slow
 def test_two_classes_are_the_logistic_loss_of_a_difference():
     """−log softmax is softplus of the difference, whose prior has twice the variance."""
     net = lg.mlp(1, "tanh")
