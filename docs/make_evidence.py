@@ -23,7 +23,7 @@ TESTS = {
     "mean field, infinite depth": "tests/theories/mean_field/infinite_depth",
     "mean field, branches and attention": "tests/theories/mean_field/transformer",
     "mean field, pseudo-gradients": "tests/theories/mean_field/test_feedback_alignment.py",
-    "kernel, order 1/width": "tests/theories/test_finite_width_mean.py",
+    "kernel, order 1/width": "tests/theories/test_finite_width_*.py",
 }
 ROOMS = {
     "expectations": "tests/expectations",

@@ -66,6 +66,7 @@ def test_characters(tmp_path, monkeypatch, capsys):
     assert len(list((tmp_path / "out" / "cells").glob("*.npz"))) == 6
 
 
+@pytest.mark.slow
 def test_tuned_base(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
     words = f"gpt vit mlp --text {ROOT / 'README.md'} --output {tmp_path} --steps 3 --draws 4"
@@ -79,6 +80,7 @@ def test_tuned_base(tmp_path, monkeypatch, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_transfer_demo(tmp_path, monkeypatch, capsys):
     """Its numbers are those of its sweeps, and only the wrong scheme's slopes grow."""
     pytest.importorskip("torch")
@@ -154,6 +156,7 @@ def test_transformer_rates_over_key_sizes(tmp_path, monkeypatch, capsys):
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("kernels", "depth")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drawing", ["richness", *SLOW])
 def test_features_that_learn(drawing, tmp_path, capsys):
     features = example("features_that_learn")

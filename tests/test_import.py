@@ -43,6 +43,7 @@ ATTENTION = "lg.serial(lg.Dense(), lg.QKVAttention(), lg.GlobalAvgPool(), lg.Den
 SMALL = "rtol=0.5, particles=64, replicates=2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "scaling", "shape", "options"),
     [
@@ -63,6 +64,7 @@ def test_a_run_brings_its_theory_alone(net, scaling, shape, options):
     assert 100 < sum(name.startswith("largen.") for name in loaded) <= 172
 
 
+@pytest.mark.slow
 def test_global_configuration_is_left_alone():
     out = subprocess.run(
         [
@@ -126,6 +128,7 @@ def test_unknown_names_are_unknown():
     assert not hasattr(largen, "no_such_name")
 
 
+@pytest.mark.slow
 def test_rooms_are_found_before_any_name_was_used():
     names = "errors", "transfer", "transfer.jax", "regression.large", "theories", "files"
     program = "import largen as lg\n" + "\n".join(f"print(lg.{name}.__name__)" for name in names)

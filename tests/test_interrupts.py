@@ -215,6 +215,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIMITS)
 def test_limits(name, monkeypatch):
     """They are the same wherever segments end, and an interrupt between two of them is answered."""
@@ -297,6 +298,7 @@ def test_an_interrupt_that_was_swallowed_in_plain_numpy_is_raised_again(monkeypa
     assert swallowed == ["raised at once"]
 
 
+@pytest.mark.slow
 def test_blocks_on_disk_say_how_to_go_on(tmp_path):
     pytest.importorskip("zarr")
 

@@ -21,6 +21,7 @@ print(seen["cache_hits"], seen["cache_misses"])
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing_that_the_first_one_kept(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
     said = [

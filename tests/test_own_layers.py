@@ -135,6 +135,7 @@ def test_what_rooms_cannot_know_is_refused_by_name():
         lg.scaling.classify(lg.ntk(), lg.serial(DENSE, lg.layers.Dropout(0.5), DENSE))
 
 
+@pytest.mark.slow
 def test_traits_are_enough_for_the_classification_the_mean_field_and_weight_decay():
     for layer in (Scale(2.0), Swish(1.0), Standardise(1.0), Mean(DENSE, DENSE)):
         assert lg.scaling.classify(lg.mup(), lg.serial(DENSE, layer, DENSE)).kind == "maximal"

@@ -28,6 +28,7 @@ def test_example_prints_what_it_says():
         assert float(now) == pytest.approx(float(then), rel=0.2, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_model_of_the_users_own_is_scaled(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("torch")

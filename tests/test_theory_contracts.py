@@ -106,6 +106,7 @@ def limit(theory):
 each_theory = pytest.mark.parametrize("theory", registered(), ids=lambda theory: theory.name)
 
 
+@pytest.mark.slow
 @each_theory
 def test_status_words_axes_and_errors(theory):
     found, run = limit(theory), run_of(*case(theory))
@@ -136,6 +137,7 @@ def test_status_words_axes_and_errors(theory):
         np.testing.assert_allclose(losses, wanted, rtol=1e-12)
 
 
+@pytest.mark.slow
 @each_theory
 def test_a_solution_is_the_same_again_in_a_file_and_beside_networks(theory, tmp_path):
     found = limit(theory)
@@ -150,6 +152,7 @@ def test_a_solution_is_the_same_again_in_a_file_and_beside_networks(theory, tmp_
     assert "nan" not in str(lg.compare(back, networks))
 
 
+@pytest.mark.slow
 @each_theory
 def test_the_precision_and_the_outputs_are_those_of_the_data(theory):
     found = ask(theory, y=np.stack([Y, -Y], 1), yt=np.stack([YT, -YT], 1), dtype=np.float32)
@@ -164,6 +167,7 @@ def test_the_precision_and_the_outputs_are_those_of_the_data(theory):
     np.testing.assert_allclose(found.f_train[-1, :, 1], -found.f_train[-1, :, 0], atol=error)
 
 
+@pytest.mark.slow
 @each_theory
 def test_what_diverges_is_raised_or_told(theory):
     adapts = case(theory)[0].startswith("adaptive")  # its steps do not grow with the gradient
@@ -178,6 +182,7 @@ def test_what_diverges_is_raised_or_told(theory):
     assert caught.value.result.status is told.status
 
 
+@pytest.mark.slow
 @each_theory
 def test_rtol_is_honoured_and_errors_are_errors(theory):
     if "rtol" not in {field.name for field in fields(theory)}:
@@ -222,6 +227,7 @@ def test_options_that_cannot_be_meant_are_refused(theory):
                 ask(theory, {name: wrong})
 
 
+@pytest.mark.slow
 @each_theory
 def test_an_interrupt_is_answered(theory):
     interrupted(lambda: ask(theory, steps=40))
@@ -249,6 +255,7 @@ class Careless(lg.theories.Theory):
         return lg.Trajectory.of(posed.run, f[:, :3], f[:, 3:], theory=self.name, reason="-")
 
 
+@pytest.mark.slow
 def test_what_a_theory_does_not_look_at_is_looked_at():
     with pytest.raises(NumericalFailure, match="f_train, f_test"):
         ask(Careless)

@@ -140,6 +140,8 @@ class RepeatedSamples(UserWarning):
 class WrongPlan(UserWarning):
     """Updates by a plan grow or fade with the size of the model; the message names the weight.
 
+    Also of a model that does not carry the plan's multipliers, and of a width that no weight has.
+
     ``warnings.simplefilter("error", WrongPlan)`` turns the warning into an error.
     """
 

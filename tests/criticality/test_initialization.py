@@ -204,6 +204,7 @@ def test_networks_over_the_phase_diagram():
             lg.criticality.phase_diagram("tanh", [1.0], [0.1], **given)
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(tmp_path):
     diagram = lg.criticality.phase_diagram(
         "tanh", np.linspace(0.5, 3, 9), np.linspace(0, 1, 7), width=50, depth=9, draws=2, key=0

@@ -9,6 +9,7 @@ from largen.errors import InvalidInput
 X = np.eye(3)[:2] * np.sqrt(3)
 
 
+@pytest.mark.slow
 def test_deep_plain_networks_have_the_phases_of_their_limit():
     w, b = [0.8, 1.6, 2.5], [0.3]
 

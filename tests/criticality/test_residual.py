@@ -26,6 +26,7 @@ def test_linear_branches_multiply_variances_and_gradients(std):
     np.testing.assert_allclose(factors, 1 + std**2, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_saturating_branches_add_to_the_variance():
     """K grows by σ_w² E[tanh²] + σ_b², and log of gradients by about c(√L − √l).
 

@@ -60,6 +60,7 @@ def test_single_moments_within_their_error():
         assert all(float(e.max()) < 1e-13 for e in moment_error("tanh", q[:20]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [

@@ -47,6 +47,7 @@ def against_nested_integrals(phi, q1, q2, tolerance):
             np.testing.assert_allclose(got, want, atol=tolerance * size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phi",
     [
@@ -158,6 +159,7 @@ def test_gradients(elu_pair):
         np.testing.assert_allclose(same[0, :2], 0, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_near_coincidence(elu_pair):
     """gap'/gap tends to E[φ'²] and keeps its digits, where a subtraction has none."""
     with jax.enable_x64(True):

@@ -83,6 +83,7 @@ def test_kernel_gradient_with_respect_to_inputs(name):
         assert np.all(np.isfinite(zero))
 
 
+@pytest.mark.slow
 def test_price_and_stein_for_the_series():
     """∂E[φφ]/∂q12 = E[φ'φ'] (Price), and ∂E[φ²]/∂q = E[φ'² + φφ''] (Stein, by quadrature)."""
     with jax.enable_x64(True):

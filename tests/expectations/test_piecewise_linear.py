@@ -31,6 +31,7 @@ def bent(x):
 KINKS = {hard: (-1.0, 1.0), bent: (-0.2, 0.7)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", [hard, bent])
 def test_pairs_against_split_integrals(phi):
     cases = [
@@ -105,6 +106,7 @@ def test_gradients(phi):
         np.testing.assert_allclose(found[1], [along / 2, along / 2, 0], atol=1e-13)
 
 
+@pytest.mark.slow
 def test_kernels_of_public_functions():
     """float32 in the user's jit agrees with float64; a hard tanh is no longer refused."""
     x = np.random.default_rng(2).normal(size=(4, 3))

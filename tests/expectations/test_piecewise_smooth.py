@@ -44,6 +44,7 @@ def on_arrays(function):
     return lambda x: np.asarray(compiled(x))
 
 
+@pytest.mark.slow
 def test_against_nested_integrals():
     """By SciPy's adaptive rule, split at the kinks; they are found without a word."""
     phi, kinks = as_activation(curved), (-0.5, 2.0)
@@ -57,6 +58,7 @@ def test_against_nested_integrals():
             np.testing.assert_allclose(got, want, atol=1e-10 * np.abs(want).max())
 
 
+@pytest.mark.slow
 def test_the_piecewise_linear_ones():
     """A hard tanh by its pieces is what the integrals over the angle make of it.
 
@@ -103,6 +105,7 @@ def test_where_kinks_are_missing():
     assert "(largen.expectations.with_kinks)" in str(words)
 
 
+@pytest.mark.slow
 def test_jumps():
     def shifted_step(x):
         return x + (x > 1)

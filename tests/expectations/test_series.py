@@ -85,6 +85,7 @@ def test_matches_closed_form_when_fed_by_hand():
             np.testing.assert_allclose(got, want, rtol=0, atol=2e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [1.0, 400.0])
 def test_sharp_function_is_right_or_says_so(q):
     """tanh(5x), i.e. tanh at 25 times the variance."""
@@ -164,6 +165,7 @@ def cube(x):
     return x**3
 
 
+@pytest.mark.slow
 def test_tiles_and_broadcasting():
     """A large outer array equals its entries one by one; jit and vmap change nothing."""
     r = np.random.default_rng(1)

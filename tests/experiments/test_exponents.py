@@ -26,6 +26,7 @@ def run(param, *, net=None, optimizer=None, steps=3):
 WIDE = (128, 512, 1024, 4096, 16384)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "rate", "steps", "widths", "ensemble"),
     [
@@ -56,6 +57,7 @@ def test_one_hidden_layer(point, rate, steps, widths, ensemble):
         assert not low < -0.75 < high
 
 
+@pytest.mark.slow
 def test_deep():
     report = lg.scaling.measure_exponents(
         run(lg.mup(), net=lg.mlp(2, "tanh")), (32, 64, 256), seeds=16, key=1, on="train"
@@ -156,6 +158,7 @@ def test_fit_recovers_exponents_under_a_correction(q, b):
     assert np.mean(errors) < (0.2 if b == 200 else 0.06), errors
 
 
+@pytest.mark.slow
 def test_what_counts_as_a_deviation():
     def row(value, error, known=True, predicted: F | None = F(-1, 2), zero=False):
         return MeasuredExponent("g", "n", PowerLaw(value, error), known, predicted, zero)

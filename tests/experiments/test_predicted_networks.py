@@ -72,6 +72,7 @@ def test_at_their_own_width_the_draws_are_the_pilots(random):
     np.testing.assert_allclose(found, pilots.losses("train"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("param", [lg.ntk(), lg.mean_field()])
 def test_at_infinite_width_the_law_is_the_limit(param):
     found = small(param).at_width(10**9)

@@ -32,6 +32,7 @@ def test_a_fixed_gamma_is_the_same_network_at_this_width(param):
         assert not np.allclose(table(fixed, 128), table(own, 128))
 
 
+@pytest.mark.slow
 def test_numbers_by_hand():
     own = run(lg.ntk())
     found = lg.training.lazy_or_rich(own, 32, seeds=4, key=3, on="train")

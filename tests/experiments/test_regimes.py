@@ -72,6 +72,7 @@ def test_spread():
     assert np.isnan(made_up([1, 1.5], [4, 64], law).spread(scaled=True))  # ranges do not overlap
 
 
+@pytest.mark.slow
 def test_networks_in_which_nothing_moves():
     """Without inputs and biases no kernel has a size: the movement is 0, without a warning."""
     data = lg.Dataset(np.zeros((4, 3)), np.ones(4))

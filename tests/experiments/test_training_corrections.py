@@ -185,6 +185,7 @@ def test_number_of_replicates_follows_from_the_target():
     assert calls[-1] == (100 * count, 100 * count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [

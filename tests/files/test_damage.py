@@ -58,6 +58,7 @@ def trajectory():
     return lg.Trajectory.of(run, f[:, :3], f[:, 3:], theory="kernel", reason="a test")
 
 
+@pytest.mark.slow
 def test_damaged_trajectories(tmp_path, trajectory):
     path = trajectory.save(tmp_path / "t.nc")
 

@@ -79,6 +79,7 @@ LIMITED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes")
 def test_a_limit_of_file_sizes_is_a_named_error_for_all_kinds_of_files(tmp_path):
     kinds = ("a.npz", "b.nc", "c.txt", "d.png")

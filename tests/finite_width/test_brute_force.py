@@ -108,6 +108,7 @@ def tensors(phi, x, nodes):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "inputs", "nodes"),
     [("sin", 2, 30), pytest.param("gelu", 3, 38, marks=pytest.mark.slow)],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput, NoRule
+from largen.errors import InvalidInput
 
 X = np.random.default_rng(3).normal(size=(3, 4))
 SAMPLES = 60_000
@@ -58,5 +58,3 @@ def test_results_and_errors():
         found.kernel_covariance([(0, 3)])
     with pytest.raises(InvalidInput, match="2\\*\\*28"):
         lg.finite_width.width_fluctuations(net, X, width=30, draws=10**8, key=0)
-    with pytest.raises(NoRule, match="Residual"):
-        lg.finite_width.width_fluctuations(lg.residual_mlp(2), X, width=30, key=0)

@@ -41,6 +41,7 @@ def test_derivatives_in_the_kernel_by_differences():
             assert exact == pytest.approx(slope, abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.1, 0.9, 0.999])
 def test_orthants_of_exchangeable_gaussians(rho):
     # u_i = √ρ z + √(1 − ρ) z_i, so that the probability is an average over z.

@@ -116,8 +116,6 @@ def test_what_is_refused():
         lg.finite_width.width_corrections(net, X, width=(3, 4, 5))
     with pytest.raises(InvalidInput, match="at most 2"):
         lg.finite_width.width_corrections(net, np.eye(3), width=9)
-    with pytest.raises(NoRule, match="Residual"):
-        lg.finite_width.width_fluctuations(net, X, width=9, key=0)
     with pytest.raises(NoRule, match="LayerNorm"):
         lg.finite_width.width_corrections(lg.serial(lg.LayerNorm(), net), X, width=9)
     open_end = lg.serial(lg.Dense(), lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense())))

@@ -55,6 +55,7 @@ def test_three_inputs_stay_positive_and_have_the_drift():
     assert abs(products.mean() / 0.02 - 0.75) < 3.5 * products.std() / 200 / 0.02 + 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slopes", "ratio"), [((1.0, -2.0), 9.0)])
 def test_sign_of_the_lower_slope(slopes, ratio):
     # One layer of networks: n(E V' − V) with (c₊ − c₋)²; with (c₊ + c₋)² it would be 9 times less.

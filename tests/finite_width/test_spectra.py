@@ -38,6 +38,7 @@ def test_one_linear_layer_is_marchenko_pastur(width):
     assert found.density([1.2 * high])[0] < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_infinite_width_gives_the_kernel(name):
     x = np.random.default_rng(0).standard_normal((60, 30))
@@ -48,6 +49,7 @@ def test_infinite_width_gives_the_kernel(name):
     assert np.allclose(found.resolvent(Z), np.mean(1 / (kernel[:, None] - Z), axis=0), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_mass_is_one_and_the_mean_is_the_kernels():
     x = np.random.default_rng(0).standard_normal((100, 60))
     found = lg.finite_width.kernel_spectrum(lg.mlp(2, "tanh"), x, width=(150, 200))
@@ -97,6 +99,7 @@ def test_digits(name):
     assert 0.01 < off[0] < two.approximation_error
 
 
+@pytest.mark.slow
 def test_errors():
     x = np.random.default_rng(0).standard_normal((10, 4))
     found = lg.finite_width.kernel_spectrum(lg.mlp(1, "tanh"), x, width=20)

@@ -26,6 +26,7 @@ def test_moments_are_the_exact_ones_of_relu():
     assert error < 0.5 * tangent.std() / np.sqrt(draws)
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_dense_networks():
     # Two hidden layers of tanh with biases, and their gradients, written out.
     rng, draws, n, std, bias = np.random.default_rng(0), 40_000, (3, 4), 1.3, 0.4
@@ -82,6 +83,7 @@ def test_shifts_at_order_one_over_width(name, std, bias):
     assert distances[1] < max(distances[0] / 2, 8 * error.max() * n)
 
 
+@pytest.mark.slow
 def test_dead_and_repeated_inputs():
     same = lg.finite_width.sample_tangent_kernels(
         lg.mlp(2, "tanh"), X[[0, 0]], width=5, draws=100, key=0

@@ -48,6 +48,7 @@ def test_universal_constants_of_relu():
     assert np.allclose(rates, [7 / 3, 2 / 3, 3, 1], rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_universal_constants_of_smooth_odd_activations():
     layers = 240
     for name in ("tanh", "sin"):
@@ -216,6 +217,7 @@ def test_tangent_kernels_against_dense_networks(name):
     assert np.all(np.abs(shift - theory.ntk_shift[i, j]) < 3.5 * error + 0.2 * np.abs(shift))
 
 
+@pytest.mark.slow
 def test_limits_are_the_kernels():
     net = lg.mlp(3, "elu", weight_std=1.3, bias_std=0.2)
     found = lg.finite_width.width_corrections(net, X, width=64)
@@ -323,6 +325,7 @@ def test_results_become_data_sets():
     assert found.attrs["widths"] == [8]
 
 
+@pytest.mark.slow
 def test_dead_networks_are_drawn_as_such():
     S = lg.finite_width.sample_kernels(
         lg.mlp(2, "relu", weight_std=2**0.5), X[:2], width=2, draws=20_000, key=0

@@ -56,6 +56,7 @@ def test_gains_of_linear_networks_in_closed_form():
     np.testing.assert_allclose(got, 4 * (K + 1) + 4 * 0.25 * K, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("initial", [0.6, 1.0])
 def test_gain_before_tanh_by_quadrature(initial):
     """Θ has E[χχ'] with χ(u) = u tanh'(au), which is not E[tanh'tanh'] E[uu']."""
@@ -84,6 +85,7 @@ def test_gains_before_and_behind_homogeneous_functions_are_the_same():
     np.testing.assert_allclose(before, behind, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_blocks_of_infinite_depth_have_the_kernel_of_many_finite_ones():
     body = lg.serial(lg.LayerNorm(gain=True, offset=True), TANH, lg.Dense())
     param = lg.depth_mup().with_rates({"input": 0.0})
@@ -126,6 +128,7 @@ def tangent(network, params, x):
     return sum(rate * j @ j.T for rate, j in both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_kernels_are_those_of_wide_networks(name):
     net, param = lg.serial(*NETS[name]), lg.ntk().with_rates({"bias": 1.5})

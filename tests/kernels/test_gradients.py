@@ -32,6 +32,7 @@ def differences(function, x, step=1e-5):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["relu", "erf", pytest.param("tanh", marks=pytest.mark.slow)])
 def test_gradients_against_differences(act):
     net = lg.mlp(2, act, weight_std=1.2, bias_std=0.1)
@@ -43,6 +44,7 @@ def test_gradients_against_differences(act):
         np.testing.assert_allclose(gradient(function, X), differences(function, X), atol=2e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["relu", "erf", "tanh"])
 def test_gradients_where_inputs_coincide(act):
     # One set of inputs moves through the other. The NTK of relu has a kink there, |x − x'|, and

@@ -73,6 +73,7 @@ def test_one_weight_used_twice_on_the_same_value_is_used_once():
     equal(lg.kernel(twice, X, X2), lg.kernel(once, X, X2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, -1.0, 0.5])
 def test_a_shared_weight_is_linear(factor):
     """W a + c W b = W (a + c b) for one weight W, of relu and sigmoid, which are not centred."""
@@ -101,6 +102,7 @@ def dependent_linear(nodes):
     return lg.layers.Graph({"h": (DENSE, "x"), **nodes, "f": (lg.serial(TANH, DENSE), "s")})
 
 
+@pytest.mark.slow
 def test_a_value_and_its_normalisation():
     """h + h/|h| = h (1 + 1/|h|) is a scaled Gaussian, by hand."""
     net = dependent_linear({"n": (lg.RMSNorm(eps=0.1), "h"), "s": ("sum", "h", "n")})
@@ -114,6 +116,7 @@ def test_a_value_and_its_normalisation():
     equal(lg.kernel(net, X), (nngp, nngp + 1.69 * slope * T))
 
 
+@pytest.mark.slow
 def test_the_order_of_samples():
     """Kernels of x and of its permutation are permuted, though no pair is known to be the same."""
     net, order = recurrent(3, RELU), np.array([2, 0, 1])
@@ -178,6 +181,7 @@ def test_pooling_before_or_behind_a_sum():
         equal(lg.kernel(before, ROWS), lg.kernel(behind, ROWS))
 
 
+@pytest.mark.slow
 def test_a_repetition_between_dependent_terms():
     """x + (two residual blocks)(x), as a repetition and written out."""
     block = lg.Residual(lg.serial(TANH, DENSE))
@@ -202,6 +206,7 @@ def test_a_repetition_between_dependent_terms():
     equal(lg.kernel(loop, X), lg.kernel(written, X), 1e-13)
 
 
+@pytest.mark.slow
 def test_samples_that_coincide():
     """A gap at coincidence is exactly 0: the NTK of equal samples is that of one sample."""
     net = looped(3)
@@ -257,6 +262,7 @@ def test_samples_that_nearly_coincide():
     assert abs(lost(1e-10)) < 1e-8
 
 
+@pytest.mark.slow
 def test_masked_positions_are_not_there():
     net, mask = GRAPHS["convolution used twice"][0], np.array([True, True, True, False])
     masks = np.broadcast_to(mask, ROWS.shape[:2])

@@ -46,6 +46,7 @@ def by_jacobians(draws):
     return [(each.mean(0), each.std(0) / draws**0.5) for each in kernels]
 
 
+@pytest.mark.slow
 def test_against_logits_drawn_from_their_covariance():
     wanted = by_jacobians(20_000)
     found = lg.kernels.averaged_kernel(network(MANY), X, replicates=6)
@@ -68,6 +69,7 @@ def test_against_networks_of_many_heads(size):
     assert (nets.ntk_error < 0.03 * limit.ntk.max()).all()
 
 
+@pytest.mark.slow
 def test_a_hidden_first_position_is_as_if_it_were_not_there():
     net = network(causal=True, key_size=3)
     hidden = lg.kernel(net, X, mask1=np.array([[False, True, True]] * 2))
@@ -77,6 +79,7 @@ def test_a_hidden_first_position_is_as_if_it_were_not_there():
         assert (error < 0.02 * mean.max()).all()
 
 
+@pytest.mark.slow
 def test_without_a_softmax_it_is_exact():
     """Against networks, and in parts: the values of neural-tangents are elsewhere."""
     heads = lg.layers.MultiHeadAttention(QUERIES, KEYS, VALUES, mechanism="identity")
@@ -92,6 +95,7 @@ def test_without_a_softmax_it_is_exact():
     np.testing.assert_allclose(hidden[1, 1], limit.ntk[1, 1], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_errors_fall_with_draws_and_are_those_of_the_mean():
     few, many = (lg.kernels.averaged_kernel(network(d), X, replicates=8) for d in (FEW, MANY))
     assert 2.8 < few.ntk_error.mean() / many.ntk_error.mean() < 11  # the root of 32 is 5.7
@@ -123,6 +127,7 @@ def test_hidden_positions_do_not_matter():
     np.testing.assert_allclose(first, second, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients():
     net = network()
 
@@ -178,6 +183,7 @@ def test_what_has_no_kernel(net, error, words):
         lg.kernel(net, X)
 
 
+@pytest.mark.slow
 def test_all_samples_must_fit():
     with pytest.raises(InvalidInput, match="takes all 2 samples together"):
         lg.nngp_kernel(network(), X, memory_budget=3000.0)

@@ -151,6 +151,7 @@ def test_the_backward_form_of_the_tangent_kernel():
     assert abs(found.ntk[0, 1] - body) > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "block",
     [
@@ -248,6 +249,7 @@ def test_near_twins_keep_their_digits():
     assert 0 < apart < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ["relu", lg.Activation(lambda x: jnp.where(x > 0, x, 0.2 * x))])
 def test_biases_without_growth_and_plain_steps_agree(phi):
     """`kernel_of_stds` takes plain steps, since its constants may change."""

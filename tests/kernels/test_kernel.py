@@ -101,6 +101,7 @@ def _mpmath_relu(a, b, hidden):
     return ntk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["relu", "tanh"])
 def test_residual_by_hand(act):
     # Each block adds β² times the kernels of Dense(φ(·)): unrolled here with pair moments.
@@ -230,6 +231,7 @@ def test_a_deep_network_is_a_loop():
     assert size(80) < 1.1 * size(4)
 
 
+@pytest.mark.slow
 def test_under_jit_and_vmap_of_the_user():
     net = lg.mlp(3, "relu", bias_std=0.1)
     x = X.astype(np.float32)
@@ -291,6 +293,7 @@ def test_jax_arrays_in_double_precision(function):
             np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", [lg.mlp(2, "tanh"), lg.mlp(1, "relu")], ids=str)
 def test_kernels_of_known_samples_are_computed_inside_of_a_jit(net):
     x = np.random.default_rng(0).normal(size=(4, 3))

@@ -43,6 +43,7 @@ def test_kernels_of_the_networks(net, x, param):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("param", [lg.ntk(), lg.standard()])
 @pytest.mark.parametrize("name", ["weight_std", "bias_std"])
 def test_gradients_against_differences(name, param):

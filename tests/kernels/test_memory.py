@@ -15,6 +15,7 @@ RELU = lg.Activation("relu")
 NET = lg.serial(lg.Conv((3,)), RELU, lg.layers.AvgPool((1,)), lg.GlobalAvgPool(), lg.Dense())
 
 
+@pytest.mark.slow
 def test_sizes_follow_from_the_budget_and_need_not_divide(monkeypatch):
     used = []
     monkeypatch.setattr(

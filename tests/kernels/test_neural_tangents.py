@@ -105,6 +105,7 @@ def test_hermite_polynomials_of_neural_tangents():
         np.testing.assert_allclose(ours[UPPER], theirs, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

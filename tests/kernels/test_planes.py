@@ -108,6 +108,7 @@ def test_masks():
     agree([conv((3,)), RELU, conv((3,)), RELU, *TOP], LINES, mask1=mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", ["CIRCULAR", pytest.param("SAME", marks=SLOW)])
 def test_equal_to_one_covariance_of_all_positions(padding):
     net = lg.serial(conv((3, 3), padding=padding), RELU, conv((3, 2), padding=padding), RELU, *TOP)
@@ -118,6 +119,7 @@ def test_equal_to_one_covariance_of_all_positions(padding):
         np.testing.assert_allclose(got, want, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_tiles_within_a_memory_budget():
     """Tiles of two samples, the last of which overlaps; symmetric bit for bit."""
     net = lg.serial(conv((3,)), RELU, *TOP)

@@ -42,6 +42,7 @@ def test_kernel_of_layers_that_halve_the_sample_twice():
     np.testing.assert_allclose(lg.nngp_kernel(net, x), want, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_likelihood_and_posterior_of_images():
     x = np.random.default_rng(2).normal(size=(5, 4, 4, 2))
     y = x.mean((1, 2, 3))

@@ -39,6 +39,7 @@ def test_rows_whose_variances_coincide_in_some_layers(name):
         assert abs(found.ntk[i, j] - want[1]) < 1e-8 * size
 
 
+@pytest.mark.slow
 def test_two_normalisations():
     block = (lg.Dense(), lg.LayerNorm(), lg.Activation("tanh"))
     got = lg.nngp_kernel(lg.serial(*block, *block, lg.Dense()), GAUSSIAN)

@@ -22,6 +22,7 @@ def agree(net, x, joint, split=None):
             np.testing.assert_allclose(got, want[:split, split:], rtol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "geometry",
     [
@@ -64,6 +65,7 @@ def test_convolution_in_the_plane_with_pooling():
     agree(net, PLANE, joint.linear(np.ones((1, 6))).dense(), split=2)
 
 
+@pytest.mark.slow
 def test_pooling_of_gaussians_and_data():
     # Averages of Gaussians are Gaussian: an activation may follow. Sums of parts of a window.
     net = lg.serial(
@@ -79,6 +81,7 @@ def test_pooling_of_gaussians_and_data():
     agree(net, LINE, joint.flatten().dense(), split=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", ["SAME", pytest.param("VALID", marks=pytest.mark.slow)])
 def test_transposed_convolution(padding):
     up = lg.layers.ConvTranspose((3, 2), strides=(2, 3), padding=padding, bias_std=0.2)
@@ -89,6 +92,7 @@ def test_transposed_convolution(padding):
     agree(net, PLANE, joint.linear(np.full((1, P), 1 / P)).dense())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behind", [lg.Flatten(), lg.GlobalAvgPool()])
 def test_locally_connected(behind):
     local = lg.layers.LocallyConnected((3,), strides=2, bias_std=0.3)
@@ -112,6 +116,7 @@ def test_many_channels():
         agree(net, x, joint.dense(), split=1)
 
 
+@pytest.mark.slow
 def test_coincident_inputs_behind_pooling():
     # The NTK of relu depends on the root of the gap: its rounding must not show.
     net = lg.serial(
@@ -123,6 +128,7 @@ def test_coincident_inputs_behind_pooling():
     assert abs(theta[0, 1] / theta[0, 0] - 1) < 1e-14
 
 
+@pytest.mark.slow
 def test_zero_images_and_flat_ones():
     # MNIST's margins: pixels of variance 0, and pairs of positions that coincide.
     x = np.zeros((2, 5, 5, 1))
@@ -149,6 +155,7 @@ def test_sums_over_positions_make_large_variances():
         assert (inaccuracy(lowered, (x,), None) is not None) == wrong
 
 
+@pytest.mark.slow
 def test_upsampling_repeats_positions():
     x, relu = RNG.standard_normal((4, 5, 3)), lg.Activation("relu")
     behind = (
@@ -191,6 +198,7 @@ def test_padding_in_numbers_is_that_of_zeros_added_by_hand():
     np.testing.assert_allclose(one, two, rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "words"),
     [

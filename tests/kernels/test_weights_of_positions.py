@@ -70,6 +70,7 @@ def test_networks_have_the_factors():
     np.testing.assert_allclose(by_layers, of_function, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_variances_of_taps_are_those_of_inputs():
     # A window that sees each position once: √(ν_k K) can be put into the data. In two axes the
     # variances are products.

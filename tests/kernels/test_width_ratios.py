@@ -15,6 +15,7 @@ def test_limits_with_factors_outside_do_not_depend_on_ratios():
         np.testing.assert_allclose(one, two, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_shares_of_a_concatenation():
     """Features side by side count by their numbers."""
     wide = lg.serial(lg.Dense(weight_std=2.0, width_ratio=3), lg.Activation("relu"))

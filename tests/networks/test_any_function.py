@@ -80,6 +80,7 @@ def test_output_kernel():
     )
 
 
+@pytest.mark.slow
 def test_expansions():
     """Exact for polynomials of their degree, and with an error of the next order for others."""
     at = jax.tree.map(lambda p: p + 0.1, PARAMS)
@@ -103,6 +104,7 @@ def test_expansions():
         assert 6.5 < off[0] / off[1] < 9.5  # third order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("of", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
 def test_expansions_inside_transformations(dtype, of):

@@ -21,6 +21,7 @@ def run():
     return lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=6)
 
 
+@pytest.mark.slow
 def test_seeds_do_not_depend_on_chunks(run):
     """The same seed is the same network, bit for bit, however many there are at a time."""
     whole = lg.train(run, 16, 7, 0)
@@ -34,6 +35,7 @@ def test_seeds_do_not_depend_on_chunks(run):
     assert whole.to_xarray().f_train.dims == ("seed", "step", "sample")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [1, 3])
 def test_a_chunk_may_have_several_groups(run, together, monkeypatch):
     """Groups of a chunk are trained in turn, and the last of them is padded."""
@@ -84,6 +86,7 @@ def test_records_at_chosen_steps(run):
     np.testing.assert_allclose(until.ntk_test[:, -1], nets.ntk_test[:, 1], atol=1e-13)
 
 
+@pytest.mark.slow
 def test_no_test_samples(run):
     data = lg.Dataset(run.data.x_train, run.data.y_train)
     alone = lg.Run(run.net, run.param, data, optimizer=run.optimizer, steps=6)
@@ -108,6 +111,7 @@ def test_precision_is_that_of_the_data(run, dtype):
     assert nets.f_train.dtype == nets.loss_train.dtype == nets.feature_kernel.dtype == dtype
 
 
+@pytest.mark.slow
 def test_divergence_is_raised_and_kept_apart(run):
     """A rate above the stable one: exploding, then infinite, losses."""
     linear = lg.mlp(1, "linear")

@@ -68,6 +68,7 @@ NETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "how"),
     [
@@ -157,6 +158,7 @@ FOLLOW = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_takes_a_run_follows_the_rule_or_refuses_it_by_name():
     taking = {
         name: example

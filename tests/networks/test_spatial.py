@@ -279,6 +279,7 @@ def test_dropout_is_evaluated_without_masks_and_not_trained():
         lg.Run(net.net, lg.ntk(), lg.Dataset(x, x[:, 0]), optimizer=lg.gd(0.1), steps=1)
 
 
+@pytest.mark.slow
 def test_batch_norm_has_no_kernel_of_two_samples():
     net, params = network(lg.Dense(), lg.layers.BatchNorm(), lg.Dense(), inputs=3)
     with pytest.raises(NoTheory, match="couples"):

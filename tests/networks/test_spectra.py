@@ -24,6 +24,7 @@ def trained(run, width):
     return lg.networks.train_and_measure(run, width, lambda network, start, end, x: end)
 
 
+@pytest.mark.slow
 def test_singular_values_of_wide_layers():
     run, width = run_of(lg.gd(0.5)), 150
     assert width > spectra.VECTORS
@@ -33,6 +34,7 @@ def test_singular_values_of_wide_layers():
     np.testing.assert_allclose(nets.singular_values[0, 0, 0], known, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_singular_values_of_windows_and_few_neurons():
     net = lg.serial(
         lg.Conv((3,)), lg.layers.Activation("tanh"), lg.Conv((3,)), lg.Flatten(), lg.Dense()
@@ -48,6 +50,7 @@ def test_singular_values_of_windows_and_few_neurons():
     assert not nets.singular_values[..., 5:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer", [lg.gd(0.5, schedule=lambda n: 1.0 / (1 + n)), lg.gradient_flow()]
 )
@@ -87,6 +90,7 @@ def test_sharpness_is_that_of_the_stored_hessian(optimizer):
     assert abs(known[0] / known[1] - 1) > 0.01
 
 
+@pytest.mark.slow
 def test_curvature_along_the_gradient_is_that_of_the_stored_hessian():
     """K̇ has an error of the order η₀²; without it the curvature is another."""
     rate = 0.002
@@ -118,6 +122,7 @@ def test_curvature_along_the_gradient_is_that_of_the_stored_hessian():
     assert abs(rate / 5 * inner / np.sum(slope * moved) / known - 1) > 0.01
 
 
+@pytest.mark.slow
 def test_refusals(tmp_path):
     for optimizer in (lg.gd(0.1, momentum=0.5), lg.sgd(0.1, batch_size=2)):
         with pytest.raises(InvalidInput, match="not along the gradient"):

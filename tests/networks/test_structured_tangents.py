@@ -148,6 +148,7 @@ def from_jacobians(f, params, x1, x2):
         return sum(jax.tree.leaves(parts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_equal_to_the_product_of_jacobians(name):
     f, params, (x1, x2) = CASES[name]

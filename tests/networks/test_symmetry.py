@@ -67,6 +67,7 @@ def test_parameters_are_scaled():
         )
 
 
+@pytest.mark.slow
 def test_mean_field_and_mup_train_alike(data):
     """μP is mean field moved along the symmetry; the constant D of the read-in is 1 here."""
     net = lg.mlp(2, "tanh")

@@ -82,7 +82,12 @@ def compare(s: Setting) -> object:
     return found
 
 
-@call("response_functions", takes=("tanh, depth 2", "erf"), needs="moderate theory", weight=0.5)
+@call(
+    "response_functions",
+    takes=("tanh, depth 2", "erf", "relu"),
+    needs="moderate theory",
+    weight=0.5,
+)
 def response_functions(s: Setting) -> object:
     return lg.theories.response_functions(mean_field_run(s), particles=128, replicates=2)
 
@@ -128,7 +133,7 @@ def width_corrections(s: Setting) -> object:
     return found
 
 
-@call("width_fluctuations", takes=FULLY, rows=True, needs="singular theory")
+@call("width_fluctuations", takes=WIDE, rows=True, needs="singular theory")
 def width_fluctuations(s: Setting) -> object:
     options: dict[str, Any] = {"width": 100, "draws": 8, "key": 0}
     found = lg.finite_width.width_fluctuations(s.net, s.x, **options)

@@ -27,7 +27,8 @@ def trials_of(*options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("options", [("--closed",), pytest.param((), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("--closed",), ()])
 def test_fixed_draws(options):
     status, output = trials_of("--fixed", *options)
     assert status == 0, output

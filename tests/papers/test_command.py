@@ -36,6 +36,7 @@ def test_wrong_words_end_without_a_traceback(line):
     assert ran.output
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_module_of_a_clone():
     words = [sys.executable, "-m", "papers"]
     listed = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT).stdout

@@ -12,6 +12,7 @@ def verdicts(name, folder):
     return [claim.agrees for claim in done.claims]
 
 
+@pytest.mark.slow
 def test_phase_diagram(tmp_path):
     # The last one is Theorem 4.1 of the lectures, whose exponent fails for tanh: correlations
     # freeze at 0.4405.

@@ -117,6 +117,7 @@ def our_residual(norm):
     return lg.serial(*dense, norm, lg.Dense(weight_std=HEAD_STD))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "norm", [by_mean_of_squares, by_variance, by_moments, of_jax, root_mean_square]
 )
@@ -263,6 +264,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_rule_is_refused_by_name(name):
     forward, said = REFUSED[name]
@@ -441,6 +443,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_both_readings_agree(name):
     make, apply, x = CASES[name]
@@ -572,6 +575,7 @@ def test_draws_agree_with_populations(name):
         assert np.max(abs(draws.mean(0) - getattr(found, name)) / error) < 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("break_it", [without_derivatives, without_biases])
 def test_a_broken_population_disagrees_with_the_exact_reading(monkeypatch, break_it):
     make, apply, x = CASES["offset"]

@@ -33,6 +33,7 @@ def largest_z(found, expected):
     return max(np.abs((f - k) / error).max() for (f, error), k in zip(pairs, expected, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("width", [None, 24])
 def test_both_readings_agree(name, width):
@@ -57,6 +58,7 @@ def test_draws_of_a_model_agree_with_its_population(name):
     assert check.nngp_error.max() < 0.12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_without_exact_rules_have_kernels(name):
     make, x = MODELS[name]
@@ -116,6 +118,7 @@ def test_uses_of_a_matrix_are_drawn_together():
     assert largest_z(net.kernel(VECTORS, method="population"), net.kernel(VECTORS)) < 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "make", "x"),
     [
@@ -144,6 +147,7 @@ def test_a_wrong_rule_is_found_by_draws(monkeypatch):
     assert not check.agrees, check
 
 
+@pytest.mark.slow
 def test_a_reading_without_exact_rules_is_the_same_as_with_them():
     class Written(nn.Module):
         """The maximum of two equal values, and a norm by hand, over a known network."""
@@ -182,6 +186,7 @@ def test_rates_of_a_module_as_it_is():
     assert 0 < tokens.critical_rate(width=32) < tokens.critical_rate(width=16)
 
 
+@pytest.mark.slow
 def test_a_sum_that_is_not_gaussian_is_sampled():
     def forward(m, x):
         h = torch.relu(m.a(x))
@@ -193,6 +198,7 @@ def test_a_sum_that_is_not_gaussian_is_sampled():
     assert isinstance(net.kernel(VECTORS, method="population"), KernelEstimate)
 
 
+@pytest.mark.slow
 def test_two_sets_of_samples_and_seeds():
     make, x = MODELS["siamese"]
     net = lg.read(make, x, SMALL)
@@ -208,6 +214,7 @@ def test_two_sets_of_samples_and_seeds():
     np.testing.assert_allclose(mean, np.arange(3.0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_read_in_that_vanishes_has_a_population_at_a_width():
     def make(n):
         net = nn.Sequential(
@@ -233,6 +240,7 @@ def test_a_function_that_sets_a_seed_is_named():
         lg.read(make, VECTORS, SMALL).check(widths=(8, 16), seeds=8)
 
 
+@pytest.mark.slow
 def test_tables_that_vanish_have_kernels_at_a_width_alone():
     def make(n):
         net = nn.Sequential(nn.Embedding(7, n), nn.LayerNorm(n), nn.Flatten(), nn.Linear(4 * n, 2))
@@ -423,6 +431,7 @@ def test_parameters_without_a_limit_are_refused_by_name(make, x, said):
         lg.read(make, x, SMALL)
 
 
+@pytest.mark.slow
 def test_arguments_are_checked():
     net = lg.read(*MODELS["causal"], SMALL)
     assert net.kernel(WORDS.astype(float), method=FEW).nngp.shape == (2, 2)

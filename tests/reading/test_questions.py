@@ -65,6 +65,7 @@ class Block(nn.Module):
         return self.head(h + self.down(nn.functional.silu(self.gate(z)) * self.up(z)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["gd", "adam"])
 def test_norms_and_gates_have_a_class(optimizer):
     gate = lg.serial(lg.Dense(), lg.Activation("silu"))
@@ -95,6 +96,7 @@ def test_factors_of_the_forward_pass_count_for_the_class():
     assert found.kind == "kernel"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zero", [False, True])
 def test_a_kernel_of_given_rates_is_that_of_modules(zero):
     def make(n):
@@ -195,6 +197,7 @@ def test_the_report_answers_each_question_or_says_why_not():
     assert "criticality: does not apply" in other
 
 
+@pytest.mark.slow
 def test_questions_that_have_no_answer_are_refused_by_name():
     net = lg.read(chain, X, SMALL)
     with pytest.raises(InvalidInput, match=r"rates: .*wanted a width"):

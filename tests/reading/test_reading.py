@@ -22,6 +22,7 @@ def largest_error(found, expected):
     return [np.abs(a - b).max() / np.abs(b).max() for a, b in zip(found, expected, strict=True)]
 
 
+@pytest.mark.slow
 @each_case
 @pytest.mark.parametrize("width", [None, 24])
 def test_kernels_are_those_by_hand(name, width):

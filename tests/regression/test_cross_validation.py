@@ -52,6 +52,7 @@ def test_equal_rows_have_slopes_too():
     np.testing.assert_allclose(slopes[0], (around[0] - around[1]) / 2e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "options"),
     [

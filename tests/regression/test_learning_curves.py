@@ -87,6 +87,7 @@ def test_all_but_one_sample_is_leave_one_out():
     assert not np.allclose(at_all, found.data["cross_validation"], rtol=3e-2)
 
 
+@pytest.mark.slow
 def test_one_dimension_in_closed_form():
     """k(x, x′) = xx′ with x = ±1: shrinkage w²δ²/(n + δ)², and the noise of a mean."""
     rng = np.random.default_rng(1)
@@ -136,7 +137,8 @@ def test_the_contour_inverts_known_transforms():
     np.testing.assert_allclose(coarse, fine, rtol=1e-8)
 
 
-@pytest.mark.parametrize("ridge", [0.02, pytest.param(3.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ridge", [0.02, 3.0])
 def test_pools_of_a_population_agree_on_its_curve(ridge):
     sizes = [40, 80, 140]
     curves = np.array(
@@ -157,6 +159,7 @@ def _called(seed, samples):
     return kernel, None, y
 
 
+@pytest.mark.slow
 def test_against_regression_on_subsets_of_gaussian_samples():
     kernel, y = gaussian_pool(3, 250)
     options = {"sizes": [60, 160], "time": [3.0, 100.0, np.inf], "measure": 60, "noise": 0.1}

@@ -42,6 +42,7 @@ def functions():
     yield lambda x, mask: lg.regression.flow_posterior(NET, x, Y, time=3.0, mask=mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", list(functions()))
 def test_what_is_hidden_does_not_matter(function):
     other, other_new = (
@@ -141,6 +142,7 @@ def test_gradients_vanish_where_nothing_is_there():
     assert (abs(slope).max(-1) > 0).tolist() == THERE_NEW.tolist()
 
 
+@pytest.mark.slow
 def test_bad_masks():
     given = lg.posterior(NET, X, Y, noise=0.1)
     low_rank = lg.regression.large.low_rank_posterior(NET, X, Y, noise=0.1)

@@ -168,6 +168,7 @@ def digits():
     return x, np.where(labels > 4, 1.0, -1.0)[::4]
 
 
+@pytest.mark.slow
 def test_networks_with_random_hidden_weights_on_digits():
     """Relu features of drawn weights, not Gaussian ones; n and k on both sides of the peak."""
     x, y = digits()

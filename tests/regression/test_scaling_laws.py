@@ -168,6 +168,7 @@ def test_exponents_of_power_laws_are_those_of_their_curves(a, b):
         assert slope == pytest.approx(laws[name], rel=0.1), name
 
 
+@pytest.mark.slow
 def test_the_frontier_has_the_exponents_of_its_phase():
     task = power_law_task(1.5, 1.8, 10000)
     widths, steps = np.geomspace(16, 512, 8).astype(int), np.geomspace(16, 60000, 9).astype(int)

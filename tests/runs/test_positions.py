@@ -91,6 +91,7 @@ def test_outputs_and_targets_have_positions(which, tmp_path):
     nets.plot()
 
 
+@pytest.mark.slow
 def test_minibatches_and_adam_lower_the_loss():
     for optimizer in (lg.sgd(0.3, 2), lg.adam(0.05)):
         found = lg.train(run_of("mse", optimizer=optimizer, steps=10), width=6, seeds=1, key=0)

@@ -48,6 +48,7 @@ def test_the_mean_is_the_limit_plus_the_shift_over_the_width():
         np.testing.assert_allclose(getattr(whole, name), 50 * getattr(found, name), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_part_of_fluctuating_kernels_is_half_a_second_derivative():
     limit = lg.solve(run_of())
     kernel = np.concatenate([limit.ntk, limit.ntk_test])
@@ -113,11 +114,15 @@ def test_float32_and_a_bias_of_the_read_out():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"net": lg.mlp(2, "tanh")}, "one hidden layer"),
-        ({"net": lg.mlp(1, "relu")}, "not smooth"),
         ({"param": lg.mean_field()}, "kernel limit needs"),
-        ({"optimizer": lg.gd(0.1), "times": None, "steps": 3}, "gradient flow"),
+        ({"param": lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, d="1/4")}, "vanish as N"),
+        ({"optimizer": lg.adam(0.1), "times": None, "steps": 3}, "(?i)adam"),
+        (
+            {"net": lg.mlp(1, "relu"), "optimizer": lg.gradient_flow(1.0, weight_decay=0.1)},
+            "weight decay",
+        ),
         ({"data": lg.Dataset(X, np.sign(Y)), "loss": "logistic"}, "mse"),
+        ({"data": lg.Dataset(X, RNG.standard_normal((6, 2)))}, "one output"),
     ],
 )
 def test_what_it_does_not_cover(change, words):
@@ -126,7 +131,7 @@ def test_what_it_does_not_cover(change, words):
 
 
 def test_wrong_options_and_singular_kernels():
-    for option in ({"width": 0}, {"particles": 1}, {"replicates": 1}):
+    for option in ({"width": 0}, {"particles": 1}, {"networks": 1}, {"network_width": 7}):
         with pytest.raises(InvalidInput, match=next(iter(option))):
             Theory(**option)
     twice = lg.Dataset(X[[0, 0, 1]], Y[:3])

@@ -26,6 +26,7 @@ def closed_form():
     return 1.2**6 * gram * gates**2
 
 
+@pytest.mark.slow
 def test_kernels_are_products_of_those_of_gates():
     param = lg.ntk().with_rates(FIXED)
     nngp, ntk = lg.kernel(NET, X, param=param)
@@ -63,6 +64,7 @@ def weights_at_start(network, start, end, x):
     return start
 
 
+@pytest.mark.slow
 def test_finite_networks_follow_the_gradients():
     width, steps, std = 16, 5, 1.2
     run = run_of(lg.mean_field(), steps)
@@ -85,6 +87,7 @@ def test_finite_networks_follow_the_gradients():
     np.testing.assert_allclose(nets.f_train[0], found, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_networks_approach_the_mean_field():
     names = ["feature_kernel", "gradient_kernel"]
     run = run_of(lg.mean_field())

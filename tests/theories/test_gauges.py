@@ -26,6 +26,7 @@ def run_of(layers, optimizer, param):
     return lg.Run(lg.mlp(layers, "tanh"), param, DATA, optimizer=optimizer, steps=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "layers", "optimizer", "theory"),
     [
@@ -61,6 +62,7 @@ def test_networks_their_kernels_and_their_noise(optimizer):
         assert np.abs(same(lambda param, record=record: trained(param, record), MOVING)).max() > 0.1
 
 
+@pytest.mark.slow
 def test_kernels_and_posteriors():
     x, y, net = DATA.x_train, DATA.y_train, lg.mlp(1, "tanh")
     same(lambda param: lg.kernel(net, x, param=param).ntk, MOVING)

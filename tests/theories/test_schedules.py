@@ -59,6 +59,7 @@ def test_kernel_limit(batch):
     np.testing.assert_allclose(limit.time, np.cumsum([0, *FACTORS]) * 0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "solver"),
     [

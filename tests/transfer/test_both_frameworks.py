@@ -228,6 +228,7 @@ def test_both_have_the_rules_of_batch_size_and_horizon():
             np.testing.assert_allclose(own, other, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["layers", "blocks"])
 def test_a_depth_that_is_passed_as_a_width_is_known_by_the_weights_it_adds(key):
     sizes = ({"width": 8, key: 2}, {"width": 16, key: 4})

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 sys.modules["torch"] = None  # as if it were not installed
@@ -23,6 +25,7 @@ def test_without_torch():
     assert "pip install 'largen[torch]'" in out[1]
 
 
+@pytest.mark.slow
 def test_torch_is_not_imported_before_it_is_asked_for():
     code = "import sys, largen.transfer.jax; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -56,6 +59,7 @@ for call in (
 """
 
 
+@pytest.mark.slow
 def test_doors_as_a_user_meets_them():
     out = subprocess.run([sys.executable, "-c", DOORS], capture_output=True, text=True, check=True)
     assert out.stdout.split() == [

@@ -113,6 +113,10 @@ def smooth_run(optimizer: Any = None) -> lg.Run:
     return lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data(), optimizer=given, steps=2)
 
 
+def bent_run() -> lg.Run:
+    return lg.Run(lg.mlp(1, "relu"), lg.mean_field(), data(), optimizer=lg.gd(lr=0.1), steps=2)
+
+
 def rich_run() -> lg.Run:
     rich, descent = lg.mean_field(gamma=4.0), lg.gd(lr=0.1)
     return lg.Run(lg.mlp(3, "linear"), rich, data(), optimizer=descent, steps=8)
@@ -204,6 +208,18 @@ def solved_at_width(width=None, particles=4, replicates=2, key=0, memory_budget=
     options = {"width": width, "particles": particles, "replicates": replicates, "key": key}
     theory = lg.theories.FiniteWidth(**options, memory_budget=memory_budget, progress=progress)
     return lg.solve(flow, theory=theory)
+
+
+def solved_by_networks(
+    width=None, networks=4, network_width=8, particles=16, key=0, memory_budget=1e9, progress=None
+):
+    """Return the mean over deep networks of one width."""
+    deep = lg.Run(lg.mlp(2, "erf"), lg.ntk(), data(), optimizer=lg.gd(0.1), steps=2)
+    options = {"width": width, "networks": networks, "network_width": network_width, "key": key}
+    theory = lg.theories.FiniteWidth(
+        **options, particles=particles, memory_budget=memory_budget, progress=progress
+    )
+    return lg.solve(deep, theory=theory)
 
 
 def registered(theory: Any) -> None:
@@ -684,7 +700,7 @@ def examples() -> dict[str, Example]:
         "residual_mlp": Example(lg.residual_mlp, {"blocks": 2}),
         "response_functions": Example(
             lg.theories.response_functions,
-            {"run": smooth_run(), "particles": 64, "replicates": 2},
+            {"run": bent_run(), "particles": 64, "replicates": 2},
         ),
         "ridge_test_error": Example(
             lg.regression.ridge_test_error, {"features_per_sample": 0.5, "penalty": 0.1}
@@ -708,6 +724,10 @@ def examples() -> dict[str, Example]:
         "solve.finite_width": Example(
             solved_at_width,
             {"width": 4, "particles": 4, "replicates": 2, "key": 0, "memory_budget": 1e9},
+        ),
+        "solve.finite_width_deep": Example(
+            solved_by_networks,
+            {"width": 4, "networks": 4, "network_width": 8, "particles": 16, "key": 0},
         ),
         "solve_kernel": Example(
             lg.regression.large.solve_kernel, {"matrix": GRAM, "y": y, "noise": 0.1, "rank": 1}
@@ -743,7 +763,7 @@ def examples() -> dict[str, Example]:
         ),
         "width_fluctuations": Example(
             lg.finite_width.width_fluctuations,
-            {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0},
+            {"net": net(), "x": X, "width": 10, "draws": 4, "param": lg.ntk(), "key": 0},
         ),
         "kernel_spectrum": Example(
             lg.finite_width.kernel_spectrum, {"net": net(), "x": X, "width": 10}

@@ -55,7 +55,8 @@ class WidthCorrections(Result):
         coincident ones, and with residual branches.
     ntk, ntk_shift
         Θ at infinite width and E[Θ̂] − Θ to order 1/n, (P, P). With residual branches all
-        attributes of the NTK are None, since its order 1/n is not known.
+        attributes of the NTK are None: :func:`largen.finite_width.width_fluctuations` samples its
+        fluctuations.
     ntk_covariance
         Cov(Θ̂_a, Θ̂_b) = A + B_{αβγδ} + B_{αβδγ} of one output, (M, M).
     ntk_kernel_covariance

@@ -7,7 +7,7 @@ second order
     G_*(G + σ²)⁻¹y = κy + Eα − EAδα,
     G_** − G_*(G + σ²)⁻¹G_*ᵀ = Σ + δ_** − δ_*κᵀ − κδ_*ᵀ + κδκᵀ − EAEᵀ,
 
-so that samples of δ from :mod:`largen.finite_width.fluctuations` give means and covariances to
+so that samples of δ from :mod:`largen.finite_width.sampled_chain` give means and covariances to
 order 1/width.
 """
 
@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import finite_result, floating, known
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.errors import InvalidInput, NoTheory, NumericalFailure, one_of
 from largen.finite_width.checks import checked_inputs
 from largen.finite_width.fluctuations import width_fluctuations
 from largen.results import in_notebooks, plot_result, save_result, with_labels
@@ -166,6 +166,12 @@ def corrected_posterior(
     fluctuations = width_fluctuations(
         net, np.concatenate([train, test]), width=width, draws=draws, key=key
     )
+    if fluctuations.kernel_shift is None or fluctuations.ntk_shift is None:
+        raise NoTheory(
+            "lg.finite_width.corrected_posterior: the shift of the mean kernel at order 1/width is "
+            "known for Dense() and Activation() in turn, such as lg.mlp(3), and not for residual "
+            f"branches; got {net!r}."
+        )
     if kind == "linearized":
         G, m, deviations = fluctuations.ntk, fluctuations.ntk_shift, fluctuations.ntk_samples
     else:

@@ -59,7 +59,7 @@ def posterior_figure(data: xarray.Dataset) -> Figure:
 
 
 def response_figure(data: xarray.Dataset) -> Figure:
-    """Draw response functions between times, averaged over equal samples.
+    """Draw response functions between times, averaged over equal samples, of the first output.
 
     The response of the features at a time t to a field at an earlier time s is below the diagonal;
     it vanishes above, since effects follow their causes.
@@ -80,7 +80,8 @@ def response_figure(data: xarray.Dataset) -> Figure:
                 ("B", "layer_below_last", r"$B^{%d}(t, s)$: gradients"),
             )
         ):
-            kernels = np.einsum("ltpsp->lts", data[name].values) / data.sizes["sample"]
+            of_one = data[name].isel(output=0) if "output" in data.dims else data[name]
+            kernels = np.einsum("ltpsp->lts", of_one.values) / data.sizes["sample"]
             for i, ax in enumerate(axes[row]):
                 if i >= len(kernels):
                     ax.remove()

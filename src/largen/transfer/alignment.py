@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import log, prod
 from typing import Any
 
 from largen.errors import InvalidInput
@@ -110,6 +111,14 @@ class Alignment:
     def width_growth(self, name: str) -> float:
         """Return the width of a weight in the wider model relative to the base model."""
         return self._grown(name, *(self.shape(m, self.names[name]) for m in ("wide", "base")))
+
+    def factors_of_fan_in(self, name: str) -> int:
+        """Return k of a hidden weight whose fan-in is a product of k widths, its fan-out one."""
+        base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
+        into = self.width_growth(name)
+        out = prod(wide) / prod(base) / into
+        whole = max(size / self.sizes.base[key] for key, size in self.sizes.wide.items())
+        return round(log(into) / log(out)) if out >= whole > 1.0 and into > out else 1
 
     def _grown(self, name: str, after: tuple[int, ...], before: tuple[int, ...]) -> float:
         """Return the ratio of two widths of a weight of the target; 1 if it does not grow."""

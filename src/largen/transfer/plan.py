@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import isclose, sqrt
 from typing import TYPE_CHECKING, Any
@@ -219,8 +219,7 @@ class Plan:
             lines.append(f"for all weights: {self.horizon}")
         places: dict[str, int] = {}
         for m in self.multipliers:
-            module = _star(m.module + ".")[:-1] or "the model"
-            text = f"{m.kind}: {m.where} of {module} × {m.power} = {m.factor:.4g}"
+            text = str(replace(m, module=_star(m.module + ".")[:-1]))
             places[text] = places.get(text, 0) + 1
         lines.extend(f"{text} ({count})" if count > 1 else text for text, count in places.items())
         lines.extend(f"note: {note}" for note in self.notes)

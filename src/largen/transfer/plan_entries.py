@@ -118,3 +118,7 @@ class ForwardMultiplier:
         if parts_of(self.where) is None:
             one_of("where", self.where, PLACES)
         real("factor", self.factor, above=0)
+
+    def __str__(self) -> str:
+        of = self.module or "the model"
+        return f"{self.kind}: {self.where} of {of} × {self.power} = {self.factor:.4g}"

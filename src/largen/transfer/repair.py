@@ -93,10 +93,11 @@ def repaired(plan: AnyPlan, hints: Hints, networks_of: Callable[[str], Networks]
     records = []
     for record in plan.verified:
         if record.flags:
+            if record.cause:
+                raise InvalidInput(f"plan: no power of a setting corrects this:\n{record}")
             networks = networks_of(record.along)
             corrections, after = _corrections(networks, record)
             if after.flags:
-                after = replace(after, cause=record.cause)
                 raise InvalidInput(
                     f"plan: measured powers do not make every slope 0. With "
                     f"{', '.join(map(str, corrections)) or 'no correction'}:\n{after}"
@@ -112,7 +113,7 @@ def repaired(plan: AnyPlan, hints: Hints, networks_of: Callable[[str], Networks]
 def _corrections(networks: Networks, record: Verification) -> tuple[list[Correction], Verification]:
     """Correct a plan until no slope is wrong; return the corrections and the last verdict.
 
-    More networks decide an open verdict, unless there is a cause that no power corrects.
+    More networks decide an open verdict.
     """
     seeds = record.seeds
     corrections: list[Correction] = []
@@ -125,7 +126,7 @@ def _corrections(networks: Networks, record: Verification) -> tuple[list[Correct
             break
         corrections += more
     after = verdict(networks.along, networks.ratios, networks.kind, survey)
-    if after.open and not record.cause and seeds < MORE_SEEDS:
+    if after.open and seeds < MORE_SEEDS:
         survey = networks.survey(corrections, inputs=True, seeds=MORE_SEEDS)
         after = verdict(networks.along, networks.ratios, networks.kind, survey)
     return corrections, after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from largen.parameterizations import Parameterization, Power, Rule
 from largen.transfer.experts import rule_of_number, with_experts
@@ -34,6 +35,9 @@ class FoundWeight:
     matrix: bool = True
     tied: tuple[str, ...] = ()  # other names of the same tensor
     fan_in: int = 1  # the axis of a matrix that is summed over
+    # The number of widths whose product the fan-in of a hidden weight is, such as 2 of products of
+    # two signals.
+    factors: int = 1
     # e, the ratio of the numbers of experts, for weights of experts and routers.
     experts: float = 1.0
     # Whether l effects of one update add up, so that the rate is ∝ 1/l: those of a gain or bias of
@@ -63,6 +67,15 @@ def resolve(
     """Apply the rule of a weight's role, and fold multipliers into it."""
     own_update = _moved_by(optimizer, found)
     own = rule(param, own_update, found.role, found.in_branch)
+    if found.factors > 1 and family(found.role) == "hidden":
+        # Gradients are n^(−½−d) with the fan-out's n = (fan-in)^(1/factors) instead of the fan-in.
+        excess, d, half = 1 - Fraction(1, found.factors), param.canonical_d, Fraction(1, 2)
+        power = {"proportional": 2 * d, "normalised": d - half, "orthogonal": d}[own_update.kind]
+        own = replace(
+            own,
+            lr=own.lr * Power(width=-power * excess),
+            eps=own.eps * Power(width=(d + half) * excess),
+        )
     if found.adds_up:
         own = replace(own, lr=own.lr * Power(depth=-1))
     total, kinds = Power(), []

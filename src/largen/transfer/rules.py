@@ -27,6 +27,9 @@ is 1 at the base shape. This module adds the following, each with its derivation
   readers, between n^(−½) (random) and 1 (once they have learned to agree). Then Δv = ΔW x is of
   order one if a normalised rate is n^(−1), as a hidden weight's, and a proportional one n^(−1),
   as a read-out's; an orthogonalised update of rate η has entries η/√n, hence n^(−½).
+* **Products of signals.** A hidden matrix that maps the products of k signals to one has the
+  fan-in n^k and the fan-out n: gradients are 1/n each, as those of any hidden matrix, and
+  Δy = η Σ g x² over n^k terms is of order one at the proportional rate n^(1−k).
 * **ε** is in units of the gradient it is added to; **coupled decay** under a normalised update
   keeps λθ in proportion to the gradient, λ ∝ |∇|/|θ|, since otherwise one of the two terms
   dominates the other; decoupled decay keeps ηλ, independent decay keeps λ.

@@ -31,7 +31,7 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -148,6 +148,24 @@ def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, s
     return {**numbers, **sums}
 
 
+def in_the_bases_names(numbers: Mapping[Key, float], names: Mapping[str, str]) -> dict[Key, float]:
+    """Return the sizes of tensors by the base's names of parts; of copies, those of the first.
+
+    Later copies of a block follow more blocks than any of the base's.
+    """
+    found: dict[Key, float] = {}
+    for (kind, place, name), value in numbers.items():
+        side, of, path = place.partition(" of ")
+        found.setdefault((kind, side + of + names.get(path, path), name), value)
+    return found
+
+
+def in_the_first_copy(path: str, paths: Collection[str], names: Mapping[str, str]) -> str:
+    """Return the first of the parts that the base calls by this name."""
+    copies = (name for name in names if names[name] == path and name in paths)
+    return next(copies, path)
+
+
 def grows(
     fit: tuple[float, float] | None, most: float = TOTAL, scale: float = 1.0
 ) -> TypeGuard[tuple[float, float]]:
@@ -162,11 +180,14 @@ def fades(
     return fit is not None and grows((-fit[0], fit[1]), most, scale)
 
 
-def effects_of(fits: Fits, layout: Layout, along: str, kind: str = "normalised") -> list[Effect]:
+def effects_of(
+    fits: Fits, layout: Layout, along: str, kind: str = "normalised", many: bool = False
+) -> list[Effect]:
     """Return the effects that decide: flagged ones in the order of the forward pass, then sums.
 
     Effects of proportional updates are squares, and have twice the thresholds. In depth, where
-    changes of order l^(±⅓) are those of a finite depth, thresholds are doubled as well.
+    changes of order l^(±⅓) are those of a finite depth, thresholds are doubled as well. That of the
+    sum over all weights is not if ``many`` networks were measured.
     """
     scale = 2.0 if kind == "proportional" or along == "depth" else 1.0
     found = _starts(fits, layout)
@@ -183,8 +204,9 @@ def effects_of(fits: Fits, layout: Layout, along: str, kind: str = "normalised")
             found.append(Effect("output", place, fit[0], fit[1], "grows"))
     total = fits.get(("output", "all", ""))
     if total is not None:
-        wrong = "grows" if grows(total, TOTAL, scale) else ""
-        wrong = "fades" if fades(total, TOTAL, scale) else wrong
+        own = 1.0 if many else scale
+        wrong = "grows" if grows(total, TOTAL, own) else ""
+        wrong = "fades" if fades(total, TOTAL, own) else wrong
         found.append(Effect("output", "", *total, wrong))
     return found
 

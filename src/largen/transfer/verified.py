@@ -11,8 +11,10 @@ from largen.transfer.corrections import Correction
 
 KINDS = ("start", "tensor", "logits", "output")
 ALIKE = 0.4  # differences of slopes within which they are taken to be the same
-SHOWN = 12  # rows of a table, before the last
-CERTAIN = 0.25  # lower end of a wrong slope's interval above which it needs no more networks
+SHOWN = 12  # rows of a table, before the last, and corrections
+# Lower end of a wrong slope's interval above which it needs no more networks; slope of the output
+# below which a pass needs none.
+CERTAIN = 0.25
 LOOSE = 0.3  # half-width of the output's interval above which a pass is weak evidence
 
 
@@ -86,7 +88,8 @@ class Verification:
     def open(self) -> bool:
         """Whether more networks may well change the verdict."""
         if self.passed:
-            return self.loose
+            far = any(abs(e.slope) > CERTAIN for e in self.effects if e.kind == "output")
+            return self.loose or far
         return all(abs(e.slope) - e.margin < CERTAIN for e in self.flags)
 
     @property
@@ -124,5 +127,8 @@ class Verification:
             for e in (*self.effects[:SHOWN], *self.effects[SHOWN:][-1:])
         ]
         lines += [f"  {line}" for line in aligned(cells)]
-        lines += [f"  {self.cause}"] if self.cause else [f"  try {c}" for c in self.corrections]
-        return "\n".join(lines)
+        if self.cause:
+            return "\n".join([*lines, f"  {self.cause}"])
+        lines += [f"  try {c}" for c in self.corrections[:SHOWN]]
+        more = len(self.corrections) - SHOWN
+        return "\n".join([*lines, f"  and {more} more corrections"] if more > 0 else lines)

@@ -91,8 +91,9 @@ def not_meant(scheme: Parameterization, along: str) -> str:
 
 def verdict(along: str, ratios: tuple[float, ...], kind: str, survey: Slopes) -> Verification:
     """Return the verdict of a survey; ``kind``: how the optimizer's step scales."""
-    effects = effects_of(survey.fits, survey.layout, along, kind)
-    return Verification(along, ratios, len(survey.rows[0]), tuple(effects))
+    seeds = len(survey.rows[0])
+    effects = effects_of(survey.fits, survey.layout, along, kind, seeds >= MORE_SEEDS)
+    return Verification(along, ratios, seeds, tuple(effects))
 
 
 def measured_verdict(

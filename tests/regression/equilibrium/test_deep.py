@@ -1,5 +1,6 @@
 """Several hidden layers at rest against linear networks, fixed kernels, and sampled networks."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
 from largen.regression.equilibrium.deep import solve_deep
+from largen.regression.equilibrium.fits import Point, Squares
 from largen.regression.equilibrium.network import equilibrium_of
 from largen.scalars import random_key
 
@@ -22,7 +24,7 @@ def by_saddle(net, x, y, noise, gamma, sites=4096):
     """Return the posterior by the nested saddle, which linear networks do not need."""
     of = equilibrium_of(net, lg.mean_field(gamma), x)
     kappa = np.full(len(x), noise)
-    return solve_deep(of, x, y, kappa, sites, 4, random_key(0), False)
+    return solve_deep(of, x, y, Squares(y[:, None], kappa, True), sites, 4, random_key(0), False)
 
 
 @pytest.mark.slow
@@ -38,6 +40,22 @@ def test_linear_networks_are_those_of_the_closed_form():
     got, exact = found.predict(X_TEST), want.predict(X_TEST)
     np.testing.assert_allclose(got.mean, exact.mean, atol=5e-3)
     np.testing.assert_allclose(got.variance, exact.variance, rtol=0.03)
+
+
+@pytest.mark.slow
+def test_many_samples_of_smooth_networks():
+    """Errors of the tilts do not grow with the number of samples where φ' has no jumps."""
+    x = np.random.default_rng(2).standard_normal((64, 16))
+    net, y = lg.mlp(2, "tanh"), np.sign(x[:, 0] * x[:, 1])
+    param = lg.mean_field(0.5)
+    found = lg.regression.adaptive_posterior(net, x, y, noise=1.0, param=param, sites=4096)
+    tilts = np.array([at.tilts[0] for _, at in found.replicates])
+    spread = np.linalg.norm(tilts.std(0, ddof=1)) / np.linalg.norm(found.tilts[0])
+    assert spread < 0.15
+    assert np.abs(found.dual_error).max() < 0.03 * np.abs(found.dual).max()
+    predicted = found.predict(x, variance=False)
+    assert predicted.variance is None
+    np.testing.assert_allclose(predicted.mean, y - found.dual, atol=1e-7)
 
 
 @pytest.mark.slow
@@ -82,10 +100,12 @@ def test_variances_are_responses_to_targets(phi):
     for posed, at in given.replicates:
         for b in range(4):
             for sign in (1, -1):
-                moved = posed._replace(y=posed.y + sign * shift * np.eye(4)[:, b : b + 1])
+                y = posed.fit.y + sign * shift * np.eye(4)[:, b : b + 1]
+                moved = posed._replace(fit=replace(posed.fit, y=y))
+                start = Point(at.maximum.alpha, y - noise * at.maximum.alpha)
                 with jax.enable_x64(True):
-                    alpha = moved.solve(at.tilts, at.maximum.alpha).maximum.alpha
-                slopes[b] += sign * (moved.y - noise * alpha)[b, 0] / (8 * shift)
+                    alpha = moved.solve(at.tilts, start, 1e-8).maximum.alpha
+                slopes[b] += sign * (y - noise * alpha)[b, 0] / (8 * shift)
     predicted = given.predict(X)
     np.testing.assert_allclose(predicted.mean, Y - noise * given.dual, atol=1e-9)
     np.testing.assert_allclose(predicted.variance, noise * slopes, rtol=0.02)
@@ -180,7 +200,7 @@ def test_limit_is_that_of_sampled_networks():
 def test_refusals():
     net, param = lg.mlp(2, "tanh"), lg.mean_field()
     with pytest.raises(InvalidInput, match="at least 10000 sites"):
-        lg.posterior(net, np.eye(50), np.ones(50), noise=0.1, param=param)
+        lg.posterior(lg.mlp(2, "relu"), np.eye(50), np.ones(50), noise=0.1, param=param)
     with pytest.raises(NoTheory, match="one output"):
         lg.posterior(net, X, np.stack([Y, Y], 1), noise=0.1, param=param)
     mixed = lg.serial(lg.Dense(), lg.Activation("tanh"), lg.Dense(), lg.Dense())

@@ -183,6 +183,7 @@ def test_digits(kind):
     assert model.predict(x[:900]).tolist() == labels[:900].tolist()
 
 
+@pytest.mark.slow
 def test_flow_is_the_kernel_limit_at_its_time():
     """Mean and standard deviation of lg.solve; at late times, of networks trained for ever."""
     data = lg.Dataset(X, Y, X_TEST, Y)

@@ -20,6 +20,7 @@ KERNEL = lg.nngp_kernel(NET, X)
 HEADS = lg.serial(lg.layers.MultiHeadAttention(), lg.Flatten(), lg.Dense())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nngp", pytest.param("ntk-gp", marks=pytest.mark.slow)])
 def test_all_samples_as_landmarks_are_exact(kind):
     exact = lg.posterior(NET, X, Y, kind=kind, noise=0.05).predict(X_TEST)
@@ -76,6 +77,7 @@ def test_conjugate_gradients_solve_and_the_preconditioner_helps():
     assert caught.value.result.steps == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 def test_an_operator_is_its_matrix(kind):
     """One triangle of blocks, of unequal sizes, is the product with the whole kernel."""

@@ -148,6 +148,7 @@ def test_initial_outputs_are_the_gaussian_process():
     assert not limit.f_train[0].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "y", "residual", "name"),
     [
@@ -178,6 +179,7 @@ def test_other_losses_against_iteration(loss, y, residual, name):
     assert 0.5 < (limit.f_train_std[25] / f.std(0)[25, :P]).mean() < 1.5
 
 
+@pytest.mark.slow
 def test_other_losses_flow_against_small_steps():
     flow = lg.solve(make(lg.gradient_flow(), SIGNS, "logistic", times=[1.0, 3.0]), draws=8)
     coarse, fine = (

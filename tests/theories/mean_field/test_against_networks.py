@@ -68,6 +68,7 @@ def test_limit_lies_within_its_error_of_wide_networks(case):
     np.testing.assert_allclose(limit.f_train[0], 0, atol=1e-7)  # rounding of single precision
 
 
+@pytest.mark.slow
 def test_a_wrong_power_of_gamma_is_seen():
     activation, data, how, _, gamma = CASES["rich"]
     run = lg.Run(lg.mlp(1, activation), lg.mean_field(gamma), data, steps=30, **how)
@@ -91,6 +92,7 @@ def test_equivalent_parameterizations_have_one_limit():
     np.testing.assert_allclose(first.f_train, second.f_train, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rates_of_weights_and_biases_may_differ():
     """μP trains the read-in D times faster than mean field, and biases at 1/σ_b² of it."""
     run = lg.Run(lg.mlp(1, "tanh", bias_std=0.5), lg.mup(), SCALAR, optimizer=lg.gd(0.1), steps=30)

@@ -65,6 +65,7 @@ def test_values_at_exchanged_times_are_those_of_exchanged_samples_and_outputs():
     np.testing.assert_allclose(some.sel(step=1, step_2=3), whole[1, 3])
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_said():
     with pytest.raises(InvalidInput, match="recorded are feature_kernel, feature_kernel_error"):
         limit().between_times("ntk")

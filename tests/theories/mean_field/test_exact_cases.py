@@ -117,6 +117,7 @@ def brute_force(data, lr, steps, gamma, nodes=160):
     return np.array(f)
 
 
+@pytest.mark.slow
 def test_quadrature_has_the_digits_that_it_says():
     data = curve()
     run = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(1.5), data, optimizer=lg.gd(0.1), steps=40)
@@ -212,6 +213,7 @@ def test_replicates_tell_how_far_they_are():
     assert seen == [(k, 8) for k in range(9)]
 
 
+@pytest.mark.slow
 def test_small_gamma_with_particles_keeps_its_digits():
     data = curve(inputs=6)
     run = lg.Run(lg.mlp(1, "relu"), lg.mean_field(1e-4), data, optimizer=lg.gd(0.4), steps=20)

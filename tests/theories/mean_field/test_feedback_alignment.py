@@ -126,6 +126,7 @@ def test_features_move_more_with_less_correlation():
     assert moved[0] > 1.1 * moved[1] > 1.2 * moved[2]
 
 
+@pytest.mark.slow
 def test_the_first_step_at_full_correlation_is_that_of_gradient_descent():
     net = lg.mlp(2, "linear")
     one, other = (lg.solve(run_of(how, net)).f_train for how in (lg.gd(0.5), rule(0.5, 1.0)))
@@ -133,6 +134,7 @@ def test_the_first_step_at_full_correlation_is_that_of_gradient_descent():
     assert np.abs(one[-1] - other[-1]).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.6, 1.0])
 def test_the_static_kernel_has_a_power_of_the_correlation_for_each_map(rho):
     net = lg.mlp(2, "tanh", bias_std=0.3)
@@ -162,6 +164,7 @@ def test_the_mean_field_of_sampled_neurons_is_lazy_at_small_gamma(how):
     assert np.abs(limit.f_train - lazy.f_train).max() < 0.02 * np.abs(lazy.f_train).max()
 
 
+@pytest.mark.slow
 def test_the_kernel_limit_predicts_networks():
     run = run_of(rule(0.5, 0.5), lg.mlp(1, "tanh"), param=lg.ntk(), steps=10)
     nets, limit = lg.train(run, 512, seeds=64), lg.solve(run)
@@ -170,6 +173,7 @@ def test_the_kernel_limit_predicts_networks():
     assert np.abs(given[0] - nets.f_train).mean() < 0.05 * change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("activation", "how"),
     [("tanh", rule(0.4)), ("relu", rule(0.4, 0.5)), ("tanh", hebbian(0.4))],

@@ -1,10 +1,13 @@
 """How networks of finite width vary around the mean-field limit."""
 
+import math
+
 import numpy as np
 import pytest
 
 import largen as lg
 from largen.errors import InvalidInput
+from largen.theories.mean_field.engine.ensembles import measure_fluctuations
 
 RNG = np.random.default_rng(0)
 X, XT = RNG.normal(size=(6, 5)), RNG.normal(size=(3, 5))
@@ -83,15 +86,41 @@ def test_small_gamma_has_the_covariance_of_the_kernel_limit():
     np.testing.assert_allclose(start, lazy.nngp, atol=0.03)
 
 
+DEEP = {
+    "two layers, momentum": (lg.mlp(2, "tanh"), lg.mean_field(1.5), lg.gd(0.2, momentum=0.5)),
+    "residual": (lg.residual_mlp(12, "tanh"), lg.depth_mup(), lg.gd(0.4)),
+    "Langevin": (lg.mlp(2, "tanh"), lg.mup(), lg.optimizers.langevin(0.2, temperature=0.02)),
+    "infinite depth": (lg.residual_mlp(math.inf, "tanh"), lg.depth_mup(), lg.gd(0.4)),
+    "without noise": (lg.residual_mlp(math.inf, "tanh"), lg.complete_p(), lg.gd(0.4)),
+}
+
+
 @pytest.mark.slow
-def test_deep_networks_vary_alike_at_all_widths():
-    run = run_of(lg.gd(0.4), layers=2)
-    limit = lg.solve(run, fluctuations=True, rtol=1e-2)
-    nets = lg.train(run, width=512, seeds=64, key=0, progress=False)
+@pytest.mark.parametrize("case", DEEP)
+def test_deep_networks_vary_alike_at_all_widths_and_depths(case):
+    net, param, optimizer = DEEP[case]
+    run = lg.Run(net, param, DATA, optimizer=optimizer, steps=8)
+    limit = lg.solve(run, fluctuations=True, rtol=3e-2)
+    width = 256
+    if "depth" in case or "noise" in case:
+        run, width = run.with_changes(net=lg.residual_mlp(32, "tanh")), 128
+    nets = lg.train(run, width, seeds=100, key=0, progress=False)
     for what in ("f_train", "f_test"):
-        found = 512 * getattr(nets, what).var(0, ddof=1)
-        z = np.log(found / getattr(limit, f"{what}_fluctuation") ** 2) / np.sqrt(4 / 64)
+        found = width * getattr(nets, what).var(0, ddof=1)
+        std, error = (getattr(limit, f"{what}_fluctuation{name}") for name in ("", "_error"))
+        z = np.log(found / std**2) / np.hypot(np.sqrt(2 / 99), 2 * error / std)
         assert np.abs(z).max() < 4
+        assert np.sqrt(np.mean(z**2)) < 2
+
+
+def test_outputs_at_initialisation_vary_by_the_kernel():
+    """Of a linear hidden layer N Var f = x·x/(Dγ₀²)."""
+    run = lg.Run(lg.mlp(1, "linear"), lg.mean_field(1.5), DATA, optimizer=lg.gd(0.1), steps=1)
+    found = measure_fluctuations(run, 128, 3, progress=False)
+    expected = np.sqrt((np.concatenate([X, XT]) ** 2).mean(1) / 1.5**2)
+    z = (found.std[0, :, 0] - expected) / found.error[0, :, 0]
+    assert np.abs(z).max() < 4
+    assert (found.error[0, :, 0] < 0.03 * expected).all()
 
 
 def test_what_is_too_large_is_refused():

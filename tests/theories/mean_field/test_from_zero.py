@@ -33,6 +33,7 @@ def test_linear_networks_follow_the_moments_of_their_weights(param, name):
     assert np.abs(limit.f_train[-1]).max() > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("param", [READOUT, READIN], ids=["read-out", "read-in"])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_networks_approach_the_limit(param, activation):

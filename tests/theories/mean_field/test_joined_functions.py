@@ -18,6 +18,7 @@ def run_of(*layers, param=None):
     return lg.Run(net, param or lg.mean_field(), DATA, optimizer=lg.gd(0.2), steps=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "param"),
     [
@@ -38,6 +39,7 @@ def test_the_tangent_kernel_is_that_of_the_kernel_recursion(layers, param):
     np.testing.assert_allclose(initial_tangent(posed_by(run).problem), want, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_hidden_layer_with_two_functions_is_that_of_their_composition():
     both = lg.Activation(lambda x: jnp.tanh(jnp.tanh(x)))
     found, want = (lg.solve(run_of(*layers)) for layers in ((TANH, TANH), (both,)))

@@ -53,6 +53,7 @@ def test_one_hidden_layer():
     assert np.linalg.norm(cold.f_train - exact) > 10 * np.linalg.norm(found.f_train_error)
 
 
+@pytest.mark.slow
 def test_dense_networks_of_one_hidden_layer():
     """The noise on the read-in and on the read-out, without that on a matrix."""
     found = deep(run_of(lg.mlp(1, "linear")), particles=2048, replicates=8)
@@ -119,5 +120,5 @@ def test_refusals(layers, options, words):
 
 
 def test_responses_are_refused():
-    with pytest.raises(NoTheory, match="plain gradient descent"):
+    with pytest.raises(NoTheory, match="gradient descent without noise"):
         lg.theories.response_functions(run_of(lg.mlp(2, "tanh")))

@@ -83,6 +83,7 @@ def test_divergence_is_raised_or_returned(activation):
     assert solve(run, throw=False).status == "diverged"
 
 
+@pytest.mark.slow
 def test_axes_names_and_precision():
     limit = solve(run_of(data=CLASSES, loss="cross_entropy"), rtol=2e-2, record_at=[0, 3, 5])
     sizes = limit.to_xarray().sizes

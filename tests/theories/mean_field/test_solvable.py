@@ -37,6 +37,7 @@ def test_kernel_after_one_step_at_infinite_depth():
     assert abs(change / (2 * e * k * 5 / 6 * 0.75) - 1) > 0.2
 
 
+@pytest.mark.slow
 def test_deep_linear_is_closed_equations():
     x, y = RNG.standard_normal((3, 5)), np.array([1.0, -0.5, 0.3])
     kernel = x @ x.T / 5

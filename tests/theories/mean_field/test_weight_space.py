@@ -53,6 +53,7 @@ def errors_of(count, sampling, optimizer, times=None):
     return [np.sqrt(np.mean(gap[1:] ** 2)) for gap in gaps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer",
     [lg.gd(0.5), pytest.param(lg.gradient_flow(), marks=pytest.mark.slow)],
@@ -81,6 +82,7 @@ def test_independent_particles_are_a_network():
     assert 0.5 < np.mean(ratio) < 1.7  # 8 replicates, correlated entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "distribution",
     ["sign", pytest.param({"input": "truncated", "output": "uniform"}, marks=pytest.mark.slow)],
@@ -126,6 +128,7 @@ ADAPTIVE = {
 QUICK = "rmsprop, μP, uniform, biases, decay"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=() if c == QUICK else pytest.mark.slow) for c in ADAPTIVE]
 )
@@ -143,6 +146,7 @@ def test_adaptive_optimizers(case):
     assert apart < 0.1 * np.abs(limit.f_train).max()
 
 
+@pytest.mark.slow
 def test_first_step_of_rmsprop_is_a_sign():
     """θ̂ moves by η₀/√(1 − β) against the sign of its gradient; with f = 0 by hand, on a grid."""
     run = run_of(

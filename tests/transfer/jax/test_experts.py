@@ -99,6 +99,7 @@ def plans(kind, scheme, optimizer):
     return in_torch.scale(net, BASE, TARGET, **options), tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "scheme", "optimizer"),
     [("arrays", "mup", "sgd"), ("list", "mup", "adamw"), ("arrays", "complete_p", "muon")],
@@ -200,6 +201,7 @@ def test_stacks_of_experts_and_blocks_are_lists_of_them(first, target):
     assert arrays["blocks.experts.wi.kernel"].role == "hidden"
 
 
+@pytest.mark.slow
 def test_layers_of_equinox_that_are_mapped_over_experts():
     def net(key, width, experts):
         keys = jax.random.split(key, 3)

@@ -86,6 +86,7 @@ def test_diverged_replicas_are_dropped():
     np.testing.assert_allclose(found.losses[0], apart.losses[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_doors():
     with pytest.raises(InvalidInput, match="replicas"):
         train_replicas(plan("sgd"), apply, [], batch, "mse", steps=1, evaluation=[(X, Y)])

@@ -115,6 +115,7 @@ def planned(init, apply, example, optimizer="adam", sizes=SIZES, scheme="mup", *
     return scale(init, *sizes, scheme=scheme, optimizer=optimizer, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_plans_give_no_alarm(name, optimizer):
@@ -127,6 +128,7 @@ def test_right_plans_give_no_alarm(name, optimizer):
     assert ("logits" in {e.kind for e in record.effects}) == (name != "mlp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_seen_and_named(name):
     init, apply, example, options, where, slope = FAULTS[name]
@@ -216,6 +218,7 @@ def test_effects_are_those_of_an_update(optimizer):
             assert found["output", "", name] == pytest.approx(float(change) / 1e-6, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_own_tensors_and_logits_against_formulas():
     plan, p, found, layout = network(attends, of_attends, SETS, constants=Constants(output=2))
     h = SETS @ np.asarray(p["i"])
@@ -289,6 +292,7 @@ def test_equinox_modules_and_loops():
     assert ("output", "", "blocks") in found
 
 
+@pytest.mark.slow
 def test_what_is_not_verified_says_why(monkeypatch):
     options = {"layout": "in_out", "scheme": "mup"}
     assert "pass verify=(apply, inputs)" in str(scale(mlp, *SIZES, **options))

@@ -208,6 +208,7 @@ def plan(kind, **options):
     return scale(lambda width: Net(kind, width), *SIZES, scheme="mup", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "queries", "power"),
     [
@@ -234,6 +235,7 @@ def test_what_multiplies_the_logits_is_found(kind, queries, power):
     assert found.multipliers == found.notes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [(Fused, "all_three"), (FusedWithIdentities, "qkv")])
 def test_fused_queries_under_any_name(kind, name):
     (multiplier,) = plan(kind).multipliers
@@ -297,6 +299,7 @@ def test_heads_that_shrink():
     assert math.prod(sides) == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 def test_queries_head_by_head():
     (multiplier,) = plan(HeadByHead).multipliers
     assert multiplier.where == "first 1/3 of each of 2 parts"
@@ -322,6 +325,7 @@ class OneForBoth(nn.Module):
         return attend(both, both, both)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_multiplied_is_refused():
     with pytest.raises(InvalidInput, match=r"attention: of attention \(OneForBoth\), no part"):
         plan(OneForBoth)
@@ -369,6 +373,7 @@ class Classifier(nn.Module):
         return torch.einsum("bte,eij,bti->btj", weights, self.experts, x)
 
 
+@pytest.mark.slow
 def test_other_softmaxes_are_left_alone():
     found = plan(Classifier, hints=Hints(roles={"attention.experts": "hidden"}))
     assert found.notes == found.multipliers == ()

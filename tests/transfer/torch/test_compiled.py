@@ -89,6 +89,7 @@ def plan_free(model):
     return bare
 
 
+@pytest.mark.slow
 def test_multipliers_put_on_a_model_that_was_compiled():
     plan, model = planned(), Tied(32)
     compiled = torch.compile(model, backend="aot_eager")

@@ -83,6 +83,7 @@ def test_in_depth(batches, optimizer):
         assert not wrong.passed
 
 
+@pytest.mark.slow
 def test_a_read_out_without_its_rule_is_found_guilty(batches):
     # μP, but for one weight: the read-out keeps the standard scheme's standard deviation and rate.
     wrong = in_width(

@@ -91,6 +91,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("case", [*[*CASES][:-1], pytest.param("all", marks=pytest.mark.slow)])
 def test_changes_do_not_depend_on_numbers_and_sizes(case, optimizer):
@@ -140,6 +141,7 @@ WANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Mixture, Fused])
 @pytest.mark.parametrize("optimizer", WANTED)
 def test_the_table(kind, optimizer):
@@ -194,6 +196,7 @@ def test_the_coordinate_check_in_the_number():
     assert small["blocks.0"].change == pytest.approx(-0.5, abs=small["blocks.0"].change_margin)
 
 
+@pytest.mark.slow
 def test_logits_of_shared_routers_change_alike_where_the_choice_is_free():
     generator = torch.Generator().manual_seed(0)
     x, g = torch.randn(64, 16, generator=generator), torch.randn(64, 4, generator=generator)
@@ -211,6 +214,7 @@ def test_logits_of_shared_routers_change_alike_where_the_choice_is_free():
     assert power(None) == pytest.approx(-0.5, abs=0.2)
 
 
+@pytest.mark.slow
 def test_the_audit_in_the_number():
     row = audit(partial(Net, kind=Mixture), WIDE, growth=(1, 2), seeds=3, steps=2, scheme="mup")
     assert row.width is not None

@@ -220,6 +220,7 @@ def test_what_is_not_residual():
         scale(net, BASE, TARGET)
 
 
+@pytest.mark.slow
 def test_a_branch_that_ends_in_an_activation_is_multiplied():
     def net(width, depth):
         blocks = [Gated(width) for _ in range(depth)]
@@ -340,6 +341,7 @@ class Decoder(nn.Module):
         return self.lm_head(own["ln_f"](h))
 
 
+@pytest.mark.slow
 def test_a_decoder_as_language_models_have_it():
     plan = scale(Decoder, BASE, TARGET, optimizer="adamw")
     roles = {w.name.rpartition("h.7.")[2]: w.role for w in plan.weights}
@@ -355,6 +357,7 @@ def test_a_decoder_as_language_models_have_it():
     assert plan.multipliers == ()
 
 
+@pytest.mark.slow
 def test_lengths_of_weight_normalisation_are_constants():
     # The rows of PyTorch's matrices have the length 1/√3 at any width, and scatter about it.
     def build(width):

@@ -46,6 +46,7 @@ def test_normalised_branches(norm):
         assert (change.var(over, unbiased=False) - 1).abs().max() < 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [False, True])
 def test_the_vision_transformer_is_scaled_as_in_appendix_a3(norm):
     base = {"width": 8, "depth": 2}

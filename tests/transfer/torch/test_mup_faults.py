@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, WrongPlan
 from largen.transfer import warmup_cosine
 from largen.transfer.torch import check_rates, check_scheduler, scale
 
@@ -72,6 +72,7 @@ def saved(model, plan):
     return torch.load(buffer, weights_only=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", [copied, averaged, assigned, emptied, saved])
 def test_nothing_is_lost_on_the_way(captioner, transport):
     model = captioner.build(seed=0)
@@ -224,6 +225,22 @@ def test_a_loaded_checkpoint_is_never_rescaled(small):
     assert torch.equal(loaded(torch.ones(2, 5)), trained(torch.ones(2, 5)))
 
 
+def test_a_model_without_its_multipliers_is_warned_of(captioner, recwarn):
+    trained, loaded = captioner.build(seed=0), Captioner(**TARGET)
+    loaded.load_state_dict(trained.state_dict())
+    inputs = images_and_tokens()
+    assert not torch.allclose(loaded(*inputs), trained(*inputs))
+    with pytest.warns(WrongPlan, match=r"lacks 1 .*output: input of head × n⁻¹ = .* plan\.attach"):
+        captioner.param_groups(loaded, lr=1e-3)
+    captioner.param_groups(trained, lr=1e-3)
+    captioner.param_groups(captioner.attach(loaded), lr=1e-3)
+    adapted = Captioner(**TARGET)  # of a pretrained model, some weights are trained
+    adapted.head.weight.requires_grad_(False)
+    captioner.param_groups(adapted, lr=1e-3)
+    assert not [w for w in recwarn if w.category is WrongPlan]
+
+
+@pytest.mark.slow
 def test_multipliers_are_attached_once(captioner):
     model = captioner.build(seed=0)
     expected = model(*images_and_tokens())
@@ -237,6 +254,7 @@ def test_multipliers_are_attached_once(captioner):
 # Roles. ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tied_embeddings_do_not_grow():
     sizes = []
     for width in (16, 256):

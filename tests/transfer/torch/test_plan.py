@@ -50,6 +50,7 @@ def captioner():
     return scale(Captioner, BASE, {"width": 64, "depth": 8})
 
 
+@pytest.mark.slow
 def test_the_table_of_a_users_own_model(captioner):
     n = l = 4.0
     roles = {w.name: w.role for w in captioner.weights}
@@ -106,6 +107,7 @@ def test_nothing_changes_at_the_base(scheme):
     assert all(torch.equal(built[name], value) for name, value in expected.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", MAKERS)
 @pytest.mark.parametrize("scheme", ["ntk", "complete_p"])
 def test_folded_multipliers_train_as_forward_ones_do(scheme, optimizer):
@@ -123,6 +125,7 @@ def test_folded_multipliers_train_as_forward_ones_do(scheme, optimizer):
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_clipping_does_not_notice_folding():
     losses, norms = [], []
     for multipliers in ("weights", "forward"):
@@ -290,6 +293,7 @@ def test_doors(call, message):
         call()
 
 
+@pytest.mark.slow
 def test_roles_and_branches_by_name():
     plan = scale(Unclear, {"width": 4}, {"width": 8}, hints=Hints(roles={"readout": "output"}))
     assert plan == scale(Unclear, {"width": 4}, {"width": 8})  # seen in the forward pass
@@ -346,6 +350,7 @@ class Ranged(nn.Module):
         return self.out(torch.relu(self.hidden(self.inp(x))))
 
 
+@pytest.mark.slow
 def test_targets_take_no_memory_even_if_the_builder_reads_ranges():
     # 2 TB of weights at the target.
     sizes = {"width": 8}, {"width": 2**20}

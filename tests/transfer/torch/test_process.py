@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 from tests.transfer.torch_models import MLPBlock, SmallNet
 from torch import nn
@@ -17,6 +18,7 @@ def weights(model):
     return nn.utils.parameters_to_vector(model.parameters())
 
 
+@pytest.mark.slow
 def test_threads_build_what_one_thread_builds():
     plan = scale(SmallNet, BASE, TARGET)
     wanted = [weights(plan.build(seed=seed)) for seed in range(24)]

@@ -125,6 +125,7 @@ def multipliers(found, kind):
     }
 
 
+@pytest.mark.slow
 def test_a_decoder_without_any_argument():
     found = plan()
     assert found.depth_ratio == 4
@@ -140,6 +141,7 @@ def test_a_decoder_without_any_argument():
     assert found["A_log"].role == "norm"
 
 
+@pytest.mark.slow
 def test_keys_and_values_of_a_fixed_number_of_heads():
     found = plan()
     shared = {w.name.split(".", 2)[-1] for w in found.weights if w.role == "shared"}
@@ -163,6 +165,7 @@ def test_first_blocks_unlike_the_others():
     assert experts["blocks.7.mlp.gate.weight"].role == "router"
 
 
+@pytest.mark.slow
 def test_the_factor_is_behind_normalised_queries():
     found = plan("normed")
     assert folded(found, "attention × n⁻¹ᐟ²") == {"attention.q_norm.weight"}
@@ -293,6 +296,7 @@ def test_read_outs_by_both_factors_of_an_embedding():
     assert found.notes == ()
 
 
+@pytest.mark.slow
 def test_a_temperature_hides_no_read_out():
     plan = scale(
         partial(Captioner, tied=False), {"width": 16, "depth": 2}, {"width": 64, "depth": 2}
@@ -314,6 +318,7 @@ class Mixing(nn.Module):
         return x + self.drop(self.channels(torch.tanh(self.norm(x))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multipliers", ["forward", "weights"])
 def test_a_dropout_for_two_branches_takes_no_factor(multipliers):
     def make(width, depth):

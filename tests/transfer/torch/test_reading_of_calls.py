@@ -119,6 +119,7 @@ def test_blocks_that_the_call_leaves_out_are_noted():
     assert not any("no part" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_streams_that_begin_inside_a_layer():
     found = scale(Summary, BASE, TARGET, scheme="complete_p", example=torch.randn(2, 5, 3))
     assert found.depth_ratio == 4

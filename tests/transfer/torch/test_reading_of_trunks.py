@@ -30,6 +30,7 @@ class Gained(nn.Module):
         return self.out(torch.tanh(self.mlp(u) + self.skip * u)) + (x + self.shift) * self.gain
 
 
+@pytest.mark.slow
 def test_the_trunk_may_have_a_gain_and_a_bias():
     def make(width, depth):
         blocks = [Gained(width) for _ in range(depth)]

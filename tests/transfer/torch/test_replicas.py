@@ -80,6 +80,7 @@ def alone(plan, replica, optimizer, schedule=None):
     return losses, final.item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ALONE)
 @pytest.mark.parametrize("multipliers", ["weights", "forward"])
 def test_each_replica_is_trained_as_it_is_alone(optimizer, multipliers):

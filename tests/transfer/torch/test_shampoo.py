@@ -66,6 +66,7 @@ def check(optimizer, make, lr):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_features_move_alike_at_all_widths():
     found = check("shampoo", Shampoo, 0.05)
     assert found.passed, str(found)

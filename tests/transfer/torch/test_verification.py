@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,11 +28,13 @@ from torch import nn
 from largen.errors import InvalidInput, WrongPlan
 from largen.transfer import Hints, repair, verifying
 from largen.transfer.coordinates import slope_with_margin
+from largen.transfer.corrections import Correction
 from largen.transfer.plan import plan_from_json
 from largen.transfer.torch import TorchPlan, scale, surveys
 from largen.transfer.torch.effects import as_in_training, forward, measured
 from largen.transfer.torch.facts import Facts
-from largen.transfer.verdicts import effects_of
+from largen.transfer.verdicts import effects_of, in_the_bases_names, in_the_first_copy
+from largen.transfer.verified import Effect, Verification
 
 SIZES = {"width": 32}, {"width": 256}
 LARGE = ("resnet", "vit", "encoder", "tied gpt", "gru", "residual mlp")
@@ -49,6 +52,7 @@ def cases(names, slow):
     return [pytest.param(n, marks=pytest.mark.slow if n in slow else ()) for n in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_seen_and_named(name):
     make, example, kind, where = FAULTS[name]
@@ -71,6 +75,7 @@ def test_faults_are_repaired(name):
     assert plan.build(seed=0)(*example).isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases(RIGHT, LARGE))
 def test_right_plans_give_no_alarm(name, recwarn):
     make, example = RIGHT[name]
@@ -81,6 +86,7 @@ def test_right_plans_give_no_alarm(name, recwarn):
     assert plan.repaired().weights == plan.weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READ)
 def test_sums_over_the_width_are_found_in_the_forward_pass(name, recwarn):
     make, example = READ[name]
@@ -238,6 +244,9 @@ def test_models_and_lazy_layers_are_refused_by_name():
 
     with pytest.raises(InvalidInput, match=r"0\.weight has no shape before the model is called"):
         scale(lazy, *SIZES)
+    with pytest.warns(WrongPlan, match=r"no weight is larger at \{'width': 64\}.*use its argum"):
+        plan = scale(lambda width: mlp(32), *SIZES, scheme="mup")
+    assert plan.verified[0].reason == "no weight of the model grows"
     plan = scale(partial(lazy, called=True), *SIZES, scheme="mup")
     assert plan["0.weight"].shape == (256, 8)
     assert plan.verified[0].passed
@@ -341,6 +350,7 @@ def test_logits_of_all_attentions_are_seen():
         assert torch.allclose(passed.output, model(SETS), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_not_verified_says_why():
     plan = plan_of(mlp, (ROWS,), verify=False)
     assert plan.verified == ()
@@ -394,6 +404,29 @@ def test_records_are_kept_in_text_and_warnings_may_be_errors():
         warnings.simplefilter("error", WrongPlan)
         with pytest.raises(WrongPlan, match="the output grows by"):
             scale(Distance, *SIZES, scheme="mup", optimizer="adam", example=PAIR)
+
+
+def test_sizes_of_deeper_models_have_the_bases_names():
+    """Blocks 1 and 2, and a norm that has the number 3 in the base and 5 in the deeper model."""
+    names = {"1": "1", "2": "2", "3": "2", "4": "2", "5": "3"}
+    sizes = {("start", f"input of {i}", ""): float(i) for i in range(1, 6)}
+    found = in_the_bases_names({**sizes, ("output", "", "5.weight"): 7.0}, names)
+    wanted = {1: 1.0, 2: 2.0, 3: 5.0}
+    assert {key[1]: value for key, value in found.items() if key[0] == "start"} == {
+        f"input of {i}": value for i, value in wanted.items()
+    }
+    assert found["output", "", "5.weight"] == 7.0
+    assert in_the_first_copy("3", names, names) == "5"
+    assert in_the_first_copy("2", names, names) == "2"
+
+
+def test_warnings_are_short():
+    effects = tuple(Effect("output", f"w{i}", 1.0, 0.1, "grows") for i in range(40))
+    many = tuple(Correction("lr", f"w{i}", -1.0) for i in range(40))
+    record = Verification("width", (1.0, 2.0, 4.0), 4, effects, many)
+    assert str(record).endswith("try rate of w11 × n⁻¹\n  and 28 more corrections")
+    assert len(str(record).splitlines()) == 1 + 2 + 13 + 12 + 1
+    assert str(replace(record, cause="because")).splitlines()[-1] == "  because"
 
 
 def test_what_cannot_be_repaired_is_refused(monkeypatch):

@@ -78,6 +78,9 @@ def predict_networks(
     power of the width. It needs about 100 pilots; by 30 only large failures are seen, and one
     stable run in twenty fails. In mean-field limits N Var is compared before the limit is solved.
 
+    With a kink in φ, in the kernel limit, a part of the mean is of order n^(−1/2), of which the
+    linear law in 1/n takes only ρ^(1/2): :class:`largen.theories.FiniteWidth` has the mean.
+
     :func:`predict_training` predicts one given network instead.
 
     Parameters

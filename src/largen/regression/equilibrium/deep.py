@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.expectations.nodes import kinks_of
 from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
 from largen.regression.equilibrium.fits import Fit, single
@@ -22,10 +23,8 @@ from largen.regression.equilibrium.nested import (
     Nested,
     Neurons,
     Saddle,
-    exponents_of,
-    fields_of,
     prior_kernel,
-    weighted,
+    sites_under,
 )
 from largen.regression.equilibrium.network import Equilibrium, width_of
 from largen.regression.equilibrium.one_layer import COARSE
@@ -39,14 +38,18 @@ from largen.regression.equilibrium.sites import (
     sphere,
 )
 from largen.regression.equilibrium.trust import barrier_of, checked, status_of
-from largen.scalars import numpy_generator
+from largen.scalars import flag, numpy_generator
 
 UPWARDS = (0.25, 0.5, 0.75, 1.0)  # stages of γ₀, from the fixed kernel
 BACK = (1.25, 2.0, 1.25, 1.0)  # from where another branch may be the only one
-SITES_OF_PAIR = 4  # of samples, below which errors of the tilts feed on themselves
-SITES_OF_SAMPLE = 64  # at least, on the way
-ROUGHLY = 1e-3  # relative change of Λ at which solutions on the way end
-APART = 1e-4  # relative distance of α in two branches on the same sites
+# Sites for each sample. Where φ' jumps, errors of the tilts grow with pairs of samples.
+SITES_OF_SAMPLE, SITES_OF_PAIR = 16, 4
+MOST_NUMBERS = 2**18  # sites times samples, in all replicates that variances are averaged over
+MIDWAY = 2  # how many times the way to a stage is halved
+ROUGH = 64  # on the way, where φ' jumps
+# Relative change of Λ at which solutions end: on the way, and to find out whether there are two.
+ROUGHLY, CLOSELY = 1e-3, 1e-5
+APART = 1e-3  # relative distance of α in two branches on the same sites
 SINGULAR = (
     "posterior: averages over neurons are infinite or a kernel plus noise is singular on the way "
     "to this gamma. Take a larger noise, a smaller gamma, or drop rows of x that are equal."
@@ -118,7 +121,9 @@ class DeepPosterior:
         return self.feature_kernels[-1]
 
     @interruptible()
-    def predict(self, x_test: ArrayLike, *, width: int | None = None) -> AdaptivePrediction:
+    def predict(
+        self, x_test: ArrayLike, *, width: int | None = None, variance: bool = True
+    ) -> AdaptivePrediction:
         """Return mean and variance of the outputs at test samples, without the targets' noise.
 
         f_b = Φᴸ_bt α, where test samples have no tilt, and γ₀²N Var f_b = df_b/dJ_b, the response
@@ -132,28 +137,40 @@ class DeepPosterior:
         width
             N, for the variance of f; None for that of γ₀√N f. The mean is that of the limit in both
             cases, and networks differ from it by O(1/N).
+        variance
+            Whether to compute variances, which are None otherwise. They take most of the time: a
+            linear system for each test sample, which is solved in fewer replicates where there are
+            many training samples.
         """
         from scipy.stats import sem
 
-        neurons = width_of(width)
+        neurons, spreads = width_of(width), flag("variance", variance)
         x, dtype = test_inputs(x_test, self.x)
         check_size("x_test", len(self.replicates[0][0].drawn[0].xi), len(x), 12, np.float64)
         with jax.enable_x64(True):
-            parts = [self._moments(*each, x) for each in self.replicates]
-        found, spread = (np.array([part[i] for part in parts]) for i in range(2))
+            sizes = [len(posed.drawn[0].xi) * len(self.x) for posed, _ in self.replicates]
+            used = spreads * max(1, MOST_NUMBERS // max(sizes))
+            given = enumerate(self.replicates)
+            parts = [self._moments(*each, x, number < used) for number, each in given]
+        found = np.array([part[0] for part in parts])
         unit = 1.0 if neurons is None else self.equilibrium.gamma**2 * neurons
-        variance = np.maximum(spread.mean(0), 0) / unit
-        columns = found.mean(0), variance, sem(found)
-        mean, variance, error = (column[:, None] for column in columns)
-        return shaped(mean, variance, None, error, None, single=self.fit.single, dtype=dtype)
+        spread = None
+        if spreads:
+            spread = np.maximum(np.mean([part[1] for part in parts[:used]], 0), 0)[:, None] / unit
+        mean, error = found.mean(0)[:, None], sem(found)[:, None]
+        return shaped(mean, spread, None, error, None, single=self.fit.single, dtype=dtype)
 
-    def _moments(self, posed: Nested, at: Saddle, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(
+        self, posed: Nested, at: Saddle, x: np.ndarray, spreads: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         fields = self.equilibrium.columns(x)
         cross = fields @ posed.first.fields.T
         own = np.sum(fields**2, 1)
         columns = jax.tree.map(jnp.asarray, Column(fields, cross, own, (), ()))
         base = _base(posed, at)
         f, columns = forward(posed.layers, base, columns)
+        if not spreads:
+            return np.asarray(f), np.zeros(0)
         try:
             spread = variances(posed.layers, base, columns)
         except np.linalg.LinAlgError as error:
@@ -193,9 +210,11 @@ class _Explorer:
         sizes = [fields.shape[1], *[rows + 1] * (of.hidden - 1)]
         spheres = [of.homogeneous_at(layer) for layer in range(of.hidden)]
         self.layers = tuple(
-            Neurons(phi, std, size if on_sphere else None)
+            Neurons(phi, std, size if on_sphere else None, not kinks_of(phi))
             for phi, std, size, on_sphere in zip(of.phis, of.stds, sizes, spheres, strict=True)
         )
+        self.smooth = all(layer.smooth for layer in self.layers[1:])
+        self.few = max(COARSE, (SITES_OF_SAMPLE if self.smooth else ROUGH) * rows)
         prior = prior_kernel(self.layers[0], jnp.asarray(fields @ fields.T))
         self.first = First(fields, np.asarray(prior))
         starts = zip(sizes, spheres, strict=True)
@@ -203,22 +222,34 @@ class _Explorer:
             sphere(size) if on_sphere else prior_mixture(size) for size, on_sphere in starts
         ]
         self.tilts: Any = np.zeros((of.hidden - 1, rows, rows))
-        self.point = fit.start()
+        self.point, self.stage = fit.start(), 0.0
 
     def posed(self, gamma: float, sites: int) -> Nested:
         """Return the problem on fresh sites."""
-        drawn = tuple(proposal.sites(sites, self.rng) for proposal in self.proposals)
+        # Equal numbers of sites, since functions are compiled for each number.
+        drawn = tuple(
+            proposal.sites(sites, self.rng).padded(sites // 2) for proposal in self.proposals
+        )
         return Nested(self.layers, self.first, drawn, self.fit, gamma)
 
     def follow(self, stages: tuple[float, ...]) -> None:
         """Solve stage after stage, from the solution of before."""
         for stage in stages:
-            posed = self.posed(
-                stage * self.of.gamma, max(COARSE, SITES_OF_SAMPLE * self.fit.shape[0])
-            )
+            self._reach(stage, MIDWAY)
+
+    def _reach(self, stage: float, midway: int) -> None:
+        """Solve a stage, by way of the middle if it cannot be reached at once."""
+        posed = self.posed(stage * self.of.gamma, self.few)
+        try:
             found = posed.solve(self.tilts, self.point, ROUGHLY)
-            self.tilts, self.point = found.tilts, found.maximum.point
-            self.proposals = self._refitted(posed, found)
+        except np.linalg.LinAlgError:
+            if not midway:
+                raise
+            self._reach((self.stage + stage) / 2, midway - 1)
+            self._reach(stage, midway - 1)
+            return
+        self.tilts, self.point, self.stage = found.tilts, found.maximum.point, stage
+        self.proposals = self._refitted(posed, found)
 
     def _refitted(self, posed: Nested, at: Saddle) -> list[Proposal]:
         refitted = []
@@ -239,12 +270,10 @@ class _Explorer:
 
 
 def _tilted(posed: Nested, at: Saddle, layer: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return exponents φᵀΛφ times mean squares of radii, weights, and weights times these."""
-    roots, sites = fields_of((posed.first, *at.kernels)[layer]), posed.sites[layer]
-    exponents = exponents_of(posed.layers[layer], roots, at.all_tilts[layer], sites)[1]
-    weights, shares = weighted(posed.layers[layer], exponents, sites)[1:]
-    squares = shares / jnp.maximum(weights, 1e-300)
-    return np.asarray(exponents * squares), np.asarray(weights), np.asarray(shares)
+    """Return what ``sites_under`` has of a layer."""
+    before = (posed.first, *at.kernels)[layer]
+    given = posed.layers[layer], before, at.all_tilts[layer], posed.sites[layer]
+    return tuple(np.asarray(part) for part in sites_under(*given))  # pyright: ignore[reportReturnType]
 
 
 def solve_deep(
@@ -264,16 +293,11 @@ def solve_deep(
             "y: networks of several hidden layers are implemented for one output; condition on one "
             "column at a time, or take one hidden layer."
         )
-    enough = SITES_OF_PAIR * len(x) ** 2
-    if sites < enough:
-        raise InvalidInput(
-            f"x: the tilts of hidden layers are matrices of the samples; {len(x)} samples take at "
-            f"least {enough} sites of lg.regression.adaptive_posterior, got {sites}."
-        )
     check_size("x", sites, x.shape[1] + 6 * len(x) * of.hidden, replicates, np.float64)
     with jax.enable_x64(True):
         try:
             explorer = _Explorer(of, rows, fit, numpy_generator(key))
+            _check_sites(len(x), sites, explorer.smooth)
             found = [_replicated(explorer, UPWARDS, sites, replicates)]
         except np.linalg.LinAlgError as error:
             raise NumericalFailure(SINGULAR) from error
@@ -281,8 +305,9 @@ def solve_deep(
             with suppress(np.linalg.LinAlgError):  # the next stage may be reached from before
                 explorer.follow((stage,))
         with suppress(np.linalg.LinAlgError):
-            posed, near = found[0][0]
-            other = posed.solve(explorer.tilts, explorer.point)
+            posed, (_, at) = explorer.posed(of.gamma, explorer.few), found[0][0]
+            near = posed.solve(at.tilts, at.maximum.point, CLOSELY)
+            other = posed.solve(explorer.tilts, explorer.point, CLOSELY)
             moved = np.linalg.norm(other.maximum.alpha - near.maximum.alpha)
             if other.settled and moved > APART * np.linalg.norm(near.maximum.alpha):
                 found.append(_replicated(explorer, (1.0,), sites, replicates))
@@ -298,8 +323,22 @@ def _replicated(
     explorer: _Explorer, stages: tuple[float, ...], sites: int, replicates: int
 ) -> Parts:
     explorer.follow(stages)
-    posed = [explorer.posed(explorer.of.gamma, sites) for _ in range(replicates)]
-    return tuple((each, each.solve(explorer.tilts, explorer.point)) for each in posed)
+    tilts, point, found = explorer.tilts, explorer.point, []
+    for _ in range(replicates):
+        posed = explorer.posed(explorer.of.gamma, sites)
+        found.append((posed, posed.solve(tilts, point)))
+        tilts = np.mean([at.tilts for _, at in found], 0)
+    return tuple(found)
+
+
+def _check_sites(samples: int, sites: int, smooth: bool) -> None:
+    """Refuse more samples than the sites have digits for."""
+    enough = SITES_OF_SAMPLE * samples if smooth else SITES_OF_PAIR * samples**2
+    if sites < enough:
+        raise InvalidInput(
+            f"x: the tilts of hidden layers are matrices of the samples; {samples} samples take at "
+            f"least {enough} sites of lg.regression.adaptive_posterior, got {sites}."
+        )
 
 
 def _branch(of: Equilibrium, prior: np.ndarray, parts: Parts) -> Branch:
@@ -328,7 +367,7 @@ def _collected(
     for posed, at in parts:
         for layer in range(of.hidden):
             exponents, weights, _ = _tilted(posed, at, layer)
-            effective.append(1 / np.sum(weights**2) / len(weights))
+            effective.append(1 / np.sum(weights**2) / posed.drawn[layer].number)
             barriers.append(barrier_of(exponents, weights))
     settled = all(at.settled for _, at in parts)
     branches = "ok" if len(found) == 1 else "several_branches"

@@ -64,7 +64,8 @@ class Squares:
         """Numbers of samples and of outputs."""
         return self.y.shape  # pyright: ignore[reportReturnType]
 
-    rtol = 1e-12  # the relative step of α at which Newton's method stops
+    # The relative step of α at which Newton's method stops; the next one would be about its square.
+    rtol = 1e-9
 
     def start(self) -> Point:
         """Return where Newton's method begins."""
@@ -204,7 +205,7 @@ class Convex:
     @property
     def rtol(self) -> float:
         """The relative step of α at which Newton's method stops."""
-        return max(1e-12, 1e-14 / self.smoothed) if self.smoothed else 1e-12
+        return max(Squares.rtol, 1e-14 / self.smoothed) if self.smoothed else Squares.rtol
 
     def log_constant(self, unit: float) -> float:
         """Return what log E exp(−(Nγ²/κ) Σ ℓ) has beside log det."""

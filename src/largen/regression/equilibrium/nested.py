@@ -16,6 +16,7 @@ inputs have the kernel Φᴸ⁻¹.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +30,7 @@ from largen.regression.equilibrium.sites import Sites
 
 MEMORY = 6  # of Anderson's iteration
 SWEEPS = 80
-SETTLED = 1e-7  # relative change of Λ at which the iteration ends
+SETTLED = 1e-6  # relative change of Λ at which the iteration ends
 RETREATS = 12  # halvings of a step to where averages are infinite
 WEIGHT = 1e-10  # of Λ's rounding errors, by which differences of steps are regularised
 
@@ -40,6 +41,7 @@ class Neurons(NamedTuple):
     phi: ActivationFunction
     std: float
     dimension: int | None  # if φ is homogeneous and the radius is integrated
+    smooth: bool  # whether φ' has no jumps
 
 
 class Drawn(NamedTuple):
@@ -94,18 +96,34 @@ def weighted(layer: Neurons, exponents: Any, at: Drawn) -> tuple[Any, Any, Any]:
     return total, weights, weights * square
 
 
-def log_mean(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+# What depends on kernels alone is compiled apart from what depends on the number of sites.
+compiled_prior = jax.jit(prior_kernel, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def _slopes_of_prior(layer: Neurons, before: Any, tilt: Any) -> Any:
+    """Return ∂ Tr ΛE φφᵀ/∂Φ under N(0, Φ)."""
+    found = jax.grad(lambda given: jnp.sum(tilt * prior_kernel(layer, given)))(before)
+    return (found + found.T) / 2
+
+
+def prior_behind(layer: Neurons, before: Any) -> Any:
+    """Return the prior's kernel of a layer."""
+    return before.prior if isinstance(before, First) else compiled_prior(layer, before)
+
+
+def value(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     """Return W = log E exp(½φᵀΛφ), with ½ Tr Λ(K − K̂) for the sites' error at first order."""
-    phi, exponents = exponents_of(layer, fields_of(before), tilt, at)
-    found = weighted(layer, exponents, at)[0]
-    return found + jnp.sum(tilt * missing(layer, before, phi, at)) / 2
+    return (
+        _value_of_sites(layer, before, tilt, at) + jnp.sum(tilt * prior_behind(layer, before)) / 2
+    )
 
 
-def missing(layer: Neurons, before: Any, phi: Any, at: Drawn) -> Any:
-    """Return the prior's kernel less that of the sites."""
-    prior = before.prior if isinstance(before, First) else prior_kernel(layer, before)
-    shares = weighted(layer, jnp.zeros(len(phi)), at)[2]
-    return prior - (phi * shares[:, None]).T @ phi
+@partial(jax.jit, static_argnums=0)
+def _value_of_sites(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    exponents = exponents_of(layer, fields_of(before), tilt, at)[1]
+    first = weighted(layer, 0 * exponents, at)[2] @ exponents
+    return weighted(layer, exponents, at)[0] - first / 2
 
 
 def of_sites(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> tuple[Any, Any]:
@@ -115,17 +133,30 @@ def of_sites(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> tuple[Any, An
     return phi, (phi * shares[:, None]).T @ phi
 
 
-def _kernel(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
-    """Return Φ = 2∂W/∂Λ."""
-    phi, found = of_sites(layer, before, tilt, at)
-    return found + missing(layer, before, phi, at)
+def kernel_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    """Return Φ = 2∂W/∂Λ, of the sites only what differs from the prior's."""
+    return prior_behind(layer, before) + _moved_kernel(layer, before, tilt, at)
 
 
-def _tilt_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
-    """Return Λ of the layer before, 2∂W/∂Φ = R⁻ᵀ⟨ξξᵀ − 1⟩R⁻¹.
+@partial(jax.jit, static_argnums=0)
+def _moved_kernel(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    phi, exponents = exponents_of(layer, fields_of(before), tilt, at)
+    shares, untilted = (weighted(layer, each * exponents, at)[2] for each in (1, 0))
+    return (phi * (shares - untilted)[:, None]).T @ phi
+
+
+def tilt_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    """Return Λ of the layer before, 2∂W/∂Φ.
 
     Of the average over sites only what is of the second order in Λ; the first order is exact.
     """
+    of_sites = _by_derivatives if layer.smooth else _by_moments
+    return of_sites(layer, before, tilt, at) + _slopes_of_prior(layer, before, tilt)
+
+
+@partial(jax.jit, static_argnums=0)
+def _by_moments(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    """Return R⁻ᵀ⟨ξξᵀ − 1⟩R⁻¹, for any φ; its errors grow with the number of samples."""
     roots = fields_of(before)
     exponents = exponents_of(layer, roots, tilt, at)[1]
     xi = at.xi[:, : len(roots)]
@@ -136,9 +167,23 @@ def _tilt_behind(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     untilted, first = jax.jvp(shares, (0.0,), (1.0,))
     moved = (xi * (shares(1.0) - untilted - first)[:, None]).T @ xi
     half = jax.scipy.linalg.solve_triangular(roots, moved, lower=True, trans=1)
-    found = jax.scipy.linalg.solve_triangular(roots, half.T, lower=True, trans=1)
-    exact = jax.grad(lambda given: jnp.sum(tilt * prior_kernel(layer, given)))(before)
-    return found + (exact + exact.T) / 2
+    return jax.scipy.linalg.solve_triangular(roots, half.T, lower=True, trans=1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _by_derivatives(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
+    """Return ⟨aaᵀ + Λφ'φ'ᵀ + diag(φ''Λφ)⟩, a = φ'Λφ elementwise, where φ' has no jumps."""
+    roots = fields_of(before)
+    h = at.xi[:, : roots.shape[1]] @ roots.T
+    phi, ones = layer.std * layer.phi(h), jnp.ones_like(h)
+    slope, curved = jax.jvp(layer.phi.derivative, (h,), (ones,))
+    slope, pull = layer.std * slope, phi @ tilt
+    exponents = jnp.sum(pull * phi, 1)
+    untilted = weighted(layer, 0 * exponents, at)[1]
+    _, weights, shares = weighted(layer, exponents, at)
+    moved, a = (weights - untilted)[:, None], slope * pull
+    found = (a * shares[:, None]).T @ a + tilt * ((slope * moved).T @ slope)
+    return found + jnp.diag(layer.std * jnp.sum(moved * curved * pull, 0))
 
 
 def tilts_behind(layers: Any, kernels: Any, tilts: Any, sites: Any) -> tuple[Any, ...]:
@@ -147,9 +192,12 @@ def tilts_behind(layers: Any, kernels: Any, tilts: Any, sites: Any) -> tuple[Any
     return tuple(tilt_behind(*each) for each in given)
 
 
-kernel_behind = jax.jit(_kernel, static_argnums=0)
-tilt_behind = jax.jit(_tilt_behind, static_argnums=0)
-value = jax.jit(log_mean, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
+def sites_under(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> tuple[Any, Any, Any]:
+    """Return exponents φᵀΛφ times mean squares of radii, weights, and weights times these."""
+    exponents = exponents_of(layer, fields_of(before), tilt, at)[1]
+    _, weights, shares = weighted(layer, exponents, at)
+    return exponents * shares / jnp.maximum(weights, 1e-300), weights, shares
 
 
 class Saddle(NamedTuple):
@@ -198,7 +246,7 @@ class Nested(NamedTuple):
         if not np.isfinite(roots).all():
             raise np.linalg.LinAlgError("the kernel of a hidden layer is singular")
         phi = layer.std * np.asarray(layer.phi(at.xi[:, : len(roots)] @ roots.T))
-        missing = at.missing(np.asarray(prior_kernel(layer, before)), phi)
+        missing = at.missing(np.asarray(prior_behind(layer, before)), phi)
         return Problem(at, phi, missing, self.fit, self.gamma, 1.0)
 
     def swept(self, tilts: Any, point: Point) -> tuple[list[Any], list[Any], Problem, Maximum]:

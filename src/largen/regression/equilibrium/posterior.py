@@ -61,11 +61,13 @@ def adaptive_posterior(
 
         D(α) = γ₀²(α·y − ½κ|α|²) − log E exp(½γ₀²(α·φ(h))²),
 
-    by Newton's method. In several hidden layers the neurons of the layer l have fields N(0, Φˡ⁻¹) a
-    priori, tilted by exp(½φᵀΛˡφ), with
+    by Newton's method. Another convex loss has Σ ℓ(f_μ) in place of ½ Σ (f_μ − y_μ)², its conjugate
+    in D, and α = −ℓ'(f)/κ. In several hidden layers the neurons of the layer l have fields
+    N(0, Φˡ⁻¹) a priori, tilted by exp(½φᵀΛˡφ), with
 
         Φˡ = ⟨φφᵀ⟩_l,   Λᴸ = γ₀²ααᵀ,   Λˡ⁻¹ = (Φˡ⁻¹)⁻¹(⟨hhᵀ⟩_l − Φˡ⁻¹)(Φˡ⁻¹)⁻¹,
 
+    which is ⟨aaᵀ + Λˡφ'φ'ᵀ + diag(φ''Λˡφ)⟩_l with a = φ'Λˡφ, elementwise, where φ' has no jumps,
     and the last layer is as above with C → Φᴸ⁻¹: Anderson's iteration for Λˡ, raising γ₀ in stages.
     There may be several solutions; the lowest action has the limit, and the
     :class:`DeepPosterior` reports all that were found. Linear networks of any depth are solved at
@@ -91,7 +93,7 @@ def adaptive_posterior(
     sites
         About how many quasi-random neurons of a layer averages are taken over. The error of the
         results falls a little faster than the inverse root of it. P samples of several hidden
-        layers take at least 4P².
+        layers take at least 16P, and 4P² if φ' has jumps.
     replicates
         Number of scramblings of the sites, at least 2, whose spread is the reported error.
     key

@@ -81,7 +81,7 @@ def of_test_samples(found: dict[str, Any], others: dict[str, tuple[str, ...]]) -
 
 def shaped(
     mean: np.ndarray,
-    variance: np.ndarray,
+    variance: np.ndarray | None,
     covariance: np.ndarray | None,
     mean_error: np.ndarray,
     correction: np.ndarray | None,

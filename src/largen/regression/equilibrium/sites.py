@@ -37,6 +37,19 @@ class Sites(NamedTuple):
         weights = np.exp(self.log_weights)
         return weights * (self.dimension or 1) / weights.sum()
 
+    @property
+    def number(self) -> int:
+        """Number of points that are not padding."""
+        return int(np.isfinite(self.log_weights).sum())
+
+    def padded(self, block: int) -> Sites:
+        """Return a multiple of ``block`` sites, those that are added without weight."""
+        more = -len(self.xi) % block
+        xi = np.pad(self.xi, ((0, more), (0, 0)))
+        return Sites(
+            xi, np.pad(self.log_weights, (0, more), constant_values=-np.inf), self.dimension
+        )
+
     def missing(self, kernel: np.ndarray, phi: np.ndarray) -> np.ndarray:
         """Return the prior's kernel E φφᵀ less that of the sites, from φ there."""
         return kernel - (phi * self.prior[:, None]).T @ phi

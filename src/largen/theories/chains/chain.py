@@ -32,9 +32,9 @@ from largen.programs import (
     no_rule,
     written_out,
 )
+from largen.programs.receptive_fields import Reading, View
 from largen.programs.refusals import at
 from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
-from largen.theories.chains.receptive_fields import Reading, View
 
 READING = "the mean-field limit"
 LINEAR = as_activation("linear")

@@ -11,11 +11,11 @@ from largen.errors import NoTheory
 from largen.parameterizations import CanonicalForm, canonical_form
 from largen.parameterizations.weight_rules import first_fan_in
 from largen.programs import Weight
+from largen.programs.receptive_fields import Reading, gather
 from largen.runs import Posed, Run
 from largen.theories.chains.chain import LINEAR, AffineChain, affine_chain
 from largen.theories.chains.constants import MapConstants
 from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
-from largen.theories.chains.receptive_fields import Reading, gather
 
 # Roles whose weight distribution must be Gaussian: hidden matrices enter through sums over many
 # neurons, where only the variance matters.

@@ -240,6 +240,7 @@ def _weight(
         matrix=matrix,
         tied=("read-out",) if name in shared else (),
         fan_in=1 if fan_in is None else fan_in,
+        factors=1 if as_built(param) else survey.factors_of_fan_in(name),
         experts=experts if name in survey.mixed and not as_built(param) else 1.0,
     )
     row = resolve(param, moved, found, survey.l, folds)

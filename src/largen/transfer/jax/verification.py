@@ -20,7 +20,12 @@ from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import Survey
 from largen.transfer.jax.trees import weights_of
 from largen.transfer.shapes import shapes
-from largen.transfer.verdicts import fitted, with_sums
+from largen.transfer.verdicts import (
+    fitted,
+    in_the_bases_names,
+    in_the_first_copy,
+    with_sums,
+)
 from largen.transfer.verified import Verification
 from largen.transfer.verifying import (
     SEEDS,
@@ -104,6 +109,7 @@ class Networks:
         told = (hints.depth, hints.delta, hints.experts)
         surveys = [Survey(init, shapes(sizes.base, at, *told), survey.layout) for at in by_size]
         self._names_of = [self._base_names(own) for own in surveys]
+        self._parts = [own.names for own in surveys]
         self.names = self._base_names(survey)
         self.measurements: list[Measurement] = []
 
@@ -129,7 +135,7 @@ class Networks:
                 parameters = plan.init(seed)
                 if len(self.measurements) == i:
                     self.measurements.append(self._measurement(plan, parameters))
-                numbers = self.measurements[i](parameters, plan)
+                numbers = in_the_bases_names(self.measurements[i](parameters, plan), self._parts[i])
                 row.append(with_sums(numbers, self.measurements[i].layout, self._names_of[i]))
             rows.append(row)
         layouts = [own.layout for own in self.measurements]
@@ -141,7 +147,8 @@ class Networks:
         """Return a tensor's root mean square in the largest network, some weights doubled."""
         side, _, name = place.partition(" of ")
         passed = self._pass(corrections, doubled)
-        z = (passed.inputs if side == "input" else passed.tensors)[name]
+        tensors = passed.inputs if side == "input" else passed.tensors
+        z = tensors[in_the_first_copy(name, tensors, self._parts[-1])]
         return float(np.sqrt(np.mean(np.square(np.asarray(z, np.float64)))))
 
     def logit_settings(

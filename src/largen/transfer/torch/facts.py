@@ -68,8 +68,8 @@ class Facts(Alignment):
         axes = self.growing(name)
         if not axes:
             return 1.0
-        module, leaf = self._holder(name)
-        fan_in = fan_in_axes(module, leaf, len(after), self._summed_axes(name))
+        module, leaf = self.holder(name)
+        fan_in = fan_in_axes(module, leaf, len(after), self.summed_axes(name))
         chosen = [axis for axis in axes if axis in fan_in] or axes[:1]
         return prod(after[axis] / before[axis] for axis in chosen)
 
@@ -200,9 +200,9 @@ class Facts(Alignment):
     def _role(self, uses: list[str]) -> str:
         roles = []
         for use in uses:
-            module, leaf = self._holder(use)
+            module, leaf = self.holder(use)
             path, ndim = use.rpartition(".")[0], len(self.shape("target", use))
-            summed = self._summed_axes(use)
+            summed = self.summed_axes(use)
             growing = self.growing(use)
             role = role_of(module, path, leaf, ndim, growing, summed)
             if self.reading is not None and self.names[use] in self.reading.tables:
@@ -216,12 +216,13 @@ class Facts(Alignment):
             roles.append(role)
         return next((role for role in roles if family(role) == "input"), roles[0])
 
-    def _summed_axes(self, name: str) -> set[int] | None:
+    def summed_axes(self, name: str) -> set[int] | None:
         """Return the axes that the forward pass sums over; None if it was not recorded."""
         if self.reading is None or self.names[name] not in self.reading.weights:
             return None
         return self.reading.contracted_axes.get(self.names[name], set())
 
-    def _holder(self, name: str) -> tuple[nn.Module, str]:
+    def holder(self, name: str) -> tuple[nn.Module, str]:
+        """Return the module that holds a weight, and the weight's name there."""
         path, _, leaf = name.rpartition(".")
         return self.models["target"].get_submodule(path), leaf

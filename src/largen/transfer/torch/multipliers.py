@@ -131,6 +131,13 @@ def attach(model: nn.Module, multipliers: Iterable[ForwardMultiplier]) -> None:
         tell_apart(module, tuple(hooks))
 
 
+def lacking(model: nn.Module, multipliers: Iterable[ForwardMultiplier]) -> list[ForwardMultiplier]:
+    """Return the multipliers that a model does not carry, of the modules that it has."""
+    by_name = modules(model)
+    own = [m for m in multipliers if m.module in by_name]
+    return [m for m in own if _hook(m) not in hooks_of(by_name[m.module])]
+
+
 def _hook(multiplier: ForwardMultiplier) -> Hook:
     parts = parts_of(multiplier.where)
     if parts is not None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from warnings import warn
 
 import torch
 from torch import nn
 
-from largen.errors import InvalidInput, instance_of, one_of
+from largen.errors import InvalidInput, WrongPlan, instance_of, one_of
 from largen.scalars import LARGEST_SEED, integer, real
 from largen.text import shown
 from largen.transfer.plan import Plan, grouped, matched_step, read_json
 from largen.transfer.plan_entries import ScaledWeight
-from largen.transfer.torch.multipliers import attach
+from largen.transfer.torch.multipliers import attach, lacking
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.process import check_device, fixed_seed
 
@@ -204,8 +205,21 @@ class TorchPlan(Plan):
         InvalidInput
             If a weight is not in the plan or has another shape, a rate is negative or not finite,
             the optimizer lacks a setting that is given, or ``moved_by`` is missing for Muon.
+
+        Warns
+        -----
+        WrongPlan
+            If all weights are trained and the model does not carry :attr:`multipliers`.
         """
         tensors = self._check(model)
+        bare = lacking(model, self.multipliers)
+        if bare and all(p.requires_grad for p in tensors.values()):
+            warn(
+                f"model: it lacks {len(bare)} of the plan's multipliers, such as {bare[0]}, which "
+                "load_state_dict and from_pretrained do not know: call plan.attach(model) first",
+                WrongPlan,
+                stacklevel=2,
+            )
         if adjust_lr_fn is not None:
             one_of("adjust_lr_fn", adjust_lr_fn, ("original", "match_rms_adamw"))
             if self.optimizer != "muon":

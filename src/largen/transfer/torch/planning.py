@@ -130,6 +130,7 @@ class Request:
             tied=tuple(facts.uses[name][1:]),
             experts=experts if name in facts.mixed and not as_built(param) else 1.0,
             adds_up=bool(param.branch) and adds_up,
+            factors=1 if as_built(param) else facts.factors_of_fan_in(name),
         )
         leaf = name.rpartition(".")[2]
         keep = not factors.fold and family(role) == "output" and leaf == "weight"

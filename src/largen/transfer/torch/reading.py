@@ -25,6 +25,7 @@ from largen.transfer.torch.streams import Sum, residual_sums
 from largen.transfer.torch.survey import real
 from largen.transfer.torch.trial import Run, Specimen, run_again, same
 from largen.transfer.torch.walks import (
+    ACTIVATIONS,
     GATES,
     LINEAR,
     MULTIPLIES,
@@ -311,7 +312,8 @@ def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool
             user = record.nodes[i]
             if user.op in GATES or user.op in ("topk", "sort", "argmax"):
                 return True
-            if i not in visited and (user.op in LINEAR or constant_factor(record, user) != 1.0):
+            passes = user.op in LINEAR | ACTIVATIONS or constant_factor(record, user) != 1.0
+            if i not in visited and passes:
                 visited.add(i)
                 stack.append(i)
     return False

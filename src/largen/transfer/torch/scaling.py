@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
+from warnings import warn
 
 from torch import nn
 
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput, WrongPlan, one_of
 from largen.scalars import flag
 from largen.text import shown
 from largen.transfer.constants import Constants, constants_of
@@ -21,6 +22,7 @@ from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
 from largen.transfer.torch.verification import verified
 from largen.transfer.updates import update
+from largen.transfer.verifying import width_ratio
 
 
 def scale(
@@ -105,7 +107,8 @@ def scale(
     Warns
     -----
     WrongPlan
-        If a slope is wrong: the plan does not keep updates of order one.
+        If a slope is wrong: the plan does not keep updates of order one. Also if no weight grows
+        with the width.
 
     Examples
     --------
@@ -132,6 +135,14 @@ def scale(
     )  # fmt: skip
     facts = Facts(make_model, sizes)
     plan = replace(request.plan(facts), request=request)
+    ratio = width_ratio(told, sizes.base, sizes.target)
+    if ratio != 1.0 and not any(facts.growing(name) for name in facts.uses):
+        warn(
+            f"make_model: no weight is larger at {sizes.wide} than at {sizes.base}, so that the "
+            "plan changes nothing in width: does make_model use its arguments?",
+            WrongPlan,
+            stacklevel=2,
+        )
     return verified(plan, facts, request) if verify else plan
 
 

@@ -21,7 +21,13 @@ from largen.transfer.torch.names import modules, parameters
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
 from largen.transfer.torch.process import fixed_seed
-from largen.transfer.verdicts import Layout, fitted, with_sums
+from largen.transfer.verdicts import (
+    Layout,
+    fitted,
+    in_the_bases_names,
+    in_the_first_copy,
+    with_sums,
+)
 from largen.transfer.verifying import (
     SEEDS,
     NotVerified,
@@ -82,7 +88,8 @@ class Specimens:
         except LargenError as error:
             raise NotVerified(f"no plan for four times the base: {words_of(error)}") from None
         specimens.ratios = tuple(ratios_of(request.hints, plan)[along] for plan in specimens.plans)
-        if len(set(specimens.ratios)) < 2:
+        grows = along != "width" or any(facts.growing(name) for name in facts.uses)
+        if len(set(specimens.ratios)) < 2 or not grows:
             raise NotVerified("no weight of the model grows")
         specimens.inputs = _inputs(request.example, by_size)
         return specimens
@@ -109,6 +116,7 @@ class Specimens:
                 with fixed_seed(seed):
                     call = partial(model, *args, **kwargs)
                     numbers, layout = measured(model, plan, call, self.along, inputs)
+                numbers = in_the_bases_names(numbers, self.facts[i].names)
                 # A factor of the output hides which weights act on it first.
                 if corrections:
                     plain = self.layouts[i]
@@ -132,7 +140,8 @@ class Specimens:
         """Return a tensor's root mean square in the largest network, some weights doubled."""
         side, path = place.split(" of ")
         passed = self._pass(corrections, doubled)
-        z = (passed.inputs if side == "input" else passed.outputs)[path]
+        tensors = passed.inputs if side == "input" else passed.outputs
+        z = tensors[in_the_first_copy(path, tensors, self.facts[-1].names)]
         return float(z.detach().double().square().mean().sqrt())
 
     def logit_settings(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
 from largen.errors import InvalidInput
 from largen.transfer import repair
+from largen.transfer.torch.causes import cause_of
 from largen.transfer.torch.facts import Facts
-from largen.transfer.torch.names import parameters, plain
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
-from largen.transfer.torch.surveys import Specimens, names_of
+from largen.transfer.torch.surveys import Specimens
 from largen.transfer.verified import Verification
 from largen.transfer.verifying import (
     NotVerified,
@@ -58,28 +55,4 @@ def _record(specimens: Specimens) -> Verification:
     if found.passed:
         return found
     more = tuple(repair.next_corrections(specimens, survey, (), []))
-    return replace(found, corrections=more, cause=_cause(specimens))
-
-
-def _cause(specimens: Specimens) -> str:
-    """Return the fault of the largest network that no power of a setting corrects."""
-    model = specimens.plan(-1, ()).build(seed=0, device="cpu")
-    normed = [plain(p) for p, m in model.named_modules() if type(m).__name__ == "_SpectralNorm"]
-    if normed:
-        where = normed[0].partition(".parametrizations")[0]
-        return (
-            f"spectral_norm divides {where}.weight by its largest singular value, which is no "
-            "power of the width if a side is fixed, and leaves its bias as it is; leave it out, or "
-            "tune at the target"
-        )
-    first: dict[str, Tensor] = {}
-    names = names_of(specimens.facts[-1], specimens.along)
-    for name, weight in parameters(model).items() if specimens.along == "depth" else ():
-        other = first.setdefault(names[name], weight)
-        if other is not weight and weight.std() > 0 and torch.equal(weight, other):
-            return (
-                f"copies of {names[name]} start with equal values, as those of "
-                "nn.TransformerEncoder do, so that l branches add up to l times one of them: draw "
-                "the values of every block again in make_model, or take scheme='complete_p'"
-            )
-    return ""
+    return replace(found, corrections=more, cause=cause_of(found, specimens, survey.fits))

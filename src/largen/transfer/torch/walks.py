@@ -43,6 +43,11 @@ NORMS = frozenset({
     "_batch_norm_with_update", "batch_norm", "layer_norm", "group_norm", "_batch_norm_no_update",
     "instance_norm",
 })  # fmt: skip
+# Nonlinear functions of one signal, entry by entry.
+ACTIVATIONS = frozenset({
+    "relu", "leaky_relu", "elu", "celu", "gelu", "silu", "mish", "softplus", "tanh", "hardtanh",
+    "hardswish",
+})  # fmt: skip
 REPEATS = frozenset({"expand", "repeat", "repeat_interleave"})
 GATES = frozenset({"_softmax", "_safe_softmax", "sigmoid", "hardsigmoid"})
 MULTIPLIES = frozenset({"mul", "div", "multiply", "divide", "true_divide"})

@@ -154,6 +154,7 @@ def test_more_memory_goes_on(tmp_path, monkeypatch):
     assert_same(solve(run, **options, checkpoint=tmp_path / "limit.npz"), whole)
 
 
+@pytest.mark.slow
 def test_later_rates_may_be_others(tmp_path, monkeypatch):
     monkeypatch.setattr(place, "SECONDS", 0.0)
     monkeypatch.setattr("largen.interrupts.SEGMENT", 1e-9)  # a step each

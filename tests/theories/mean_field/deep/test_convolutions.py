@@ -235,6 +235,7 @@ NETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_tangent_kernel_at_initialisation_is_that_of_kernels(name):
     run = run_of(NETS[name], (4,))

@@ -81,6 +81,7 @@ def test_small_gamma_is_the_kernel_limit():
     np.testing.assert_allclose(limit.ntk[0], kernel.ntk, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_memory_budget_that_is_too_small(monkeypatch):
     run = run_of("tanh", samples=5)
     with pytest.raises(InvalidInput, match=r"memory_budget: 2048 neurons .* particles=\d+ would"):

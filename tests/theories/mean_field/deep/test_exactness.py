@@ -150,6 +150,7 @@ def trained(run, posed, start, weights):
     return np.array(outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_training_of_the_rebuilt_network(name):
     mode = SAMPLINGS[len(name) % 2]

@@ -63,6 +63,7 @@ def test_printed_base_case_is_refuted():
     assert np.linalg.norm(f - found) > 0.1 * np.linalg.norm(Y - found)
 
 
+@pytest.mark.slow
 def test_outputs_move_by_the_deep_tangent_kernel():
     """df/dt = (η₀/P)KΔ with K of all layers; the notes' (65) has that of two layers in its place.
 

@@ -53,6 +53,7 @@ def test_matrices_whose_change_knows_them():
     assert abs(np.mean(found) - of(theta * np.array([[0.9, 0.8]]))[0][0, 0]) > 10 * error
 
 
+@pytest.mark.slow
 def test_no_outliers_without_training_or_feature_learning():
     run = run_of(lg.mlp(2, "linear"), lg.gd(0.1), gamma=0.02)
     limit = lg.solve(run, record=["singular_values"])
@@ -65,6 +66,7 @@ def run_of(net, optimizer, gamma=2.0, y=Y, loss="mse"):
     return lg.Run(net, lg.mean_field(gamma=gamma), data, loss, optimizer, AT[-1])
 
 
+@pytest.mark.slow
 def test_closed_equations_and_sweep_agree():
     run = run_of(lg.mlp(2, "linear"), lg.gd(0.1), gamma=4.0)
     exact, sampled = (
@@ -82,6 +84,7 @@ def test_closed_equations_and_sweep_agree():
     np.testing.assert_allclose(sampled.right_overlap, exact.right_overlap, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_relu_is_followed_in_directions_also_where_stored_matrices_are_quicker():
     run = run_of(lg.mlp(2, "relu", weight_std=2**0.5), lg.gd(0.2), gamma=3.0)
     limit = lg.solve(run, record=["singular_values"], record_at=AT, particles=64, replicates=2)

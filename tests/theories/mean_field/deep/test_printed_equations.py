@@ -375,6 +375,7 @@ def test_kernels_through_infinite_depth():
     assert far(integrated(1), theirs)
 
 
+@pytest.mark.slow
 def test_flow_of_whitened_outputs():
     """df/dt = (2η₀/P)√(1 + γ₀²f²)(y − f); the notes' (79) has f for f²."""
     times, y, gamma = np.linspace(0.2, 0.6, 5), 1.4, 0.9

@@ -19,6 +19,7 @@ def run_of(net, param, *, lr=0.5, steps=20, samples=6):
     return lg.Run(net, param, data, optimizer=lg.gd(lr), steps=steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALPHAS)
 def test_linear_networks_solve_the_closed_equations(name):
     scheme, alpha, ends = ALPHAS[name]  # ends that stand still in one of them

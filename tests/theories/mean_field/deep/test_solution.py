@@ -123,6 +123,7 @@ def test_full_bases_are_grown(monkeypatch):
     np.testing.assert_allclose(grown.ntk, roomy.ntk, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_depth_two_chooses_the_deep_theory_and_says_so():
     told = []
     limit = lg.solve(run_of(2), replicates=2, progress=lambda *told_now: told.append(told_now))
@@ -181,6 +182,7 @@ def test_records_see_what_steps_have_seen():
         assert relative(getattr(whole, name), getattr(few, name)) < 1e-3
 
 
+@pytest.mark.slow
 def test_a_solution_is_taken_up_where_it_stopped(tmp_path, monkeypatch):
     run, file = run_of(2, "tanh", steps=5), tmp_path / "limit.npz"
     whole = solve(run, replicates=3, particles=512)
@@ -276,6 +278,7 @@ def test_refusals(run, words):
         DeepMeanField.covers(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["tanh", pytest.param("relu", marks=pytest.mark.slow)])
 def test_inputs_that_vanish(activation):
     zero = lg.Dataset(np.zeros((3, 4)), Y[:3], np.zeros((2, 4)), YT)

@@ -24,6 +24,7 @@ def posed(activation, ratios, gamma=1.2, bias_std=0.0):
     return lg.Run(net, lg.mean_field(gamma), data, optimizer=lg.gd(0.6), steps=STEPS)
 
 
+@pytest.mark.slow
 def test_closed_equations():
     """With means over a layer's own neurons, which the library takes over the unit of width."""
     at = [0, 4, STEPS]

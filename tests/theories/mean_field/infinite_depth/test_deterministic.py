@@ -28,6 +28,7 @@ def network_of(phi, *, outputs=2, field_rate=(1.0, 0.3, 0.0)):
     return NeuronNetwork((phi,), phi, FIELDS, np.array(field_rate), (BLOCK,), READ_OUT, 1.4, shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [None, BATCHES])
 def test_linear_neurons_are_the_linear_equations(batches):
     training = Training(lg.losses.as_loss("mse"), Y, RATES, 0.6, 0.3, batches)
@@ -112,6 +113,7 @@ def finite_depth(network, training, start, number):
     return f
 
 
+@pytest.mark.slow
 def test_limit_of_blocks_with_sums_over_time():
     network = network_of("tanh")
     classes = np.array([0, 1, 1, 0])
@@ -138,6 +140,7 @@ def test_bases_grow(monkeypatch):
     np.testing.assert_allclose(found.kernels[0].ntk, roomy.kernels[0].ntk, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_nan_after_it_has_escaped():
     network = network_of("linear", outputs=1, field_rate=(1, 1, 1))
     training = Training(lg.losses.as_loss("mse"), Y[:, :1], np.full(12, 50.0))

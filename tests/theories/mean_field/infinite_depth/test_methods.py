@@ -60,6 +60,7 @@ def test_kernels_at_initialisation_are_the_recursions(activation, param, layers,
     assert limit.feature_kernel.shape == (2, len(limit.layer), 3, 3)
 
 
+@pytest.mark.slow
 def test_neurons_and_closed_equations_agree():
     run = run_of("linear", lg.complete_p(), momentum=0.5, weight_decay=0.1)
     exact = lg.solve(run)
@@ -79,6 +80,7 @@ def test_depths_lie_within_their_error_of_neurons():
     assert off < 0.01 * np.sqrt(np.mean(exact.f_test**2))
 
 
+@pytest.mark.slow
 def test_every_power_above_one_half_has_one_limit():
     one = lg.solve(run_of("tanh", lg.complete_p()), particles=512)
     other = lg.solve(run_of("tanh", between(Fraction(3, 4))), particles=512)
@@ -156,3 +158,24 @@ def test_divergence_is_raised_or_returned(activation):
         lg.solve(run, particles=256)
     found = lg.solve(run, particles=256, throw=False)
     assert found.status != "ok"
+
+
+@pytest.mark.slow
+def test_sample_neurons_have_the_kernels():
+    """All neurons of one set are sampled; of networks of several depths those of the deepest."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((3, 4)), rng.standard_normal((3, 2))
+    options = {"sample_neurons": 256, "particles": 256, "replicates": 1, "progress": False}
+    for param, tolerance in ((lg.complete_p(), 1e-5), (lg.depth_mup(), 0.35)):
+        net = lg.residual_mlp(math.inf, "tanh")
+        run = lg.Run(net, param, lg.Dataset(x, y), optimizer=lg.gd(0.3), steps=3)
+        found = lg.solve(run, **options)
+        phi, g = np.tanh(found.neuron_h), found.neuron_g
+        kernels = {
+            "feature_kernel": np.einsum("rlnp,rlnq->rlpq", phi, phi) / 256,
+            "gradient_kernel": np.einsum("rlnpa,rlnqb->rlpqab", g, g) / 256,
+        }
+        for name, kernel in kernels.items():
+            size = np.abs(kernel).max()
+            np.testing.assert_allclose(getattr(found, name), kernel, atol=tolerance * size)
+        assert "neuron_z" not in found

@@ -78,6 +78,7 @@ def finite_depth(norm, start, blocks, *, along=1.0):
     return np.array(outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [lg.LayerNorm(eps=0.05), lg.RMSNorm(eps=0.3)])
 def test_neurons_solve_sums_over_time(norm):
     phi, out = (

@@ -45,6 +45,7 @@ def extrapolated(depths, values):
     return column[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [0.5, 1.0])
 def test_limit_of_exact_finite_depths(power):
     depths, found = (2, 4, 8, 16), []

@@ -82,6 +82,7 @@ REBUILT |= {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", REBUILT)
 def test_a_finite_network_of_its_coordinates_repeats_the_solution(which):
     solution, network = solution_and_network(REBUILT[which])
@@ -157,6 +158,7 @@ LINEAR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", LINEAR)
 def test_linear_networks_follow_their_closed_equations(which):
     net, optimizer = LINEAR[which]

@@ -71,6 +71,7 @@ REBUILT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", REBUILT)
 def test_a_finite_network_repeats_the_solution(which):
     net, ratio = REBUILT[which]

@@ -41,6 +41,7 @@ def by_map(probe):
     return zip(features[1:], gradients[:-1], strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", REBUILT)
 def test_kernels_are_those_of_a_finite_network_of_its_coordinates(which):
     run, ratio = REBUILT[which]

@@ -35,10 +35,10 @@ from largen.theories.mean_field.deep.neuron_responses import (
     stream_responses,
 )
 from largen.theories.mean_field.deep.solution import DeepMeanField
-from largen.theories.mean_field.engine.descent import Step, moved
+from largen.theories.mean_field.engine.descent import Step, moved, sample_weights
 from largen.theories.mean_field.engine.statistics import mean_and_error
 
-MOST_PARTICLES, MOST_REPLICATES = 10**6, 1000
+MOST_PARTICLES, MOST_REPLICATES, WIDEST = 10**6, 1000, 10.0
 
 if TYPE_CHECKING:
     import xarray
@@ -115,10 +115,10 @@ def response_functions(
     γ₀; Pehlevan and Bordelon's lecture notes, (65), with A⁰ = Bᴸ = 0 and B at equal times). u and
     r are the Gaussian fields in h and z, multiplied by the standard deviations σ of the maps, and
     g = Nγ₀∂f/∂h. In a residual stream h adds up all u below it, and g all r above it (Bordelon et
-    al., Depthwise hyperparameter transfer in residual networks, (40)); with branches L^(−1/2), √L A
-    and √L B have a limit of infinite depth. The solution of the limit does not need A and B; this
-    function computes them for inspection, for (steps + 1) · samples · outputs, times the number of
-    layers of the longest residual stream, ≤ 1024.
+    al., Depthwise hyperparameter transfer in residual networks, (40), whose A and B are these times
+    σ/(η₀γ₀)); with branches L^(−1/2), A and B have a limit of infinite depth. The solution of the
+    limit does not need them; this function computes them for inspection, for (steps + 1) · samples
+    · outputs, times the number of layers of the longest residual stream, ≤ 1024.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def response_functions(
     [[0.125, 0.0], [0.0, -0.125]]
     """
     instance_of("run", run, Run, "an lg.Run")
-    posed = _rounded(_check_covered(run), real("bend", bend, above=0))
+    posed = _rounded(_check_covered(run), _width(bend))
     problem, times = posed.problem, len(run.times)
     longest = int(np.bincount(problem.streams).max())
     size, outputs = times * problem.samples, problem.outputs
@@ -211,6 +211,13 @@ def _check_covered(run: Run) -> Posed[Problem]:
         if there:
             raise NoTheory(f"response functions are not computed for {what}.")
     return posed
+
+
+def _width(bend: Any) -> float:
+    width = real("bend", bend, above=0)
+    if width > WIDEST:
+        raise InvalidInput(f"bend: wanted a number ≤ {WIDEST:g}, got {width:g}.")
+    return width
 
 
 def _rounded(posed: Posed[Problem], bend: float) -> Posed[Problem]:
@@ -308,7 +315,7 @@ class _Sites:
         change = max(np.abs(self.a - last_a).max(), np.abs(self.b - last_b).max())
         if not np.isfinite(change):
             raise NumericalFailure("response functions diverge; lower the learning rate.")
-        return change > SETTLED * max(1.0, np.abs(self.a).max(), np.abs(self.b).max())
+        return bool(change > SETTLED * max(1.0, np.abs(self.a).max(), np.abs(self.b).max()))
 
     def coefficients(
         self, l: int, past: np.ndarray, share: np.ndarray
@@ -347,22 +354,19 @@ def _memory(run: Run, problem: Problem, limit: Trajectory) -> tuple[np.ndarray, 
     """Return K(t, s)Δ(s), of times and samples by times, samples and outputs, and s_t."""
     optimizer, times, p = run.optimizer, len(run.times), problem.samples
     assert isinstance(optimizer, GradientDescent)
-    weights = velocity = np.eye(times + 1)[-1]
-    velocity, seen = 0 * velocity, [weights]
-    for t, rate in enumerate(run.rates):
+    # Shares of the updates in a weight, and last of its initial value.
+    units = np.eye(times + 1)
+    weights, velocity, seen = units[-1], 0 * units[-1], [units[-1]]
+    for update, rate in zip(units, run.rates, strict=False):
         step = Step(rate, optimizer.momentum, optimizer.weight_decay)
-        weights, velocity = moved(weights, velocity, np.eye(times + 1)[t], step)
+        weights, velocity = moved(weights, velocity, update, step)
         seen.append(weights)
     left = np.stack(seen)
-    counts = np.full((times, p), 1 / p)
-    if run.batches is not None:
-        counts[:-1] = 0
-        for t, batch in enumerate(run.batches):
-            np.add.at(counts[t], batch, 1 / len(batch))
     with jax.enable_x64(True):
+        counted = np.asarray(sample_weights(run, np.float64))
         f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
         delta = np.stack([np.asarray(run.loss.residual(each, y)) for each in f])
-    delta = problem.gamma * counts[:, :, None] * delta.reshape(times, p, -1)
+    delta = problem.gamma * counted[:, :, None] * delta.reshape(times, p, -1)
     past = np.einsum("ts,snc->tsnc", left[:, :-1], delta).reshape(times, -1)
     return np.repeat(past, p, 0), left[:, -1]
 

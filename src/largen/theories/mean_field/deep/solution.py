@@ -373,7 +373,7 @@ class DeepMeanField(Theory):
         """Return the fluctuations of networks of finite width, if requested."""
         if self.sampling == "finite_width" and estimate.f_std is not None:
             std = particles**0.5 * estimate.f_std
-            return Fluctuations(std, std / (2 * estimate.count - 2) ** 0.5)
+            return Fluctuations(std, std / (2 * estimate.replicates - 2) ** 0.5)
         if not self.fluctuations or stopped is not None or not np.isfinite(estimate.f).all():
             return None
         width = unit_for(posed.problem, narrow_width(posed.problem.total))

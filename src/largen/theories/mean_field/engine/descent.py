@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from largen.runs import Loss
+from largen.runs import Loss, Run
 
 ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
 
@@ -68,6 +69,16 @@ def samples_of(batches: Array | None, step: Any, samples: int) -> Any:
     if batches is None:
         return slice(0, samples)
     return batches[jnp.minimum(step, len(batches) - 1)]
+
+
+def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
+    """Return the weight of each sample in the gradient of each step; one row if all are equal."""
+    samples = len(run.data.x_train)
+    if run.batches is None:
+        return jnp.full((1, samples), 1 / samples, dtype)
+    counts = np.zeros((len(run.batches) + 1, samples))
+    np.put_along_axis(counts[:-1], run.batches, 1 / run.batches.shape[1], axis=1)
+    return jnp.asarray(counts, dtype)
 
 
 def residual(

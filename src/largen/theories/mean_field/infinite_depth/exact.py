@@ -200,7 +200,7 @@ def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> i
     The part by depth does not fall with their number. If it is too large, more sets show whether it
     is one of chance, unless it is far beyond the sampling error.
     """
-    left, by_chance = rtol**2 - depth**2, whole**2 - depth**2
+    left, by_chance = rtol**2 - depth**2, max(whole**2 - depth**2, 0.0)
     if left > 0:
         return replicates_for(left**0.5, sets, by_chance**0.5, most)
     return sets if depth**2 > 4 * by_chance else min(2 * sets, most)

@@ -145,16 +145,6 @@ def _noise(problem: OneLayerProblem, temperature: float, real) -> OneLayerState 
     return OneLayerState(*(real(np.sqrt(2 * temperature * np.asarray(rate))) for rate in rates))
 
 
-def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
-    """Return the weight of each sample in the gradient of each step; one row if all are equal."""
-    samples = len(run.data.x_train)
-    if run.batches is None:
-        return jnp.full((1, samples), 1 / samples, dtype)
-    counts = np.zeros((len(run.batches) + 1, samples))
-    np.put_along_axis(counts[:-1], run.batches, 1 / run.batches.shape[1], axis=1)
-    return jnp.asarray(counts, dtype)
-
-
 def _read_out(
     state: OneLayerState, constants: OneLayerConstants, features: Float[Array, "neuron points"]
 ):

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float
 from largen.errors import InvalidInput
 from largen.parameterizations import GradientDescent
 from largen.runs import Run
-from largen.theories.mean_field.engine.descent import moved
+from largen.theories.mean_field.engine.descent import moved, sample_weights
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
     OneLayerConstants,
@@ -38,7 +38,6 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     negative_gradient,
     prepare,
     residual,
-    sample_weights,
     step_of,
     test_outputs,
 )

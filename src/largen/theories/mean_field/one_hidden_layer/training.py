@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from largen.runs import Run
 from largen.runs.spectra import derivatives
 from largen.segments import scan_segments
-from largen.theories.mean_field.engine.descent import moved, noisy
+from largen.theories.mean_field.engine.descent import moved, noisy, sample_weights
 from largen.theories.mean_field.one_hidden_layer.curvature import Layer, hessian_sharpness
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Fields,
@@ -33,7 +33,6 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     kernels,
     kernels_between,
     prepare,
-    sample_weights,
     step_of,
     step_with_decay,
     test_outputs,

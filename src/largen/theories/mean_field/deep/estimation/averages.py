@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
     how: str
     sample_neurons: dict[str, np.ndarray]
     f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
-    count: int = 1  # the number of replicates
+    replicates: int = 1
 
 
 def average(

@@ -16,7 +16,7 @@ computed between pairs of times.
 
 In training V = s V(0) + Q_o M Q_iᵀ/N with a small matrix M, and s = 1 without weight decay.
 
-A convolution has a matrix for each tap (``theories/chains/receptive_fields.py``). Side by side they
+A convolution has a matrix for each tap (``programs/receptive_fields.py``). Side by side they
 form one N × (taps · N) matrix, whose inputs are patches; all inner products are divided by N, so
 that images have unit variance on either side.
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from largen.theories.chains.receptive_fields import Reading, gather, scatter
+from largen.programs.receptive_fields import Reading, gather, scatter
 from largen.theories.mean_field.deep.matrices.row_buffers import Index
 
 

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from largen.programs import Affine, Pool, Scale, Window, slides
+from largen.programs.operations import Affine, Pool, Scale
+from largen.programs.windows import Window, slides
 
 
 @dataclass(frozen=True, eq=False)
