@@ -131,8 +131,9 @@ class NotGaussian(UserWarning):
 class RepeatedSamples(UserWarning):
     """Many samples of a pool are the same, and learning curves take them to be independent.
 
-    The error of a sample whose twin is in the training set is that of its noise. Leave out the
-    repeated ones, with ``np.unique(x, axis=0, return_index=True)``.
+    The error of a sample whose twin is in the training set is that of its noise, so that errors on
+    new samples are larger. Leave out the repeated ones, with
+    ``np.unique(x, axis=0, return_index=True)``.
     """
 
 

@@ -24,7 +24,9 @@ def small_and_large(monkeypatch, kernel=K, y=Y, **options):
     return small, lg.regression.learning_curve(kernel, y=y, sizes=SIZES, **options)
 
 
-@pytest.mark.parametrize(("ridge", "noise"), [(0.0, 0.0), (0.05, 0.2)])
+@pytest.mark.parametrize(
+    ("ridge", "noise"), [pytest.param(0.0, 0.0, marks=pytest.mark.slow), (0.05, 0.2)]
+)
 def test_large_pools_have_the_curves_of_small_ones(monkeypatch, ridge, noise):
     small, large = small_and_large(monkeypatch, ridge=ridge, noise=noise, measure=2)
     assert small.extrapolated_from == large.extrapolated_from == M

@@ -102,8 +102,8 @@ def _warn_of_repeated(samples: Masked) -> None:
     rows = {b"".join(a[i].tobytes() for a in arrays) for i in range(count)}
     if count - len(rows) > _REPEATED * count:
         warnings.warn(
-            f"x: {count - len(rows)} of {count} samples are repeated. Errors without a ridge are "
-            "then too low, as samples should be independent draws; leave out repeated ones.",
+            f"x: {count - len(rows)} of {count} samples are repeated. Errors on new samples "
+            "are larger, as samples should be independent draws; leave out repeated ones.",
             RepeatedSamples,
             stacklevel=4,
         )

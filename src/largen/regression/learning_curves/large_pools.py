@@ -21,7 +21,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, get_blas_funcs, get
 
 from largen.interrupts import check
 from largen.memory import available_bytes
-from largen.regression.learning_curves.differing import ratios
+from largen.regression.learning_curves.blocks import ratios
 from largen.regression.learning_curves.extrapolation import anchors, power_law
 from largen.regression.learning_curves.inputs import Entries
 from largen.regression.learning_curves.pool import pool_of
@@ -74,7 +74,7 @@ def predict_large(
         kernel = entries.within(rows)
         pool = pool_of(kernel, y[rows], noise)
         (own,) = rng.spawn(1)
-        factors = ratios(pool, kernel, y[rows], [n for n in wanted if n < m], times, ridge, own)
+        factors = ratios(pool, kernel, y[rows], wanted, times, ridge, own, len(order))
         test, train = of_pool(pool, wanted, times, ridge, factors)
         curves.append(test)
         trains.append(train)

@@ -54,7 +54,7 @@ def measure(
             seen = vectors.T @ targets[inside]
             cross = kernel.columns(inside)[outside] @ vectors
             for k, time in enumerate(times):
-                g = _gained(values, time / n, ridge)[:, None] * seen
+                g = gained(values, time / n, ridge)[:, None] * seen
                 squares[0, i, k, j] = np.mean((targets[outside] - cross @ g) ** 2, axis=0)
                 train = seen - values[:, None] * g
                 squares[1, i, k, j] = np.mean((vectors @ train) ** 2, axis=0)
@@ -92,7 +92,7 @@ def _over_draws(squares: np.ndarray) -> Measured:
     return Measured(squares[0].mean(0), errors[0], squares[1].mean(0), errors[1])
 
 
-def _gained(values: np.ndarray, time: float, ridge: float) -> np.ndarray:
+def gained(values: np.ndarray, time: float, ridge: float) -> np.ndarray:
     """Return (1 − e^{−(w + δ)t/n})/(w + δ), the pseudo-inverse at infinite time."""
     least = len(values) * np.finfo(float).eps * max(values[-1], 0.0)
     values = np.where(values > least, values, 0.0) + ridge

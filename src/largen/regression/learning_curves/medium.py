@@ -15,8 +15,8 @@ of other samples by their mean, so that one eigendecomposition serves all n and 
 
     μ = δ + (1 − p) h(μ),   h = mean of 1/Q_ii,   mean of e = p dμ/dδ · mean of (Qy)_i²/Q_ii²:
 
-the leave-one-out error at the ridge μ, times p dμ/dδ; what single μ_i change is in
-:mod:`largen.regression.learning_curves.differing`. If all Q_ii are equal it is the equation of
+the leave-one-out error at the ridge μ, times p dμ/dδ; what differences between samples change is in
+:mod:`largen.regression.learning_curves.blocks`. If all Q_ii are equal it is the equation of
 Bordelon, Canatar and Pehlevan (2020) for M → ∞. The mean square of the residual on the n samples is
 that of δ² Q_ii² e_i/p².
 

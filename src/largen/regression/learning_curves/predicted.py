@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from largen.interrupts import check
-from largen.regression.learning_curves.differing import Ratios, ratios
+from largen.regression.learning_curves.blocks import Ratios, ratios
 from largen.regression.learning_curves.extrapolation import FEWEST, anchors, power_law
 from largen.regression.learning_curves.mean_squares import at_sizes
 from largen.regression.learning_curves.pool import Pool, pool_of
@@ -42,11 +42,9 @@ def predict(
     """
     M = pool.size
     beyond = (np.asarray(sizes) >= M)[:, None]
-    needed = {n for n in sizes if n < M}
-    if beyond.any():
-        needed |= set(anchors(M))
+    needed = {n for n in sizes if n < M} | (set(anchors(M)) if beyond.any() else set())
     (own,) = rng.spawn(1)
-    factors = ratios(pool, kernel, y, sorted(needed), times, ridge, own)
+    factors = ratios(pool, kernel, y, needed, times, ridge, own)
     test, train = of_pool(pool, sizes, times, ridge, factors)
     if M < 2 * FEWEST:
         return Predicted(test, np.full_like(test, np.nan), train)
@@ -55,7 +53,8 @@ def predict(
     for parts in ways:
         each = np.array([of_pool(part, sizes, times, ridge, factors)[0] for part in parts])
         square.append(each.var(axis=0, ddof=1) / len(each) + (each.mean(0) - test) ** 2 * beyond)
-    return Predicted(test, np.sqrt(np.mean(square, axis=0)), train)
+    square = np.mean(square, axis=0) + (test * factors.errors(sizes)) ** 2
+    return Predicted(test, np.sqrt(square), train)
 
 
 def halvings_of(M: int) -> int:
