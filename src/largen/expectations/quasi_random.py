@@ -10,6 +10,8 @@ def normal_points(count: int, dimensions: int, rng: np.random.Generator) -> np.n
     from scipy.special import ndtri
     from scipy.stats import qmc  # slow to import
 
-    uniform = qmc.Sobol(dimensions, scramble=True, rng=rng).random(count)
+    # The first points of a power of 2 of them, since SciPy warns of other numbers.
+    points = qmc.Sobol(dimensions, scramble=True, rng=rng).random_base2((count - 1).bit_length())
+    uniform = points[:count]
     tiny = np.finfo(np.float64).eps
     return ndtri(np.clip(uniform, tiny, 1 - tiny))
