@@ -217,13 +217,13 @@ def learning_curve(  # noqa: PLR0913  (data, and options of the model and the fi
 
     Notes
     -----
-    On scikit-learn's digits and breast cancer, n = 50 … M/3 and three times, errors are within 4 %
-    and two standard errors of those measured, of which 1 to 2 % is the blocks' own noise. Without
+    On scikit-learn's digits and breast cancer, MNIST and Fashion-MNIST, n = 50 … M/3 and three
+    times, errors are within 4 % of those measured, of which 1 to 2 % is the blocks' noise. Without
     the ratio they were up to 35 % low, and 11 % on digits at n = 600 by the equation for M → ∞.
     Without a ridge, near n = rank K, where the error diverges, it is only qualitatively right. A
     curve with a peak is no power law, and cannot be extrapolated: pass a ridge.
 
-    4000 samples of MNIST take 17 s of a processor, 8000 take 25 s, with errors within 1.5 % of
+    4000 samples of MNIST take 16 s of a processor, 8000 take 25 s, with errors within 1.5 % of
     those of one eigendecomposition, which takes 88 s; 20 000 take 4 minutes and 7 GB.
 
     Examples
