@@ -31,6 +31,7 @@ __all__ = [
     "NotGaussian",
     "NumericalFailure",
     "OutOfMemory",
+    "RepeatedSamples",
     "WrongPlan",
 ]
 
