@@ -125,9 +125,9 @@ def test_no_module_bears_the_name_of_what_its_room_exports():
 
 
 def test_errors_complete_to_all_of_them():
-    here = vars(lg.errors)
+    here = vars(largen.errors)
     kinds = {n for n, v in here.items() if isinstance(v, type) and issubclass(v, Exception)}
-    assert set(dir(lg.errors)) == kinds
+    assert set(dir(largen.errors)) == kinds
 
 
 def test_unknown_names_are_unknown():
