@@ -20,11 +20,11 @@ SECONDS = 20
 # Fields whose docstrings say when they are infinite or not a number: depth scales on the edge of
 # chaos, times of directions that are never learned, slopes of correlations that do not exist, the
 # condition and the determinant of singular kernels, gradients of networks whose signals die, steps
-# of training that does not end.
+# of training that does not end, the time ∞ as it was given.
 UNBOUNDED = {
     "growth", "growth_error", "correlation_error", "correlation_exponent",
     "correlation_depth", "variance_depth", "chi_perp", "gap", "times", "condition", "factor",
-    "log_determinant", "steps",
+    "log_determinant", "steps", "time",
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from largen.errors import InvalidInput
-from largen.runs.losses import Loss
+from largen.runs.losses import Loss, check_loss
 
 # Moreau's parameters of losses with kinks, in units of outputs: from easy problems to the last one.
 SMOOTHED = np.geomspace(1, 1e-6, 7)
@@ -229,6 +229,7 @@ def fit_of(loss: Loss, targets: np.ndarray, noise: np.ndarray) -> Fit:
     found = Convex(loss, targets, noise, shape[0] if shape else 1, not shape)
     if loss.targets != "any":
         return found
+    check_loss(loss, targets, shape)
     probes = np.broadcast_to(FLAT[:, None, None], (len(FLAT), *found.shape))
     parts = [found._parts(g) for g in probes]
     if not all(np.isfinite(part).all() for each in parts for part in each):
