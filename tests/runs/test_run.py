@@ -127,6 +127,7 @@ def with_nan():
         (lambda: run(times=[1.0]), "no times"),
         (lambda: run(optimizer=lg.gradient_flow()), "times"),
         (lambda: run(optimizer=lg.gradient_flow(), steps=None, times=[2.0, 1.0]), "increasing"),
+        (lambda: run(optimizer=lg.gradient_flow(), steps=None, times=[]), "positive"),
         (lambda: run(optimizer=lg.sgd(0.1, batch_size=7)), "batch_size: 7 is more than the 6"),
         (lambda: run(optimizer=lg.sgd(0.1, 2, order=[1, 6])), "order: there is no sample 6"),
         (lambda: lg.sgd(0.1, 2, order=[1]), "order: wanted at least the 2 samples"),

@@ -234,6 +234,10 @@ def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
     """Check from shapes, of a sample's output, that a loss is a number and differentiable."""
     if loss.targets != "any":
         return
+    try:
+        hash(loss.sample)
+    except TypeError:
+        raise InvalidInput("loss: is not hashable; pass a plain function.") from None
     dtype = y.dtype if y.dtype.kind == "f" else np.dtype(np.float32)
     f = jax.ShapeDtypeStruct(shape, dtype)
     target = jax.ShapeDtypeStruct(y.shape[1:], y.dtype)

@@ -324,7 +324,7 @@ def _times(times: ArrayLike | Sequence[float]) -> tuple[float, ...]:
     array = np.atleast_1d(numbers("times", times))
     if array.ndim != 1:
         raise InvalidInput(f"times: wanted one axis, got shape {array.shape}.")
-    if array[0] == 0:
+    if len(array) and array[0] == 0:
         array = array[1:]
     if len(array) == 0 or array[0] <= 0 or (np.diff(array) <= 0).any():
         raise InvalidInput("times: wanted positive times in increasing order.")
