@@ -272,11 +272,14 @@ class _Given:
             ends = at - 8 * width * reach, at + 8 * width * reach
             return sum(jax.lax.fori_loop(0, HALVINGS, halve, ends)) / 2
 
-        v, step = proximal(g), width / 8
-        # At a kink v stays; between kinks it moves by as much as g.
-        stays = proximal(g + step) - proximal(g - step) < 1.5 * step
+        v = proximal(g)
+        # At a kink v stays, with a slope between those beside it; elsewhere it moves as much as g.
+        found, beside = (g - v) / width, 1e-3 * width
+        left, right = slope(v - beside, y), slope(v + beside, y)
+        margin = 1e-6 * (right - left)
+        stays = (left + margin < found) & (found < right - margin)
         value = self.plain(v, y) + jnp.sum((g - v) ** 2) / (2 * width)
-        return value, (g - v) / width, (stays / width)[:, None]
+        return value, found, (stays / width)[:, None]
 
 
 @partial(jax.jit, static_argnums=0)
