@@ -76,10 +76,12 @@ def test_hinges_of_small_gamma_are_support_vectors():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["logistic", hinge])
-def test_squares_and_others_have_the_same_law_at_their_dual_variables(loss):
+@pytest.mark.parametrize(
+    ("activation", "loss"), [("tanh", "logistic"), ("tanh", hinge), ("relu", hinge)]
+)
+def test_squares_and_others_have_the_same_law_at_their_dual_variables(activation, loss):
     """Neurons depend on α alone: squares with y = f + κα have the same solution."""
-    net = lg.mlp(1, "tanh")
+    net = lg.mlp(1, activation)
     found = given(net, Y, loss)
     train = found.predict(X).mean
     same = given(net, train + 0.1 * found.dual, "mse")

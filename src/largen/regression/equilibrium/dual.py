@@ -12,6 +12,7 @@ with positive weights is one as well, at any number of points.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -161,10 +162,11 @@ def _near(new: np.ndarray, old: np.ndarray, rtol: float) -> bool:
 
 def maximise(problem: Problem, point: Point) -> Maximum:
     """Return the maximum of D, by stages if the loss has kinks."""
-    *before, last = problem.fit.stages()
-    for fit in before:
-        point = _maximised(problem._replace(fit=fit), fit.near(point)).point
-    return _maximised(problem, last.near(point))
+    stages = problem.fit.stages()
+    found = _maximised(problem._replace(fit=stages[0]), stages[0].near(point, problem.fit))
+    for before, fit in pairwise(stages):
+        found = _maximised(problem._replace(fit=fit), fit.near(found.point, before))
+    return found
 
 
 def _maximised(problem: Problem, point: Point) -> Maximum:

@@ -75,8 +75,8 @@ class Squares:
         """Return problems from an easy one to this one."""
         return (self,)
 
-    def near(self, point: Point) -> Point:
-        """Return the point of another stage with these dual variables."""
+    def near(self, point: Point, stage: Fit) -> Point:
+        """Return the point with the dual variables that a point of another stage has."""
         return point
 
     def halved(self, point: Point) -> Point:
@@ -150,12 +150,12 @@ class Convex:
             return (self,)
         return tuple(replace(self, smoothed=float(width)) for width in SMOOTHED)
 
-    def near(self, point: Point) -> Point:
-        """Return the point of another stage with these dual variables."""
-        if not self.smoothed:
+    def near(self, point: Point, stage: Fit) -> Point:
+        """Return the point with the dual variables that a point of another stage has."""
+        if not (self.smoothed and isinstance(stage, Convex)):
             return point
         slopes = -point.alpha * self.noise[:, None]
-        return self._at(point.g + self.smoothed * slopes)
+        return self._at(point.g + (self.smoothed - stage.smoothed) * slopes)
 
     def halved(self, point: Point) -> Point:
         """Return a point of about half the dual variables, by short steps of Newton's method."""
