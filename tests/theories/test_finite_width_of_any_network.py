@@ -57,6 +57,18 @@ def test_orders_are_derivatives_of_training_at_a_constant_kernel(optimizer):
     np.testing.assert_allclose(found[2], (high + low - 2 * middle) / (2 * e**2), atol=1e-6)
 
 
+@pytest.mark.slow
+def test_training_samples_alone_have_the_same_mean():
+    theory = Theory(width=64, network_width=16, networks=64)
+    net = lg.serial(lg.Dense(), lg.Residual(lg.Activation("tanh"), lg.Dense()), lg.Dense())
+    both, alone = (
+        lg.solve(run_of(net, 0.3, data=data, steps=2), theory=theory)
+        for data in (DATA, lg.Dataset(X[:P], Y[:P]))
+    )
+    assert alone.f_test.shape[1] == 0
+    np.testing.assert_allclose(alone.f_train_shift, both.f_train_shift, atol=1e-10)
+
+
 def test_gradient_flow_is_descent_of_small_steps():
     times, steps = [0.5, 2.0], 4000
     run = run_of(lg.mlp(1, "tanh"), optimizer=lg.gradient_flow(1.0), steps=None, times=times)

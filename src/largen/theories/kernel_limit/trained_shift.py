@@ -144,7 +144,8 @@ def _networks(run: Run, width: int, networks: int, key: Any) -> tuple[np.ndarray
             nets,
         )
     f = np.concatenate([nets.f_train, nets.f_test], 2).reshape(networks, len(run.times), -1)
-    tangent = np.concatenate([nets.ntk[:, 0], nets.ntk_test[:, 0]], 1)
+    blocks = [nets.ntk[:, 0], *([nets.ntk_test[:, 0]] if len(run.data.x_test) else [])]
+    tangent = np.concatenate(blocks, 1)
     return f.astype(np.float64), tangent.reshape(tangent.shape[:3]).astype(np.float64)
 
 
