@@ -220,20 +220,7 @@ class TorchPlan(Plan):
                 WrongPlan,
                 stacklevel=2,
             )
-        if adjust_lr_fn is not None:
-            one_of("adjust_lr_fn", adjust_lr_fn, ("original", "match_rms_adamw"))
-            if self.optimizer != "muon":
-                raise InvalidInput(f"adjust_lr_fn: {self.optimizer} has none; it is Muon's.")
-        if betas is not None and self.optimizer not in AVERAGING:
-            raise InvalidInput(f"betas: {self.optimizer} has none; wanted one of {AVERAGING}.")
-        if moved_by is not None:
-            movers = ("muon", "adamw") if self.optimizer == "muon" else (self.optimizer,)
-            one_of("moved_by", moved_by, (*movers, "all"))
-        if self.optimizer == "muon" and moved_by not in ("muon", "adamw", "all"):
-            raise InvalidInput(
-                "moved_by: Muon moves matrices only; make two optimizers, one of "
-                "param_groups(…, moved_by='muon') and one of param_groups(…, moved_by='adamw')."
-            )
+        self._check_settings(betas, adjust_lr_fn, moved_by)
         chosen = {
             name: p
             for name, p in tensors.items()
@@ -252,6 +239,23 @@ class TorchPlan(Plan):
                 settings["betas"] = self.horizon.betas(betas)
             groups.append({"params": [chosen[name] for name in names], **settings})
         return groups
+
+    def _check_settings(self, betas: Any, adjust_lr_fn: Any, moved_by: Any) -> None:
+        """Check settings that only some optimizers have."""
+        if adjust_lr_fn is not None:
+            one_of("adjust_lr_fn", adjust_lr_fn, ("original", "match_rms_adamw"))
+            if self.optimizer != "muon":
+                raise InvalidInput(f"adjust_lr_fn: {self.optimizer} has none; it is Muon's.")
+        if betas is not None and self.optimizer not in AVERAGING:
+            raise InvalidInput(f"betas: {self.optimizer} has none; wanted one of {AVERAGING}.")
+        if moved_by is not None:
+            movers = ("muon", "adamw") if self.optimizer == "muon" else (self.optimizer,)
+            one_of("moved_by", moved_by, (*movers, "all"))
+        if self.optimizer == "muon" and moved_by not in ("muon", "adamw", "all"):
+            raise InvalidInput(
+                "moved_by: Muon moves matrices only; make two optimizers, one of "
+                "param_groups(…, moved_by='muon') and one of param_groups(…, moved_by='adamw')."
+            )
 
     def clip_grad_norm_(self, model: nn.Module, max_norm: float) -> torch.Tensor:
         """Clip gradients by their norm, with the threshold tuned on the base model.
