@@ -202,13 +202,17 @@ def effects_of(
     for (kind, place, _), fit in fits.items() if along == "depth" else ():
         if kind == "copies" and grows(fit, START, scale):
             found.append(Effect("output", place, fit[0], fit[1], "grows"))
+    return found + _on_total(fits, 1.0 if many else scale)
+
+
+def _on_total(fits: Fits, scale: float) -> list[Effect]:
+    """What all weights together do to the output, right or wrong; nothing if it is unknown."""
     total = fits.get(("output", "all", ""))
-    if total is not None:
-        own = 1.0 if many else scale
-        wrong = "grows" if grows(total, TOTAL, own) else ""
-        wrong = "fades" if fades(total, TOTAL, own) else wrong
-        found.append(Effect("output", "", *total, wrong))
-    return found
+    if total is None:
+        return []
+    wrong = "grows" if grows(total, TOTAL, scale) else ""
+    wrong = "fades" if fades(total, TOTAL, scale) else wrong
+    return [Effect("output", "", *total, wrong)]
 
 
 def _starts(fits: Fits, layout: Layout) -> list[Effect]:

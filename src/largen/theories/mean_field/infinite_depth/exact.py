@@ -27,7 +27,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import (
 )
 from largen.theories.mean_field.engine.statistics import margin, ratio, replicates_for
 from largen.theories.mean_field.infinite_depth.blocks import analytic, blocks_limit, bytes_held
-from largen.theories.mean_field.infinite_depth.estimates import Found
+from largen.theories.mean_field.infinite_depth.estimates import DepthEstimate, Found
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
 from largen.theories.mean_field.infinite_depth.problem import (
@@ -173,17 +173,7 @@ def deterministic(
         if replicates or more <= sets:
             break
         sets = more
-    variables, neurons, layers = {}, {}, network_of_layers(net, found.tau)
-    for name, kernels in (("", found.kernels), ("_error", found.kernels_error)):
-        p, rows = net.samples, _rows(net, wanted)
-        by_record = [
-            _kernels(phi[:, :rows, :p], g[:, :rows, :p], k[:rows, :p], h[:, :p], back[:, :p])
-            for phi, g, k, h, back in zip(*kernels, strict=True)
-        ]
-        each = kernel_variables(layers, run.output_shape, by_record, [])
-        variables |= {f"{kind}{name}": values for kind, values in each.items()}
-        if sample_neurons and by_record and not name:
-            neurons = neuron_variables(layers, run.output_shape, by_record)
+    variables, neurons = _recorded(net, found, _rows(net, wanted), run.output_shape, sample_neurons)
     how = (
         f"{sets} sets of {particles} quasi-random neurons on {nodes} nodes of depth, ranks up to "
         f"{found.ranks.max()}"
@@ -192,6 +182,28 @@ def deterministic(
     interval = margin(found.error, random, sets) if sets > 1 else None
     estimate = Estimate(found.outputs, found.error, None, variables, how, neurons, interval)
     return Solved(estimate, found.tau)
+
+
+def _recorded(
+    net: Problem,
+    found: DepthEstimate,
+    rows: int,
+    output_shape: tuple[int, ...],
+    sample_neurons: int,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return kernels with their errors, and the fields of sample neurons."""
+    variables, neurons, layers = {}, {}, network_of_layers(net, found.tau)
+    p = net.samples
+    for name, kernels in (("", found.kernels), ("_error", found.kernels_error)):
+        by_record = [
+            _kernels(phi[:, :rows, :p], g[:, :rows, :p], k[:rows, :p], h[:, :p], back[:, :p])
+            for phi, g, k, h, back in zip(*kernels, strict=True)
+        ]
+        each = kernel_variables(layers, output_shape, by_record, [])
+        variables |= {f"{kind}{name}": values for kind, values in each.items()}
+        if sample_neurons and by_record and not name:
+            neurons = neuron_variables(layers, output_shape, by_record)
+    return variables, neurons
 
 
 def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> int:
