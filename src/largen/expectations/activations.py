@@ -100,6 +100,11 @@ class ActivationFunction:
             return self.derivative_function(x)
         return Derivative(self.function)(x)
 
+    def derivatives(self, x):
+        """Return φ'(x) and φ''(x), elementwise; what φ'' has at kinks is left out."""
+        x = jnp.asarray(x)
+        return jax.jvp(self.derivative, (x,), (jnp.ones_like(x),))
+
     def __repr__(self) -> str:
         return self.name
 

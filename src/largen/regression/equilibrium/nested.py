@@ -175,8 +175,7 @@ def _by_derivatives(layer: Neurons, before: Any, tilt: Any, at: Drawn) -> Any:
     """Return ⟨aaᵀ + Λφ'φ'ᵀ + diag(φ''Λφ)⟩, a = φ'Λφ elementwise, where φ' has no jumps."""
     roots = fields_of(before)
     h = at.xi[:, : roots.shape[1]] @ roots.T
-    phi, ones = layer.std * layer.phi(h), jnp.ones_like(h)
-    slope, curved = jax.jvp(layer.phi.derivative, (h,), (ones,))
+    phi, (slope, curved) = layer.std * layer.phi(h), layer.phi.derivatives(h)
     slope, pull = layer.std * slope, phi @ tilt
     exponents = jnp.sum(pull * phi, 1)
     untilted = weighted(layer, 0 * exponents, at)[1]

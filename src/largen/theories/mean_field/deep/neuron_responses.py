@@ -48,8 +48,7 @@ class Neurons(NamedTuple):
         """Return the linearisation of φ at given fields."""
         with jax.enable_x64(True):
             at = jnp.asarray(h, jnp.float64)
-            slope, bend = jax.jvp(phi.derivative, (at,), (jnp.ones_like(at),))
-            value, slope, bend = (np.asarray(x) for x in (phi(at), slope, bend))
+            value, slope, bend = (np.asarray(x) for x in (phi(at), *phi.derivatives(at)))
         return cls(value, slope, bend, g.astype(np.float64), z.astype(np.float64))
 
     @property

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from largen.expectations import ActivationFunction
 from largen.memory import check_fits
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 
@@ -95,9 +94,7 @@ def _of_neurons(
     fields, out = problem.train * np.sqrt(problem.rate), np.sqrt(problem.out_rate)
     h = a @ problem.train.T
     phi = problem.phi
-    features, slopes, bends = (
-        np.asarray(f(h), np.float64) for f in (phi, phi.derivative, _bend(phi))
-    )
+    features, slopes, bends = (np.asarray(f, np.float64) for f in (phi(h), *phi.derivatives(h)))
     R = np.zeros((count, size, size))
     cross = out * np.einsum("nm,mc,md->ncd", slopes, pull, fields)
     R[:, :outputs, outputs:], R[:, outputs:, :outputs] = cross, np.swapaxes(cross, 1, 2)
@@ -109,15 +106,3 @@ def _of_neurons(
         J[:, outputs:, :, c] = z[:, None, None, c] * slopes[:, None, :] * fields.T
     values, vectors = np.linalg.eigh(R)
     return values, np.einsum("ndi,ndmc->nimc", vectors, J, optimize=True)
-
-
-def _bend(phi: ActivationFunction) -> Any:
-    """Return φ″, 0 at kinks."""
-    import jax
-
-    each = jax.grad(lambda x: phi.derivative(x))
-
-    def bend(x: np.ndarray) -> Any:
-        return jax.jit(jax.vmap(each))(x.ravel()).reshape(x.shape)
-
-    return bend
