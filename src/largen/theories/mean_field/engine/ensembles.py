@@ -15,7 +15,6 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from largen.networks import train
 from largen.progress import Report
 from largen.runs import Run
 from largen.scalars import random_key
@@ -40,6 +39,8 @@ def measure_fluctuations(
     run: Run, width: int, key: Any, progress: bool | Report | None
 ) -> Fluctuations:
     """Return the fluctuations of networks of a width, as of others."""
+    from largen.networks import train  # a third of what the deep theory would otherwise import
+
     networks = max(FEWEST, TOGETHER // width)
     key = jax.random.fold_in(random_key(key), 1)
     nets = train(run, width, networks, key, progress=progress)
