@@ -173,8 +173,13 @@ def _sizes(settings: Settings) -> Iterator[tuple[int, int]]:
 
 
 def ratio(settings: Settings, found: Found, ensemble: int, kind: str) -> tuple[float, float]:
-    """Return measured over predicted squares, the mean over sizes, with its error."""
+    """Return measured over predicted squares, the mean over sizes, with its error.
+
+    Networks of different sizes are independent. Predictions for several widths at one depth share
+    the networks of the smallest width, so that their errors are added.
+    """
     narrow, values, errors = settings.widths[0], [], []
+    shared = dict.fromkeys(settings.depths, 0.0)
     for width, depth in _sizes(settings):
         value, error = measured(found, width, depth, ensemble)
 
@@ -183,9 +188,9 @@ def ratio(settings: Settings, found: Found, ensemble: int, kind: str) -> tuple[f
 
         by, its_error = jackknife(predicted, _outputs(found, narrow, depth))
         values.append(value / by)
-        errors.append(value / by * math.hypot(error / value, its_error / by))
-    # Predictions for several widths share their networks: errors of different sizes are added.
-    return float(np.mean(values)), float(np.mean(errors))
+        errors.append(error / by)
+        shared[depth] += value / by * its_error / by
+    return float(np.mean(values)), math.hypot(*errors, *shared.values()) / len(values)
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
@@ -283,7 +288,7 @@ FIGURE = Figure(
     title="Errors of width, depth and ensembles: biases add as signed numbers",
     source="Bordelon et al., Depthwise hyperparameter transfer in residual networks, Appendix I",
     images=(),
-    settings=Settings((16, 32, 64), (4, 8, 16), 2048, (1, 8, 64)),
+    settings=Settings((32, 64, 128), (4, 8, 16), 4096, (1, 8, 64)),
     fast=Settings((8, 16), (2, 4), 512, (1, 32)),
     parts=_parts,
     claims=claims,
