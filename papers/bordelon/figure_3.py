@@ -10,15 +10,18 @@ from papers.bordelon.panels import Grid, Panel, half_octaves, of_sweeps, sweep_o
 from papers.record import Found
 
 
-def _panels(grid: Grid) -> tuple[Panel, ...]:
+def _panels(grid: Grid, plain: Grid) -> tuple[Panel, ...]:
+    """Return the panels with a grid, and a grid of its own for networks without normalisation."""
     warmup = grid.steps // 10
     norm = (("norm", True),)
 
-    def vit(title: str, scheme: str, options: tuple = (), cosine: bool = False) -> Panel:
+    def vit(
+        title: str, scheme: str, options: tuple = (), cosine: bool = False, grid: Grid = grid
+    ) -> Panel:
         return Panel(title, "vit", scheme, grid, "adam", options, warmup=warmup, cosine=cosine)
 
     return (
-        vit("branches 1/√L", "depth_mup"),
+        vit("branches 1/√L", "depth_mup", grid=plain),
         vit("branches 1/√L, layer norm", "depth_mup", norm),
         vit("μP, layer norm", "mup", norm),
         vit("branches 1/√L, cosine", "depth_mup", cosine=True),
@@ -34,8 +37,11 @@ FIGURE = of_sweeps(
     name="001-3",
     title="Vision transformers under Adam",
     number=3,
-    settings=_panels(Grid((16, 32), (2, 8), half_octaves(-10, -4), 200, seeds=3)),
-    fast=_panels(Grid((16, 32), (2, 8), half_octaves(-9, -4.5), 80, 32, seeds=5)),
+    settings=_panels(*2 * (Grid((16, 32), (2, 8), half_octaves(-10, -4), 200, seeds=3),)),
+    fast=_panels(
+        Grid((16, 32), (2, 8), half_octaves(-9, -4.5), 80, 32, seeds=5),
+        Grid((16, 32), (2, 8), half_octaves(-9, -4.5), 80, 32, seeds=8),
+    ),
     claims=claims,
     notes=(
         "panels (a) to (d); ImageNet, (e) and (f), is out of a laptop's reach",

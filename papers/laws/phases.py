@@ -122,6 +122,7 @@ FIGURE = Figure(
     notes=(
         "features are those of the paper's optimum, in batches of one at half of the largest rate",
         "near α = 1/4 the noise of gradients approaches its power as (r^(1/2α)/k)^|4α − 1|, "
-        "r = ηt: phases IVb and Ic are open at these sizes",
+        "r = ηt: phases IVb and Ic are open at these sizes, where four times as many features move "
+        "their slopes by a tenth; at least 16 times as many are wanted",
     ),
 )
