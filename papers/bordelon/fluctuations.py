@@ -84,8 +84,8 @@ def _trained(
         run_of(name, depth, steps=1), width=width, seeds=kernels, key=depth, record=["ntk"],
         record_at=[0],
     )  # fmt: skip
-    kernels = np.einsum("sii->si", start.ntk[:, 0].astype(np.float64))
-    return {"outputs": variance_of(outputs), "kernel": variance_of(kernels / kernels.mean(0))}
+    own = np.einsum("sii->si", start.ntk[:, 0].astype(np.float64))
+    return {"outputs": variance_of(outputs), "kernel": variance_of(own / own.mean(0))}
 
 
 def _drawn(width: int, depth: int, draws: int) -> dict[str, tuple[float, float]]:
