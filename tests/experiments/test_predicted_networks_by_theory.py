@@ -116,7 +116,7 @@ def test_what_is_refused():
         (kernels(loss="logistic"), "other losses"),
         (kernels(param=lg.abc(a=(0, "1/2", "1/2"), b=0, c=0)), "fully connected"),
         (run_of(optimizer=lg.gradient_flow(1.0), steps=None, times=[1.0]), "step by step"),
-        (run_of(optimizer=lg.langevin(0.1, 0.1)), "adds noise"),
+        (run_of(optimizer=lg.optimizers.langevin(0.1, 0.1)), "adds noise"),
     ):
         with pytest.raises(NoTheory, match=message):
             predict(run, 64)
