@@ -20,41 +20,44 @@ def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool
         raise InvalidInput(
             f"limit: its status is {limit.status!s}; networks have no distance to it."
         )
-    theirs = limit.to_xarray()
+    theirs = limit.to_xarray().attrs
     for net in nets:
-        if any_depth and not np.isfinite(net.depth):
-            raise InvalidInput(
-                "nets: wanted networks with a finite number of blocks, got infinitely many."
-            )
-        if not any_depth and (net.seeds is None or net.width is None):
-            raise InvalidInput("nets: wanted results of lg.train, got a limit.")
-        where = _words(net)
-        if net.status is not Status.OK:
-            raise InvalidInput(
-                f"nets: the status {where} is {net.status!s}; there is no distance from the limit."
-            )
-        ours = net.to_xarray()
+        _check_network(net, any_depth=any_depth)
+        ours, where = net.to_xarray().attrs, _words(net)
         for key in MATCHING[any_depth:]:
-            if ours.attrs[key] != theirs.attrs[key]:
+            if ours[key] != theirs[key]:
                 raise InvalidInput(
-                    f"nets: the {key} {where} is {ours.attrs[key]}, the limit's "
-                    f"{theirs.attrs[key]}."
+                    f"nets: the {key} {where} is {ours[key]}, the limit's {theirs[key]}."
                 )
-        # In files without the digests of all parts there still are these.
-        arrays = {"times": "time", "y_train": "y_train", "y_test": "y_test"}
-        other = [
-            part
-            for part, name in arrays.items()
-            if not np.array_equal(getattr(net, name), getattr(limit, name))
-        ]
-        digests = limit.identity
-        ignored = "net" if any_depth else "net of any depth"
-        other += [
-            p for p, one in net.identity.items() if p != ignored and digests.get(p, one) != one
-        ]
+        other = _differing(limit, net, ignored="net" if any_depth else "net of any depth")
         if other:
-            named = ", ".join(dict.fromkeys(other))
-            raise InvalidInput(f"nets: {where}, not the limit's are: {named}.")
+            raise InvalidInput(f"nets: {where}, not the limit's are: {', '.join(other)}.")
+
+
+def _check_network(net: Trajectory, *, any_depth: bool) -> None:
+    """Check that there are distances of networks from a limit."""
+    if any_depth and not np.isfinite(net.depth):
+        raise InvalidInput(
+            "nets: wanted networks with a finite number of blocks, got infinitely many."
+        )
+    if not any_depth and (net.seeds is None or net.width is None):
+        raise InvalidInput("nets: wanted results of lg.train, got a limit.")
+    if net.status is not Status.OK:
+        raise InvalidInput(
+            f"nets: the status {_words(net)} is {net.status!s}; there is no distance from the "
+            "limit."
+        )
+
+
+def _differing(limit: Trajectory, net: Trajectory, *, ignored: str) -> list[str]:
+    """Return the parts of a run that are not the same for a limit and for networks."""
+    # In files without the digests of all parts there still are these.
+    arrays = {"times": "time", "y_train": "y_train", "y_test": "y_test"}
+    held = {part: (getattr(net, name), getattr(limit, name)) for part, name in arrays.items()}
+    other = [part for part, (ours, theirs) in held.items() if not np.array_equal(ours, theirs)]
+    known = limit.identity
+    other += [p for p, one in net.identity.items() if p != ignored and known.get(p, one) != one]
+    return list(dict.fromkeys(other))
 
 
 def _words(net: Trajectory) -> str:
