@@ -1,0 +1,16 @@
+"""Schedules are factors; what looks like absolute rates is refused."""
+
+import pytest
+
+from largen.errors import InvalidInput
+from largen.transfer.schedules import check_factor
+
+
+@pytest.mark.parametrize("near_one_at", [0, 1, 9])
+def test_a_schedule_is_a_factor_if_it_comes_near_one_somewhere(near_one_at):
+    check_factor(lambda step: 1.0 if step == near_one_at else 1e-3, steps=10)
+
+
+def test_absolute_rates_are_refused_with_the_first_of_them():
+    with pytest.raises(InvalidInput, match=r"at step 0 it is 0\.002"):
+        check_factor(lambda step: 0.002 / (1 + step))
