@@ -6,6 +6,7 @@ import pytest
 from largen.programs.windows import Window, slides
 
 LENGTH, TAPS = 5, 3
+VALUES = np.random.default_rng(0).normal(size=(LENGTH, 2)).astype(np.float32)
 
 
 def summed(window, array, axis):
@@ -16,7 +17,7 @@ def summed(window, array, axis):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_periodic_transposed_windows_spread_every_position(axis, stride):
-    array = np.moveaxis(np.random.default_rng(0).normal(size=(LENGTH, 2)), 0, axis)
+    array = np.moveaxis(VALUES, 0, axis)
     window = Window((TAPS,), (stride,), (1,), "CIRCULAR", transposed=True)
     found = np.moveaxis(summed(window, array, axis), axis, 0)
     spread = np.zeros((LENGTH * stride, 2))
@@ -27,7 +28,7 @@ def test_periodic_transposed_windows_spread_every_position(axis, stride):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_windows_with_zeros_around(axis):
-    array = np.moveaxis(np.random.default_rng(0).normal(size=(LENGTH, 2)), 0, axis)
+    array = np.moveaxis(VALUES, 0, axis)
     found = np.moveaxis(summed(Window((TAPS,), (1,), (1,)), array, axis), axis, 0)
     padded = np.pad(np.moveaxis(array, axis, 0), ((1, 1), (0, 0)))
     wanted = sum(padded[k : k + LENGTH] for k in range(TAPS))
