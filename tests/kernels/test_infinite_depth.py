@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.kernels.rules.homogeneous_depth import _coefficients
 
 RELU = lg.serial(lg.Activation("relu"), lg.Dense())
 
@@ -218,6 +219,19 @@ def test_rates_of_branches_that_fall_behind_do_not_count():
     net = lg.residual_mlp(math.inf, "erf")
     one, two = (lg.ntk_kernel(net, samples(), param=param) for param in (slower, frozen))
     np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+@pytest.mark.parametrize("variance", [0.5, 1.0, 2.0, 4.0, 8.0])
+def test_relu_branches_of_usual_weights_have_tables_of_the_angle(variance):
+    """At opposite samples θ stays at π for no time: steps lose digits of the gain there."""
+    tables = _coefficients(0.5, 0.5, variance)
+    assert tables is not None
+    # At θ = 0 nothing moves: w = F = 0, the gain is e^{v/2}, and body = v/2 e^{v/2}.
+    w, body, gain = tables @ (-1.0) ** np.arange(tables.shape[1])
+    assert (body, gain) == pytest.approx(
+        (variance / 2 * np.exp(variance / 2), np.exp(variance / 2))
+    )
+    assert w == pytest.approx(0, abs=1e-11)
 
 
 @pytest.mark.slow
