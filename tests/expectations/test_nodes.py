@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import norm
 
 from largen.expectations import as_activation
-from largen.expectations.nodes import kinks_of, nodes_for, values
+from largen.expectations.nodes import derivatives_in_variance, kinks_of, nodes_for, values
 
 
 @pytest.mark.parametrize("place", [0.0, 0.7, -2.5])
@@ -19,3 +19,11 @@ def test_panels_meet_at_kinks(place):
     average = np.sum(nodes.weights * values(phi, s * nodes.z)[0], 0)
     folded = 2 * s * norm.pdf(place / s) + place * (1 - 2 * norm.cdf(-place / s))
     np.testing.assert_allclose(average, folded, rtol=1e-10)
+
+
+def test_derivatives_of_moments_in_the_variance():
+    """E h⁶ = 15 q³."""
+    q = np.array([0.5, 2.0])
+    nodes = nodes_for(as_activation("tanh"), q)
+    found = derivatives_in_variance((np.sqrt(q) * nodes.z) ** 6, nodes, q, 3)
+    np.testing.assert_allclose(found, [15 * q**3, 45 * q**2, 90 * q, 90 + 0 * q], rtol=1e-11)
