@@ -250,7 +250,8 @@ def _of_uses(
     survey: Survey, factor: Power, shared: Collection[str]
 ) -> tuple[ForwardMultiplier, ...]:
     """Return the factors of tied read-outs, which the forward pass is to multiply by."""
-    numbers = {name: value(factor, survey.ratio(name), survey.l) for name in shared}
+    names = [name for name in survey.weights if name in shared]
+    numbers = {name: value(factor, survey.ratio(name), survey.l) for name in names}
     return tuple(
         ForwardMultiplier(name, "output", "use", number, ratios(factor))
         for name, number in numbers.items()

@@ -27,10 +27,8 @@ def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
     """
     nothing = Fraction(0), frozenset[int]()
     base, wide = reading.base.record, reading.wide.record
-    last = base.output
-    if last is None or reading.sizes.widening == 1.0 or len(base.nodes) != len(wide.nodes):
-        return nothing
-    if base.nodes[last].shape != wide.nodes[last].shape:  # features
+    last = _fixed_output(reading)
+    if last is None:
         return nothing
     stack, found, powers = [(last, 0.0)], set[int](), set[Fraction]()
     while stack:
@@ -46,6 +44,15 @@ def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
         else:
             return nothing
     return (powers.pop(), frozenset(found)) if len(powers) == 1 else nothing
+
+
+def _fixed_output(reading: Reading) -> int | None:
+    """Return the output if it has one shape at both widths; None for features."""
+    base, wide = reading.base.record, reading.wide.record
+    last = base.output
+    if last is None or reading.sizes.widening == 1.0 or len(base.nodes) != len(wide.nodes):
+        return None
+    return last if base.nodes[last].shape == wide.nodes[last].shape else None
 
 
 def _power(reading: Reading, i: int, constants: float) -> Fraction:
