@@ -26,7 +26,9 @@ class Settings:
 
 
 FULL = Settings(Setup(), Ladder())
-FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024), 16, 64, 512, 128))
+FAST = Settings(
+    Setup(train=400, test=200), Ladder((128, 256, 512, 1024, 2048, 4096), 24, 256, 512, 512)
+)
 
 
 def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
