@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.runs import Status, Trajectory
+from largen.runs import Run, Status, Trajectory
 
 MATCHING = ("net", "parameterization", "optimizer", "loss")
 
@@ -20,18 +20,21 @@ def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool
         raise InvalidInput(
             f"limit: its status is {limit.status!s}; networks have no distance to it."
         )
-    theirs = limit.to_xarray().attrs
     for net in nets:
         _check_network(net, any_depth=any_depth)
-        ours, where = net.to_xarray().attrs, _words(net)
-        for key in MATCHING[any_depth:]:
-            if ours[key] != theirs[key]:
-                raise InvalidInput(
-                    f"nets: the {key} {where} is {ours[key]}, the limit's {theirs[key]}."
-                )
-        other = _differing(limit, net, ignored="net" if any_depth else "net of any depth")
-        if other:
-            raise InvalidInput(f"nets: {where}, not the limit's are: {', '.join(other)}.")
+        _check_parts(limit, net, _words(net), any_depth=any_depth)
+
+
+def check_limit(limit: Trajectory, run: Run) -> None:
+    """Check that a limit of infinite width is that of a run."""
+    if limit.status is not Status.OK:
+        raise InvalidInput(f"limit: its status is {limit.status!s}; nothing is known about it.")
+    nothing = (
+        np.zeros((len(run.times), len(x), *run.output_shape), run.data.x_train.dtype)
+        for x in (run.data.x_train, run.data.x_test)
+    )
+    own = Trajectory.of(run, *nothing, theory=limit.theory, reason="")
+    _check_parts(limit, own, "of the run", any_depth=False)
 
 
 def _check_network(net: Trajectory, *, any_depth: bool) -> None:
@@ -49,15 +52,24 @@ def _check_network(net: Trajectory, *, any_depth: bool) -> None:
         )
 
 
-def _differing(limit: Trajectory, net: Trajectory, *, ignored: str) -> list[str]:
-    """Return the parts of a run that are not the same for a limit and for networks."""
+def _check_parts(limit: Trajectory, net: Trajectory, where: str, *, any_depth: bool) -> None:
+    """Check that two results have the same network, scaling, optimizer, loss, data and times."""
+    ours, theirs = net.to_xarray().attrs, limit.to_xarray().attrs
+    for key in MATCHING[any_depth:]:
+        if ours[key] != theirs[key]:
+            raise InvalidInput(
+                f"nets: the {key} {where} is {ours[key]}, the limit's {theirs[key]}."
+            )
     # In files without the digests of all parts there still are these.
     arrays = {"times": "time", "y_train": "y_train", "y_test": "y_test"}
     held = {part: (getattr(net, name), getattr(limit, name)) for part, name in arrays.items()}
-    other = [part for part, (ours, theirs) in held.items() if not np.array_equal(ours, theirs)]
-    known = limit.identity
+    other = [part for part, (one, two) in held.items() if not np.array_equal(one, two)]
+    known, ignored = limit.identity, "net" if any_depth else "net of any depth"
     other += [p for p, one in net.identity.items() if p != ignored and known.get(p, one) != one]
-    return list(dict.fromkeys(other))
+    if other:
+        raise InvalidInput(
+            f"nets: {where}, not the limit's are: {', '.join(dict.fromkeys(other))}."
+        )
 
 
 def _words(net: Trajectory) -> str:
