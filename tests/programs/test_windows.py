@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from jax import lax
 
 from largen.programs.windows import Window, slides
 
@@ -33,3 +34,21 @@ def test_windows_with_zeros_around(axis):
     padded = np.pad(np.moveaxis(array, axis, 0), ((1, 1), (0, 0)))
     wanted = sum(padded[k : k + LENGTH] for k in range(TAPS))
     np.testing.assert_allclose(found, wanted, atol=4e-6)  # single precision
+
+
+@pytest.mark.parametrize("padding", ["VALID", "SAME"])
+@pytest.mark.parametrize(("taps", "stride"), [(3, 2), (2, 3), (4, 2)])
+def test_transposed_windows_are_those_of_jax(padding, taps, stride):
+    window = Window((taps,), (stride,), (1,), padding, transposed=True)
+    wanted = lax.conv_transpose(
+        VALUES.T[:, :, None], np.ones((taps, 1, 1), np.float32), (stride,), padding,
+        dimension_numbers=("NHC", "HIO", "NHC"),
+    )[:, :, 0].T  # fmt: skip
+    np.testing.assert_allclose(summed(window, VALUES, 0), wanted, atol=4e-6)
+
+
+def test_taps_have_factors():
+    factors = 0.5, 2.0, 1.0
+    window = Window((TAPS,), (1,), (1,), "VALID", weights=(factors,))
+    wanted = sum(f * VALUES[k : k + TAPS] for k, f in enumerate(factors))
+    np.testing.assert_allclose(summed(window, VALUES, 0), wanted, atol=4e-6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from largen.errors import InvalidInput
-from largen.transfer.schedules import check_factor, warmup_cosine
+from largen.transfer.schedules import check_factor, constant, warmup_cosine
 
 
 @pytest.mark.parametrize("near_one_at", [0, 1, 9])
@@ -22,3 +22,8 @@ def test_a_rise_is_followed_by_half_a_cosine():
     found = [s(t) for t in (0, 4, 9, 10, 35, 60, 110)]
     quarter = 0.2 + 0.8 * (1 + np.cos(np.pi / 4)) / 2
     assert found == pytest.approx([0.1, 0.5, 1.0, 1.0, quarter, 0.6, 0.2])
+
+
+def test_a_rise_to_a_constant():
+    s = constant(warmup=4)
+    assert [s(t) for t in (0, 1, 3, 4, 100)] == [0.25, 0.5, 1.0, 1.0, 1.0]
