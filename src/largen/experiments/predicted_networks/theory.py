@@ -1,8 +1,10 @@
 r"""Ensembles whose mean and covariance are those of theory at order 1/n, in place of pilots.
 
-In mean-field limits sets of neurons of single layers give c without the limit, and differences D_s
-with the covariance V between all samples and times
-(:mod:`largen.theories.mean_field.deep.estimation.by_layers`): f_∞ + c + D_s are pilots of width 1.
+In mean-field limits sets of neurons of single layers give c without the limit, with an error that
+does not grow with their number N (:mod:`largen.theories.mean_field.deep.estimation.by_layers`). The
+networks f_s of width N, to which one set of each layer belongs, have the covariance V/N between all
+samples and times: f_∞ + c + √N(f_s − f̄) are pilots of width 1. The sum of V_l over layers would be
+larger, since it counts what two layers cause together twice: by 40 % in two hidden layers of 64.
 
 In the kernel limit a network of width m starts at f₀ ~ N(0, S) and follows a constant kernel Θ̂, but
 for what the movement of Θ̂ adds. S and Θ̂ fluctuate together, by samples of
@@ -79,7 +81,7 @@ def of_mean_field(
     run: Run, limit: Trajectory, width: int, replicates: int, key: Any,
     progress: bool | Report | None, what: str,
 ) -> tuple[Ensemble, NextOrder]:  # fmt: skip
-    """Return f_∞ + c + D_s, and the share of the next order, from sets of neurons of a width."""
+    """Return f_∞ + c + √N(f_s − f̄), and the share of the next order, from sets of N neurons."""
     found = drawn_corrections(run, width, replicates, key, progress, what)
     assert found.drawn is not None
     P, dtype = len(run.data.x_train), run.data.x_train.dtype
@@ -88,11 +90,11 @@ def of_mean_field(
         of = (of if run.output_shape else of[..., 0]).astype(dtype)
         return of[:, :, :P], of[:, :, P:]
 
-    shifts, deviations = map(parts, found.drawn)
+    shifts, outputs = map(parts, found.drawn)
     limits = limit.f_train, limit.f_test
     train, test = (
-        f + shift.mean(0) + each - each.mean(0)
-        for f, shift, each in zip(limits, shifts, deviations, strict=True)
+        f + shift.mean(0) + width**0.5 * (each - each.mean(0))
+        for f, shift, each in zip(limits, shifts, outputs, strict=True)
     )
     of_mean = {"train": shifts[0], "test": shifts[1]}
     return Ensemble(1, train, test, of_mean), NextOrder(width, found.next_order_at)

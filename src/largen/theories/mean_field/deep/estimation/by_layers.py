@@ -88,8 +88,8 @@ class Corrections(NamedTuple):
     summed: np.ndarray
     next_order: float  # Σ Var(Nĉ_l)/N over Σ V_l, summed over steps and samples of the outputs
     next_order_at: np.ndarray  # the same at each step
-    # Of each replicate, (replicate, step, row, output): Σ_l Nĉ_l, and a draw of covariance V
-    # between all steps and samples. None unless ``draws``.
+    # Of each replicate, (replicate, step, row, output): Σ_l Nĉ_l, and f(A), which is a network of
+    # width N. None unless ``draws``.
     drawn: tuple[np.ndarray, np.ndarray] | None
 
 
@@ -98,9 +98,7 @@ class Replicate(NamedTuple):
 
     shift: dict[str, np.ndarray]
     variance: dict[str, np.ndarray]
-    # Σ_l (N/2)^½ (f(A) − f(B_l)) of the outputs: to leading order f(A) − f(B_l) depends on the
-    # neurons of layer l alone, so that terms of different layers are not correlated.
-    deviation: np.ndarray
+    outputs: np.ndarray  # f(A)
 
 
 class Totals:
@@ -126,7 +124,7 @@ class Totals:
         self.summed.append(v.reshape(len(v), -1).sum(1))
         if self.drawn is not None:
             self.drawn[0].append(found.shift["f"].sum(0))
-            self.drawn[1].append(found.deviation)
+            self.drawn[1].append(found.outputs)
 
 
 def groups_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
@@ -248,7 +246,7 @@ def replicate(
             }
 
         first = values([FIRST] * groups)
-        shifts, variances, deviation = [], [], np.zeros_like(first["f"])
+        shifts, variances = [], []
         for group in range(groups):
             second, both = (
                 values([which if g == group else FIRST for g in range(groups)])
@@ -256,12 +254,11 @@ def replicate(
             )
             shifts.append({n: N * (f + second[n] - 2 * both[n]) for n, f in first.items()})
             variances.append({n: N / 2 * (f - second[n]) ** 2 for n, f in first.items()})
-            deviation += (N / 2) ** 0.5 * (first["f"] - second["f"])
     shift, variance = (
         {name: np.stack([one[name] for one in parts]) for name in first}
         for parts in (shifts, variances)
     )
-    return Replicate(shift, variance, deviation)
+    return Replicate(shift, variance, first["f"])
 
 
 def _network(
