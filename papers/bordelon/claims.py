@@ -18,6 +18,9 @@ from largen.experiments.claims import Claim, above, below
 from largen.sweeps import Sweep
 
 STEPS = 1.0  # largest shift of a best rate that transfers, in factors of two
+# Distance, in factors of two, up to which rates count as around the best one: both neighbours on a
+# grid of factors of two, and six on one of factors √2, which noise of single losses moves less.
+AROUND = 1.5
 RESAMPLES = 400
 
 
@@ -59,10 +62,10 @@ class _Move(NamedTuple):
 def _moves(swept: Sweep, along: str) -> list[_Move]:
     """Return how far the best rate of each size is from the base's.
 
-    The best rate is the vertex of a parabola, fitted to the logarithm of the mean loss at the best
-    rate of the grid and at those within a factor of two of it. Errors are from resamples of the
-    seeds, the same for both sizes, by Student's t, and half a step of the grid for each of the two
-    optima. With one seed the error is that of the grid alone.
+    The best rate is the vertex of a parabola, fitted to the logarithm of the mean loss around the
+    best rate of the grid (:data:`AROUND`). Errors are from resamples of the seeds, the same for
+    both sizes, by Student's t, and half a step of the grid for each of the two optima. With one
+    seed the error is that of the grid alone.
     """
     from scipy.special import stdtrit
 
@@ -98,7 +101,7 @@ def _vertex(x: np.ndarray, losses: np.ndarray) -> float:
     if not sound.any():
         return np.inf
     best = x[np.argmin(np.where(sound, mean, np.inf))]
-    near = sound & (abs(x - best) < 1 + 1e-9)
+    near = sound & (abs(x - best) < AROUND + 1e-9)
     if near.sum() < 3:
         return float(best)
     a, b, _ = np.polyfit(x[near] - best, np.log(mean[near]), 2)

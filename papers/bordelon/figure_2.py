@@ -36,7 +36,7 @@ FIGURE = of_sweeps(
     title="Batch normalisation: the best rate over width and depth",
     number=2,
     settings=_panels(Grid((32, 64), (4, 12, 28), half_octaves(-5, 0), 300, seeds=3)),
-    fast=_panels(Grid((16, 32), (4, 20), half_octaves(-6, 0), 120, seeds=8)),
+    fast=_panels(Grid((16, 32), (4, 20), half_octaves(-6, -0.5), 120, seeds=5)),
     claims=claims,
     notes=(
         "one convolution in each block (paper: two, and a Resnet18 stem), β = 3/√L as there",

@@ -203,9 +203,7 @@ def of_sweeps(name: str, title: str, number: Any, **own: Any) -> Figure:
 
 
 def _titled(panel: Panel, swept: Sweep) -> xarray.Dataset:
-    # Panels differ in their numbers of seeds: of all rates that were trained, the mean is drawn.
-    mean = swept.data.drop_vars("loss_train").mean("seed", skipna=False, keep_attrs=True)
-    return mean.expand_dims(seed=[0]).assign_coords(scheme=[panel.title])
+    return swept.data.assign_coords(scheme=[panel.title]).drop_vars("loss_train")
 
 
 def _name(panel: Panel, cell: Cell) -> str:
