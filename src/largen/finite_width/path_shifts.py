@@ -263,7 +263,7 @@ def _second_order(
         passed.append(seen)
         b, fresh = part.square, part.square is None
         Q = deviation if b is None else (Q[0] + b * deviation[0], Q[1] + b * deviation[1])
-    back, tangent, layer = _Back(none, (none,) * 2, (none,) * 2, jnp.ones_like(bare)), none, 0
+    back, tangent, layer = _Back(none, (none, none), (none, none), jnp.ones_like(bare)), none, 0
     for part, ats, seen in zip(*map(reversed, (network.parts, limits, passed)), strict=True):
         whole, b = back, part.square
         if b is not None:
