@@ -429,6 +429,7 @@ def examples() -> dict[str, Example]:
             {
                 "run": run(),
                 "width": 8,
+                "anchor": "pilots",
                 "pilots": 8,
                 "pilot_width": 4,
                 "limit": limit(),

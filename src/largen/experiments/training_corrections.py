@@ -217,7 +217,7 @@ def width_corrections_in_training(
     max_replicates = integer("max_replicates", max_replicates, at_least=2, at_most=MOST_REPLICATES)
     seed = np.asarray(jax.random.key_data(random_key(key)))
     memory_budget = real("memory_budget", memory_budget, above=0)
-    problem = _problem(run)
+    problem = problem_of(run)
     check_divisible(problem, width, name="width")
     settings = _settings(problem, width, Kept(test=wanted.test), memory_budget)
     with reporter(progress, f"order 1/width at {width}") as report:
@@ -240,7 +240,7 @@ def drawn_corrections(
     run: Run, width: int, replicates: int, key: Any, progress: bool | Report | None, what: str
 ) -> Corrections:
     """Return the order 1/N of the outputs with the estimates of each replicate, for ``what``."""
-    problem = _problem(run, what)
+    problem = problem_of(run, what)
     check_divisible(problem, width, name="pilot_width")
     settings = _settings(problem, width, Kept(test=False), MEMORY_BUDGET)._replace(draws=True)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
@@ -249,7 +249,8 @@ def drawn_corrections(
         return corrections(*given, np.inf, replicates, replicates, report)
 
 
-def _problem(run: Run, what: str = WHAT) -> Problem:
+def problem_of(run: Run, what: str = WHAT) -> Problem:
+    """Return the problem whose order 1/N is known, for ``what``."""
     if isinstance(run.optimizer, GradientFlow):
         raise NoTheory(
             f"{what}: follows gradient descent step by step, not {run.optimizer}; take lg.gd with "

@@ -36,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.expectations.nodes import kinks_of
 from largen.finite_width.layered_network import LayeredNetwork, PositionMap, Read
 from largen.finite_width.neuron_paths import Limits, bent, outer, response
 from largen.interrupts import check as check_interrupts
@@ -50,10 +51,20 @@ class Shifts(NamedTuple):
     tangent_error: np.ndarray
 
 
+def has_shifts(network: LayeredNetwork) -> bool:
+    """Whether shifts are known: of dense maps, without kinks where branches share their neurons."""
+    maps = [network.first, *(read.map for part in network.parts for read in part.reads)]
+    kinked = any(
+        kinks_of(read.phi) or read.phi.jumps for part in network.parts for read in part.reads
+    )
+    branches = any(part.square is not None for part in network.parts)
+    return all(of.taps.shape == (1, 1, 1) for of in maps) and not (branches and kinked)
+
+
 def shifts_of(
     network: LayeredNetwork, limits: Limits, draws: int, key: Any, at_once: int
 ) -> Shifts:
-    """Return the shifts of a network without positions, whose activations are smooth."""
+    """Return the shifts of a network that has them."""
     constants = jax.tree.map(lambda a: jnp.asarray(a, np.float32), (limits.layers, limits.first))
     at_once, sums = max(2, min(at_once, draws)), None
     batches = -(-draws // at_once)
@@ -263,7 +274,8 @@ def _second_order(
         passed.append(seen)
         b, fresh = part.square, part.square is None
         Q = deviation if b is None else (Q[0] + b * deviation[0], Q[1] + b * deviation[1])
-    back, tangent, layer = _Back(none, (none, none), (none, none), jnp.ones_like(bare)), none, 0
+    still = none, none
+    back, tangent, layer = _Back(none, still, still, jnp.ones_like(bare)), none, 0
     for part, ats, seen in zip(*map(reversed, (network.parts, limits, passed)), strict=True):
         whole, b = back, part.square
         if b is not None:
@@ -274,7 +286,7 @@ def _second_order(
             base = whole if b is not None and read is part.reads[0] else None
             back = _backwards(read, at, one, back, base, shared[layer])
             layer += 1
-    return Q[1], tangent + _second_of_product(network.first, back, bare, (none, none))
+    return Q[1], tangent + _second_of_product(network.first, back, bare, still)
 
 
 def _forwards(read: Read, at: Any, h: Any, Q: tuple[Any, Any], fresh: bool) -> tuple[Any, Any]:

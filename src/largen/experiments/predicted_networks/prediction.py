@@ -86,8 +86,10 @@ def predict_networks(
     stable run in twenty fails. In mean-field limits N Var is compared before the limit is solved.
 
     ``anchor="theory"`` takes c and V of the expansion in 1/n in the place of pilots. In mean-field
-    limits they are those of :func:`width_corrections_in_training`, with the covariance between all
-    samples and times, and the same for all widths. In the kernel limit the fluctuations of kernels
+    limits c is that of :func:`width_corrections_in_training`, and V the covariance of the networks
+    to which its sets of neurons belong: both are the same for all widths. On the digits above the
+    distance from 1200 networks was within twice their noise at widths 64 and 128, with one and with
+    two hidden layers. In the kernel limit the fluctuations of kernels
     come from :func:`largen.finite_width.width_fluctuations` and the movement of kernels from 512
     networks of width 64, as in :class:`largen.theories.FiniteWidth`; it takes smooth fully
     connected networks in :func:`largen.ntk` under the squared error. The status says whether the

@@ -28,7 +28,7 @@ import numpy as np
 
 from largen.errors import NoTheory
 from largen.experiments.predicted_networks.pilots import NextOrder
-from largen.experiments.training_corrections import drawn_corrections
+from largen.experiments.training_corrections import drawn_corrections, problem_of
 from largen.finite_width import width_fluctuations
 from largen.finite_width.training.smooth import is_smooth
 from largen.parameterizations import ntk
@@ -52,8 +52,9 @@ class Ensemble(NamedTuple):
 
 
 def check(run: Run, theory: type[Theory], what: str) -> None:
-    """Refuse kernel limits whose order 1/n is not known in advance."""
+    """Refuse runs whose order 1/n is not known, before anything is computed."""
     if not theory.random_outputs:
+        problem_of(run, f'{what}: anchor="theory"')
         return
     if theory is not KernelLimit:
         raise NoTheory(

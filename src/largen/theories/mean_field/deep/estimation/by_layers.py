@@ -172,7 +172,7 @@ def corrections(
         {name: _coefficient(*sums) for name, sums in shift.items()},
         {name: _coefficient(*sums) for name, sums in variance.items()},
         np.stack(totals.summed),
-        _over(quadratic.sum(), linear.sum()).item(),
+        _over(quadratic.sum(keepdims=True), linear.sum(keepdims=True)).item(),
         _over(quadratic, linear),
         None if kept is None else (np.stack(kept[0]), np.stack(kept[1])),
     )
