@@ -394,7 +394,7 @@ def examples() -> dict[str, Example]:
             lg.criticality.edge_of_chaos, {"activation": "relu", "variances": [1.0]}
         ),
         "edge_of_chaos.biases": Example(
-            lg.criticality.edge_of_chaos, {"activation": "tanh", "bias_std": [0.1]}
+            lg.criticality.edge_of_chaos, {"activation": "relu", "bias_std": [0.0]}
         ),
         "variance_fixed_points": Example(
             lg.criticality.variance_fixed_points, {"activation": "relu", "weight_std": 1.0}
