@@ -149,7 +149,8 @@ where |x| ≈ 5
     with jax.enable_x64(True):
         inputs = jnp.asarray(samples, jnp.float64)
         variance, gradients = map(np.asarray, Sooner(partial(_moments, kernel))(inputs))
-    norm = np.linalg.norm(np.asarray(samples, np.float64).reshape(count, -1), axis=1)
+    with np.errstate(over="ignore"):
+        norm = np.linalg.norm(np.asarray(samples, np.float64).reshape(count, -1), axis=1)
     found = InputGradients(np.sqrt(variance), gradients, norm)
     if not (np.isfinite(gradients).all() and np.isfinite(variance).all()):
         bad = int(np.argmin(np.isfinite(gradients).all(axis=1)))
