@@ -19,7 +19,7 @@ from largen.programs import program_of
 from largen.theories.chains.chain import affine_chain
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
-from largen.theories.mean_field.deep.matrices.dense import stored
+from largen.theories.mean_field.deep.matrices.dense import drawn_by, stored
 from largen.theories.mean_field.deep.sweep.causal_sweep import sweep
 from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent
 from largen.theories.mean_field.deep.sweep.kernel_records import look, measure, trajectory_variables
@@ -116,7 +116,9 @@ def swept(run, mode, dense):
         keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)
         if dense:
             rng = np.random.default_rng(5)
-            matrices = stored(start.inputs, start.outputs, NEURONS, None, rng, np.dtype(np.float64))
+            matrices = stored(
+                start.inputs, start.outputs, NEURONS, None, drawn_by(rng), np.dtype(np.float64)
+            )
             start = start._replace(anchors=None)
         else:
             matrices = initial_matrices(start, (256, 256))

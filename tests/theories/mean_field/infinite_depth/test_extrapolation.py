@@ -123,6 +123,33 @@ def test_refusals_name_the_reason():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("param", "initial"), [(lg.depth_mup(), 1.0), (lg.complete_p(), 0.0)])
+def test_langevin_noise_without_a_force(param, initial):
+    """With f = y = 0 weights are Gaussian: q = (1 − ηλ)²ᵗ of their start, n of noise.
+
+    The stream's kernel is then (q + n) K exp(τ(q + n)) for branches L^(−1/2), and for branches 1/L
+    it has the noise alone, (q + n) K exp(τn): rates are L times larger.
+    """
+    rate, temperature, decay, steps = 0.3, 0.4, 0.5, 3
+    q, n = 1.0, 0.0
+    for _ in range(steps):
+        q, n = ((1 - rate * decay) ** 2 * each for each in (q, n))
+        n += 2 * rate * temperature
+    x = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    noise = lg.optimizers.langevin(rate, temperature, weight_decay=decay)
+    net, data = lg.residual_mlp(math.inf, "linear"), lg.Dataset(x, np.zeros(2))
+    run = lg.Run(net, param, data, optimizer=noise, steps=steps)
+    limit = lg.solve(run, particles=256, replicates=12, record="feature_kernel", progress=False)
+    tau = limit.layer[:, None, None]
+    expected = (q + n) * np.exp(tau * (initial * q + n)) * (x @ x.T / 3)
+    z = (limit.feature_kernel[-1] - expected) / limit.feature_kernel_error[-1]
+    assert np.abs(z).max() < 4.5
+    assert np.sqrt(np.mean(z**2)) < 2.2
+    wrong = expected * np.exp(tau * (1 - 2 * initial) * q)  # the other power of the branches
+    assert np.abs((limit.feature_kernel[-1] - wrong) / limit.feature_kernel_error[-1]).max() > 5
+
+
+@pytest.mark.slow
 def test_solve_finds_it_and_says_so():
     limit = lg.solve(
         run_of(lg.residual_mlp(math.inf, "tanh")), particles=256, rtol=0.05, replicates=2

@@ -97,11 +97,12 @@ class InfiniteDepth(Theory):
     method
         ``"closed"``: the equations of linear networks. ``"deterministic"``: neurons of α > 1/2.
         ``"sweep"``: networks of several depths, extrapolated; α = 1/2, gradient flow and
-        convolutions have no other. For 1/2 < α < 1 these networks have the same limit and smaller
-        errors: branches 1/L, or, if blocks have several matrices, branches L^(−1/2) without noise
-        in the stream. ``"auto"`` takes the first that applies; the first
-        two are of fully connected networks of a read-in, equal blocks and a read-out, under
-        gradient descent, the second not for several matrices with 1/2 < α < 1.
+        convolutions have no other, nor have batch normalisation and Langevin noise, whose matrices
+        are stored. For 1/2 < α < 1 these networks have the same limit and smaller errors: branches
+        1/L, or, if blocks have several matrices, branches L^(−1/2) without noise in the stream.
+        ``"auto"`` takes the first that applies; the first two are of fully connected networks of a
+        read-in, equal blocks and a read-out, under gradient descent, the second not for several
+        matrices with 1/2 < α < 1.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until the sampling error is that small.

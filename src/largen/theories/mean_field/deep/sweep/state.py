@@ -149,6 +149,9 @@ class Noise(NamedTuple):
     readout: Float[Array, ""]
     biases: Float[Array, "matrix 1"]
     matrices: Float[Array, " matrix"]
+    # The sums of the random numbers of matrices and biases that a network takes, those of a deeper
+    # one; None for its own.
+    sums: Float[Array, "matrix matrix"] | None = None
 
 
 class SweepConstants(NamedTuple):
