@@ -68,8 +68,9 @@ def check_optimizer(optimizer: Any) -> Any:
     Raises
     ------
     InvalidInput
-        If the argument is not an optimizer, the plan is for another optimizer or another kind of
-        weight decay, or Muon adjusts its rates in a way for which the plan does not compensate.
+        If the argument is not an optimizer, none of its groups is of a plan, the plan is for
+        another optimizer or another kind of weight decay, or Muon adjusts its rates in a way for
+        which the plan does not compensate.
 
     Examples
     --------
@@ -88,6 +89,11 @@ def check_optimizer(optimizer: Any) -> Any:
         )
     if not type(optimizer).__module__.startswith("torch.optim"):
         return optimizer
+    if not any("moved_by" in group for group in optimizer.param_groups):
+        raise InvalidInput(
+            f"optimizer: none of the groups of {name} is of a plan, and one rate for all weights "
+            f"is not scaled; make it from torch.optim.{name}(plan.param_groups(model, lr=…))."
+        )
     stands_for = _STANDS_FOR.get(name, (name.lower(),))
     for group in optimizer.param_groups:
         planned, decay = group.get("moved_by"), group.get("decay")

@@ -1,13 +1,15 @@
 """Infinite depth by extrapolation from networks of several depths."""
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import NoRule, NoTheory
+from largen.errors import NoTheory
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.infinite_depth import extrapolation
@@ -106,16 +108,18 @@ def test_refusals_name_the_reason():
     for net, param, optimizer, words in (
         (block(), lg.mean_field(), None, "grow as L"),
         (block(), lg.depth_mup(), lg.adam(0.1), "Adam"),
-        (block(), lg.depth_mup(), lg.optimizers.langevin(0.1, 0.1), "noise"),
         (lg.residual_mlp(3, "tanh"), lg.depth_mup(), None, "has a number of blocks"),
         (lg.mlp(2, "tanh"), lg.mup(), None, "has a number of blocks"),
     ):
         with pytest.raises(NoTheory, match=words):
             lg.theories.InfiniteDepth.pose(run_of(net, param, optimizer=optimizer))
-    normed = lg.serial(lg.layers.BatchNorm(), lg.Activation("tanh"), lg.Dense())
-    net = lg.serial(lg.Dense(), lg.repeat(lg.Residual(normed), math.inf), lg.Dense())
-    with pytest.raises(NoRule, match="BatchNorm"):
-        lg.theories.InfiniteDepth.pose(run_of(net))
+    tanh = lg.Activation("tanh")
+    between = replace(lg.complete_p(), branch=Fraction(3, 4), branch_rate=Fraction(1, 2))
+    pair = lg.Residual(lg.serial(tanh, lg.Dense(), tanh, lg.Dense()))
+    net = lg.serial(lg.Dense(), lg.repeat(pair, math.inf), lg.Dense())
+    noise = lg.optimizers.langevin(0.1, 0.1)
+    with pytest.raises(NoTheory, match="for blocks of several matrices"):
+        lg.theories.InfiniteDepth.pose(run_of(net, between, optimizer=noise))
 
 
 @pytest.mark.slow

@@ -29,7 +29,12 @@ from largen.theories.mean_field.deep.estimation.replicates import (
     sample_replicates,
 )
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
-from largen.theories.mean_field.deep.method import check_particles, choose_method, wanted_particles
+from largen.theories.mean_field.deep.method import (
+    check_particles,
+    choose_method,
+    records_of,
+    wanted_particles,
+)
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
@@ -217,13 +222,14 @@ class InfiniteDepth(Theory):
     def solve(self, posed: Posed[EndlessProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of an infinitely deep network."""
         run, endless = posed.run, posed.problem
-        wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
+        record = records_of(endless.finite(1), self.record, self.sample_neurons)
+        wanted = wanted_kernels(run, record, self.record_at, self.record_pairs)
         method, stopped = self._method(endless), None
         if method == "sweep":
             times = self.depths or (FEW if self.rtol >= FINE else MANY)
             depths = Depths.of(endless, times)
             net, shares = depths.recorded_network, depths.shares
-            estimate, stopped = self._extrapolate(run, depths, wanted)
+            estimate, stopped = self._extrapolate(endless, depths, wanted)
         elif method == "closed":
             from largen.theories.mean_field.infinite_depth.exact import solve_linear
 
@@ -296,12 +302,14 @@ class InfiniteDepth(Theory):
             )
 
     def _extrapolate(
-        self, run: Run, depths: Depths, wanted: WantedKernels
+        self, endless: EndlessProblem, depths: Depths, wanted: WantedKernels
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and the reason if they end early for lack of memory."""
-        deepest, seed = depths.deepest, np.asarray(jax.random.key_data(random_key(self.key)))
-        method: Any = "sweep"  # stored matrices would bring noise to a stream that has none
-        if not deepest.quiet:
+        run, deepest = endless.run, depths.deepest
+        seed = np.asarray(jax.random.key_data(random_key(self.key)))
+        # Langevin noise needs stored matrices, which would bring noise to a stream that has none.
+        method: Any = "dense" if endless.noisy else "sweep"
+        if not (deepest.quiet or endless.noisy):
             method = choose_method("auto", deepest, len(run.times) - 1, self.particles, True)
         particles = self.particles or wanted_particles(method, deepest)
         check_particles(deepest, method, particles, self.sample_neurons)

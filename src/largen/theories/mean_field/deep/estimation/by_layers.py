@@ -63,6 +63,7 @@ class Settings(NamedTuple):
     kept: Kept  # the variables of a record
     threads: int = 1  # the number of replicates that are computed at the same time
     tolerance: float = TOLERANCE  # the relative size below which directions are omitted
+    draws: bool = False  # whether the estimates of the outputs of each replicate are returned
 
 
 class Coefficient(NamedTuple):
@@ -86,6 +87,10 @@ class Corrections(NamedTuple):
     # V_l of the outputs of each replicate, summed over steps and samples, (replicate, group).
     summed: np.ndarray
     next_order: float  # Σ Var(Nĉ_l)/N over Σ V_l, summed over steps and samples of the outputs
+    next_order_at: np.ndarray  # the same at each step
+    # Of each replicate, (replicate, step, row, output): Σ_l Nĉ_l, and f(A), which is a network of
+    # width N. None unless ``draws``.
+    drawn: tuple[np.ndarray, np.ndarray] | None
 
 
 class Replicate(NamedTuple):
@@ -93,15 +98,17 @@ class Replicate(NamedTuple):
 
     shift: dict[str, np.ndarray]
     variance: dict[str, np.ndarray]
+    outputs: np.ndarray  # f(A)
 
 
 class Totals:
     """Sums over replicates: of each group, and of all of them together."""
 
-    def __init__(self) -> None:
+    def __init__(self, draws: bool = False) -> None:
         self.shift: dict[str, tuple[Sums, Sums]] = {}
         self.variance: dict[str, tuple[Sums, Sums]] = {}
         self.summed: list[np.ndarray] = []  # V of the outputs, summed over steps and samples
+        self.drawn: tuple[list[np.ndarray], list[np.ndarray]] | None = ([], []) if draws else None
 
     def __len__(self) -> int:
         return len(self.summed)
@@ -115,6 +122,9 @@ class Totals:
                 total.add(x.sum(0))
         v = found.variance["f"]
         self.summed.append(v.reshape(len(v), -1).sum(1))
+        if self.drawn is not None:
+            self.drawn[0].append(found.shift["f"].sum(0))
+            self.drawn[1].append(found.outputs)
 
 
 def groups_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
@@ -149,19 +159,27 @@ def corrections(
     report: Callable[[int, int], object],  # called with the completed and the total percentages
 ) -> Corrections:
     """Return c and V from as many replicates as a relative error of the outputs requires."""
-    plan, totals = _Plan(problem, run, recorded, settings, Seeds(rng)), Totals()
+    plan, totals = _Plan(problem, run, recorded, settings, Seeds(rng)), Totals(settings.draws)
     goal = Goal(rtol, replicates, min(FEWEST_REPLICATES, most), most)
     with one_thread_of_blas():
         Replicates(plan, (), goal, settings.threads, report, results=totals).run()
     shift, variance = totals.shift, totals.variance
-    quadratic = float(shift["f"][0].sample_variance.sum()) / settings.width
-    linear = float(variance["f"][0].mean.sum())
+    at_steps = (0, *range(2, variance["f"][0].mean.ndim))
+    quadratic = shift["f"][0].sample_variance.sum(at_steps) / settings.width
+    linear = variance["f"][0].mean.sum(at_steps)
+    kept = totals.drawn
     return Corrections(
         {name: _coefficient(*sums) for name, sums in shift.items()},
         {name: _coefficient(*sums) for name, sums in variance.items()},
         np.stack(totals.summed),
-        quadratic / linear if linear else 0.0,
+        _over(quadratic.sum(), linear.sum()).item(),
+        _over(quadratic, linear),
+        None if kept is None else (np.stack(kept[0]), np.stack(kept[1])),
     )
+
+
+def _over(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.zeros_like(whole), where=whole != 0)
 
 
 def _coefficient(groups: Sums, total: Sums) -> Coefficient:
@@ -240,7 +258,7 @@ def replicate(
         {name: np.stack([one[name] for one in parts]) for name in first}
         for parts in (shifts, variances)
     )
-    return Replicate(shift, variance)
+    return Replicate(shift, variance, first["f"])
 
 
 def _network(
