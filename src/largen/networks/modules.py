@@ -208,13 +208,9 @@ def _mapped(operation: Affine | Gain, weights: Weights, back: Any, reads: Any) -
 
 
 def _copies(
-    operation: Repeat,
-    body: Sized,
-    weights: tuple[Any, ...],
-    feedback: tuple[Any, ...] | None,
-    taps: Any,
-    x: Any,
-) -> tuple[Any, Any]:
+    operation: Repeat, body: Sized, weights: tuple[Any, ...], feedback: tuple[Any, ...] | None,
+    taps: Any, x: Any,
+) -> tuple[Any, Any]:  # fmt: skip
     """Return the output of all copies, whose parameters have a leading axis, and their captures."""
     inner = tuple(weights[i] for i in operation.weights[0])
     back = None if feedback is None else tuple(feedback[i] for i in operation.weights[0])

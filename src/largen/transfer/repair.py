@@ -159,11 +159,8 @@ def next_corrections(
         return found
     if networks.along == "depth" or networks.kind == "proportional":
         return _rates(networks, survey)
-    for kind in (_on_tensors, _on_inputs):
-        found = kind(survey)
-        if found:
-            return found
-    return _on_logits(networks, survey, corrections) or _on_output(survey)
+    found = _on_tensors(survey) or _on_inputs(survey)
+    return found or _on_logits(networks, survey, corrections) or _on_output(survey)
 
 
 def _half(fit: tuple[float, float] | None) -> float:

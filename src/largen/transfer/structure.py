@@ -181,15 +181,9 @@ def _pairs(path, stem, a: Part, others, b: Part, members):
     repetition = Repetition(
         _join(path, stem + "…"), unit, (head - first) // unit, copies_now, first
     )
-    pairs = []
-    for i, name in enumerate(members):
-        if i < head:
-            source = i
-        elif i < head + extra:
-            source = head - unit + (i - head) % unit
-        else:
-            source = i - extra
-        pairs.append((others[source], name))
+    sources = [*range(head), *(head - unit + i % unit for i in range(extra))]
+    sources += range(head, len(was))
+    pairs = [(others[source], name) for source, name in zip(sources, members, strict=True)]
     return pairs, [(repetition, first)]
 
 

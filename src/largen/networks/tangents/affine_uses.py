@@ -177,7 +177,7 @@ def _use(equation, values: Sequence[Value]) -> tuple[Use, Any] | None:
     """Return the use of a parameter array in an affine map and its other operand, or None."""
     at, view = _view_among(values)
     read = _READERS.get(equation.primitive)
-    if read is None or (operands := read(equation, values, at)) is None:
+    if read is None or (operands := read(equation, values, at, view)) is None:
         return None
     (output,) = equation.outvars
     operand, base, of_input, of_output, arrange = operands
@@ -185,10 +185,9 @@ def _use(equation, values: Sequence[Value]) -> tuple[Use, Any] | None:
     return use, operand * jnp.asarray(view.scale, operand.dtype)
 
 
-def _product(equation, values: Sequence[Value], at: int):
+def _product(equation, values: Sequence[Value], at: int, view: View):
     """A ``dot_general``: positions are the free axes of the other operand."""
-    view, other = values[at].view, values[1 - at].array
-    assert view is not None
+    other = values[1 - at].array
     contracted, batch = ([*sides] for sides in equation.params["dimension_numbers"])
     mine, its = ((contracted[i], batch[i]) for i in (at, 1 - at))
     free = [i for i in range(len(view.axes)) if i not in (*mine[0], *mine[1])]
@@ -208,10 +207,9 @@ def _product(equation, values: Sequence[Value], at: int):
     return operand, view.base, labels[0] + labels[1], labels[0] + labels[2], arrange
 
 
-def _convolution(equation, values: Sequence[Value], at: int):
+def _convolution(equation, values: Sequence[Value], at: int, view: View):
     """A convolution: positions are those of the output, operands the patches that it reads."""
-    options, view, other = equation.params, values[at].view, values[1 - at].array
-    assert view is not None
+    options, other = equation.params, values[1 - at].array
     if at != 1 or options["batch_group_count"] != 1:
         return None
     _, of_kernel, of_output = numbers = options["dimension_numbers"]
@@ -243,11 +241,10 @@ def _convolution(equation, values: Sequence[Value], at: int):
     )
 
 
-def _rows_taken(equation, values: Sequence[Value], at: int):
+def _rows_taken(equation, values: Sequence[Value], at: int, view: View):
     """Rows of a table: the other operand says which ones, in one-hot vectors."""
-    view, table = values[at].view, values[0].array
-    assert view is not None
-    numbers, options = equation.params["dimension_numbers"], equation.params
+    table, options = values[0].array, equation.params
+    numbers = options["dimension_numbers"]
     rank, out = table.ndim, equation.outvars[0].aval
     whole_rows = (
         at == 0

@@ -147,10 +147,8 @@ def _covariances(uses: list[Use]) -> tuple[np.ndarray, np.ndarray, tuple[int, ..
     K = last.weight_variance * moments + last.bias_variance
     T = last.weight_rate * moments + last.bias_rate
     if any(each.derivative is not None for each in uses):
-        derivatives = [
-            np.zeros_like(u.value) if u.derivative is None else u.derivative for u in uses
-        ]
-        G = np.concatenate([_flat(f) for f in _features(uses, derivatives)])
+        slopes = [np.zeros_like(u.value) if u.derivative is None else u.derivative for u in uses]
+        G = np.concatenate([_flat(f) for f in _features(uses, slopes)])
         T = T + last.weight_variance * G @ G.T
     return K, T, tuple(features[-1].shape[:-1])
 

@@ -177,7 +177,7 @@ def scale(
         width_ratio=max((w.n for w in weights), default=1.0),
         depth_ratio=survey.l,
         weights=weights,
-        multipliers=_of_uses(survey, tied_multiplier(param, moved), shared),
+        multipliers=tuple(_of_uses(survey, tied_multiplier(param, moved), shared)),
         notes=tuple(notes),
         batch_ratio=length.batch,
         horizon_ratio=length.samples,
@@ -246,17 +246,15 @@ def _weight(
     return row
 
 
-def _of_uses(
-    survey: Survey, factor: Power, shared: Collection[str]
-) -> tuple[ForwardMultiplier, ...]:
+def _of_uses(survey: Survey, factor: Power, shared: Collection[str]) -> list[ForwardMultiplier]:
     """Return the factors of tied read-outs, which the forward pass is to multiply by."""
     names = [name for name in survey.weights if name in shared]
     numbers = {name: value(factor, survey.ratio(name), survey.l) for name in names}
-    return tuple(
+    return [
         ForwardMultiplier(name, "output", "use", number, ratios(factor))
         for name, number in numbers.items()
         if number != 1.0
-    )
+    ]
 
 
 def _put_on_branches(

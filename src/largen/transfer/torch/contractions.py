@@ -49,10 +49,10 @@ def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
 def _fixed_output(reading: Reading) -> int | None:
     """Return the output if it has one shape at both widths; None for features."""
     base, wide = reading.base.record, reading.wide.record
-    last = base.output
-    if last is None or reading.sizes.widening == 1.0 or len(base.nodes) != len(wide.nodes):
+    if reading.sizes.widening == 1.0 or len(base.nodes) != len(wide.nodes) or base.output is None:
         return None
-    return last if base.nodes[last].shape == wide.nodes[last].shape else None
+    same = base.nodes[base.output].shape == wide.nodes[base.output].shape
+    return base.output if same else None
 
 
 def _power(reading: Reading, i: int, constants: float) -> Fraction:

@@ -123,9 +123,8 @@ class Factors:
         """Put l^(−α), divided by the branch's own power of l, on the branch of one residual sum."""
         own, facts = reading.sums[i], self.facts
         factor = factor / self._built_in_depth(reading, own)
-        weights, modules = all_of(own.walk), []
-        for end in own.walk.ends:
-            modules.append(module_at(reading.base.record, end, views=False))
+        weights = all_of(own.walk)
+        modules = [module_at(reading.base.record, end, views=False) for end in own.walk.ends]
         if self.fold and reading.foldable[i]:
             self._fold_all(weights, "branch", factor)
         elif reading.foldable[i] and all(modules):

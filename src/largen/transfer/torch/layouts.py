@@ -50,11 +50,8 @@ def role_of(
     """Return the role of one weight."""
     layout = _layout(module, name)
     if layout is not None:
-        plain = role_of_sides(
-            any(axis in growing for axis in layout.fan_in),
-            any(axis in growing for axis in layout.fan_out),
-        )
-        return _narrow_role(plain, layout.label, path, module)
+        sides = (any(axis in growing for axis in side) for side in (layout.fan_in, layout.fan_out))
+        return _narrow_role(role_of_sides(*sides), layout.label, path, module)
     if (role := _role_by_axes(name, ndim, growing, summed)) is not None:
         return role
     full = f"{path}.{name}" if path else name

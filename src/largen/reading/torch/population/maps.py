@@ -261,10 +261,8 @@ def _projected(population: Population, call: Pending, given: SimpleNamespace) ->
     weights, share = [given.in_proj_weight] * 3, 3
     if given.use_separate_proj_weight:
         weights, share = [given.q_proj_weight, given.k_proj_weight, given.v_proj_weight], 1
-    found = []
-    for part, read, weight in zip(
-        "qkv", (given.query, given.key, given.value), weights, strict=True
-    ):
+    found, reads = [], (given.query, given.key, given.value)
+    for part, read, weight in zip("qkv", reads, weights, strict=True):
         centred_law(weight.name, population.widths.parameters[0])
         form = Form((1,), 0, 2, part=f".{part}", share=share)
         found.append(
