@@ -1,7 +1,7 @@
 """Claims common to several of these figures.
 
 The thresholds were fixed independently of the results. The best rate transfers if it moves by at
-most one step of the grid, a factor of two. Networks train if their loss is below that of every
+most a factor of two. Networks train if their loss is below that of every
 constant output (:meth:`Sweep.trains`). Curves are alike if they differ less between depths than
 between settings. If the interval of a number contains the threshold, the verdict is open.
 """
@@ -10,63 +10,120 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from largen.experiments.claims import Claim, above, below
 from largen.sweeps import Sweep
 
-# Largest shift of the best rate, in factors of two, on a grid of factors of two.
-STEPS = 1.0
+STEPS = 1.0  # largest shift of a best rate that transfers, in factors of two
+# Distance, in factors of two, up to which rates count as around the best one: both neighbours on a
+# grid of factors of two, and six on one of factors √2, which noise of single losses moves less.
+AROUND = 1.5
+RESAMPLES = 400
 
 
 def transfers(title: str, swept: Sweep, along: str, *, wanted: bool = True) -> Claim:
     """Check whether the best rate moves along the width, the depth, or both.
 
     The measured number is the largest distance of the best rate from the base's, in factors of
-    two. Its interval combines those of the two optima, each at least half a step of the grid. If
-    networks do not train at any rate, the distance is infinite.
+    two, over all sizes (:func:`_moves`). Its interval ends at the largest of their upper ends, and
+    begins at the largest of their lower ends, which are lower the more sizes there are
+    (Bonferroni). If networks do not train at any rate, the distance is infinite.
     """
-    best = swept.best()
-    sizes: dict[str, Any] = {"width": {"depth": 0}, "depth": {"width": 0}}.get(along, {})
-    part = best.isel(scheme=0, **sizes)
-    base = best.isel(scheme=0, width=0, depth=0)
-    drift = abs(part["log2_lr"] - base["log2_lr"]).where(part["trains"], np.inf)
-    far = drift.argmax(...)
-    value = float(drift.max())
-    there = part.isel(far)
-    own, other = (float(at["high"] - at["low"]) / 2 for at in (base, there))
-    half = float(np.hypot(own, other))
-    half = half if np.isfinite(half + value) else 0.0
-    low, high = max(value - half, 0.0), value + half
+    moves = _moves(swept, along)
+    far = max(moves, key=lambda move: move.value)
+    low = max(0.0, *(move.value - move.below for move in moves))
+    high = max(move.value + move.above for move in moves)
     where = "width and depth" if along == "both" else along
     says = f"{title}: the best rate {'transfers' if wanted else 'does not transfer'} over {where}"
     return (below if wanted else above)(
         says,
-        f"largest drift in factors of 2, to width {int(there['width'])}, depth "
-        f"{int(there['depth'])} (∞: no rate beats a constant answer)",
-        value,
+        f"largest drift in factors of 2, to width {far.width}, depth {far.depth} (∞: no rate beats "
+        "a constant answer)",
+        far.value,
         low,
         high,
         STEPS,
     )
 
 
+class _Move(NamedTuple):
+    """A distance of best rates in factors of two, with how far its interval reaches."""
+
+    width: int
+    depth: int
+    value: float
+    below: float
+    above: float
+
+
+def _moves(swept: Sweep, along: str) -> list[_Move]:
+    """Return how far the best rate of each size is from the base's.
+
+    The best rate is the vertex of a parabola, fitted to the logarithm of the mean loss around the
+    best rate of the grid (:data:`AROUND`). Errors are from resamples of the seeds, the same for
+    both sizes, by Student's t, and half a step of the grid for each of the two optima. With one
+    seed the error is that of the grid alone.
+    """
+    from scipy.special import stdtrit
+
+    sizes: dict[str, Any] = {"width": {"depth": [0]}, "depth": {"width": [0]}}.get(along, {})
+    trains = swept.best()["trains"].isel(scheme=0)
+    losses = swept.data["loss"].isel(scheme=0).transpose("width", "depth", "seed", "lr")
+    x, base = np.log2(losses["lr"].values), losses[0, 0].values
+    count, rng = len(base), np.random.default_rng(0)
+    draws = rng.integers(0, count, (RESAMPLES, count))
+    grid = float(np.median(np.diff(x))) / np.sqrt(2)
+    part = losses.isel(sizes)
+    others = [(n, l) for n in part["width"].values for l in part["depth"].values][1:]
+    moves = []
+    for width, depth in others:
+        at, its = {"width": width, "depth": depth}, part.sel(width=width, depth=depth).values
+        if not (bool(trains.sel(at)) and bool(trains[0, 0])):
+            moves.append(_Move(width, depth, np.inf, 0.0, 0.0))
+            continue
+        shifts = [_vertex(x, its[draw]) - _vertex(x, base[draw]) for draw in draws]
+        spread = float(np.std(shifts)) * np.sqrt(count / max(count - 1, 1))
+        ends = [
+            float(np.hypot(grid, stdtrit(count - 1, 1 - level) * spread if count > 1 else 0.0))
+            for level in (0.025 / len(others), 0.025)
+        ]
+        moves.append(_Move(width, depth, abs(_vertex(x, its) - _vertex(x, base)), *ends))
+    return moves
+
+
+def _vertex(x: np.ndarray, losses: np.ndarray) -> float:
+    """Return log₂ of the best rate, by a parabola; infinite if training diverges at every rate."""
+    mean = losses.mean(0)
+    sound = np.isfinite(mean)
+    if not sound.any():
+        return np.inf
+    best = x[np.argmin(np.where(sound, mean, np.inf))]
+    near = sound & (abs(x - best) < AROUND + 1e-9)
+    if near.sum() < 3:
+        return float(best)
+    a, b, _ = np.polyfit(x[near] - best, np.log(mean[near]), 2)
+    vertex = best - b / (2 * a) if a > 0 else best
+    return float(np.clip(vertex, x[near].min(), x[near].max()))
+
+
 def less_drift(title: str, swept: Sweep, other_title: str, other: Sweep) -> Claim:
     """Check that the best rate moves less over width and depth than under another scheme."""
     own, theirs = (transfers(title, each, "both") for each in (swept, other))
-    gap, half = -np.inf, 0.0
+    gap = low = high = -np.inf
     if np.isfinite(own.value):
-        gap = theirs.value - own.value
-        half = float(np.hypot(own.high - own.value, theirs.high - theirs.value))
-        half = half if np.isfinite(gap) else 0.0
+        gap = low = high = theirs.value - own.value
+        if np.isfinite(gap):
+            low -= float(np.hypot(own.high - own.value, theirs.value - theirs.low))
+            high += float(np.hypot(own.value - own.low, theirs.high - theirs.value))
     return above(
         f"{title}: the best rate moves less than with {other_title}",
         f"difference of the largest drifts in factors of 2, {theirs.value:.2g} − {own.value:.2g}",
         gap,
-        gap - half,
-        gap + half,
+        low,
+        high,
     )
 
 

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments.claims import Claim, above, below
-from largen.runs import Trajectory
 from papers.bordelon.branches import linear
 from papers.images import Images
+from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report
 from papers.verdicts import WITHIN, alternative, near
 
@@ -25,11 +25,11 @@ LIMIT = "infinite width and depth"
 
 
 class Settings(NamedTuple):
-    """Widths, depths, number of networks of each size, and sizes of ensembles."""
+    """Widths, depths, number of networks of each depth by width, and sizes of ensembles."""
 
     widths: tuple[int, ...]
     depths: tuple[int, ...]
-    networks: int
+    networks: tuple[int, ...]
     ensembles: tuple[int, ...]
 
 
@@ -85,19 +85,20 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         theory = None if depth == math.inf else lg.theories.DeepMeanField(method="closed")
         return lg.solve(run, theory=theory, progress=report).to_xarray()
 
-    def trained(width: int, depth: int, report: Report) -> xarray.Dataset:
-        run, count = linear(depth, ALPHA), settings.networks
+    def trained(width: int, depth: int, count: int, report: Report) -> xarray.Dataset:
+        run = linear(depth, ALPHA)
         return lg.train(run, width=width, seeds=count, key=depth, progress=report).to_xarray()
 
     found = [
         Part(_solved_name(depth), f"linear, {_solved_name(depth)}", 2.0, partial(solved, depth))
         for depth in (math.inf, *settings.depths)
     ]
-    for width in settings.widths:
+    for width, count in zip(settings.widths, settings.networks, strict=True):
         for depth in settings.depths:
-            key = f"linear, {_name(width, depth)}, {settings.networks} networks"
-            cost = 3 + width**2 * depth * settings.networks * 1e-7
-            found.append(Part(_name(width, depth), key, cost, partial(trained, width, depth)))
+            key = f"linear, {_name(width, depth)}, {count} networks"
+            cost = 3 + width**2 * depth * count * 1e-7
+            own = partial(trained, width, depth, count)
+            found.append(Part(_name(width, depth), key, cost, own))
     return found
 
 
@@ -157,12 +158,18 @@ def jackknife(statistic: Callable[[np.ndarray], float], f: np.ndarray) -> tuple[
 
 
 def measured(found: Found, width: int, depth: int, ensemble: int) -> tuple[float, float]:
-    """Return the mean square error of ensembles of networks, and its standard error."""
-    f, (_, limit) = _outputs(found, width, depth), _of_limits(found, depth)
-    count = len(f) // ensemble
-    means = f[: count * ensemble].reshape(count, ensemble, *f.shape[1:]).mean(1)
-    squares = np.square(means - limit).reshape(count, -1).mean(1)
-    return float(squares.mean()), float(squares.std(ddof=1) / np.sqrt(count))
+    """Return the mean square error of ensembles of networks, and its standard error.
+
+    The mean over all ensembles that can be chosen from the networks: that of S networks together
+    has the square of the bias and σ²/S, one of E networks σ²/E in place of that.
+    """
+    _, limit = _of_limits(found, depth)
+
+    def squares(f: np.ndarray) -> float:
+        own = np.mean(np.square(f.mean(0) - limit))
+        return float(own + f.var(0, ddof=1).mean() * (1 / ensemble - 1 / len(f)))
+
+    return jackknife(squares, _outputs(found, width, depth))
 
 
 def _sizes(settings: Settings) -> Iterator[tuple[int, int]]:
@@ -173,8 +180,13 @@ def _sizes(settings: Settings) -> Iterator[tuple[int, int]]:
 
 
 def ratio(settings: Settings, found: Found, ensemble: int, kind: str) -> tuple[float, float]:
-    """Return measured over predicted squares, the mean over sizes, with its error."""
+    """Return measured over predicted squares, the mean over sizes, with its error.
+
+    Networks of different sizes are independent. Predictions for several widths at one depth share
+    the networks of the smallest width, so that their errors are added.
+    """
     narrow, values, errors = settings.widths[0], [], []
+    shared = dict.fromkeys(settings.depths, 0.0)
     for width, depth in _sizes(settings):
         value, error = measured(found, width, depth, ensemble)
 
@@ -183,9 +195,9 @@ def ratio(settings: Settings, found: Found, ensemble: int, kind: str) -> tuple[f
 
         by, its_error = jackknife(predicted, _outputs(found, narrow, depth))
         values.append(value / by)
-        errors.append(value / by * math.hypot(error / value, its_error / by))
-    # Predictions for several widths share their networks: errors of different sizes are added.
-    return float(np.mean(values)), float(np.mean(errors))
+        errors.append(error / by)
+        shared[depth] += value / by * its_error / by
+    return float(np.mean(values)), math.hypot(*errors, *shared.values()) / len(values)
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
@@ -220,31 +232,28 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     says = "the biases of width and depth have the same sign, and add"
     where = f"cosine of the angle between c and d, N = {narrow}, L = {depth}"
     made.append(above(says, where, value, low, high))
-    report = _compared(settings, found)
-    assert report.depth_exponents is not None
-    every = f"all N and L and N = ∞, {settings.networks} networks each, both powers together"
+    counts = zip(settings.widths, settings.networks, strict=True)
+    every = f"L = {', '.join(map(str, settings.depths))}; networks of each depth: "
+    every += ", ".join(f"{count} of N = {width}" for width, count in counts)
     for says, law, wanted in (
-        ("single networks: the distance falls as N^p, p", report.exponents["single"], -0.5),
-        ("the mean of all networks: its distance falls as N^p, p", report.exponents["mean"], -1.0),
-        (
-            "the mean of all networks: its distance falls as L^p, p",
-            report.depth_exponents["mean"],
-            -1.0,
-        ),
+        ("single networks: the standard deviation falls as N^p, p", "variance", -0.5),
+        ("the mean of all networks: its distance from infinite width falls as N^p, p", "width", -1),
     ):
-        made.append(near(says, every, (law.value, law.error), wanted, 0.2))
+        made.append(near(says, every, _power(settings, found, law), wanted, 0.2))
     return made
 
 
-def _compared(settings: Settings, found: Found) -> lg.Comparison:
-    limit = Trajectory(found[LIMIT], linear(math.inf, ALPHA))
-    nets = [
-        Trajectory(found[_name(width, depth)], linear(depth, ALPHA))
-        for width in settings.widths
-        for depth in settings.depths
-    ]
-    solved = [Trajectory(found[_solved_name(L)], linear(L, ALPHA)) for L in settings.depths]
-    return lg.compare(limit, [*nets, *solved], on="train")
+def _power(settings: Settings, found: Found, term: str) -> tuple[float, float]:
+    """Return the power of the width in the root of a term, fitted together with the depth's."""
+    sizes = np.array([(n, l) for n in settings.widths for l in settings.depths])
+
+    def value(f: np.ndarray, width: int, depth: int) -> float:
+        return getattr(terms(found, width, width, depth, f), term)
+
+    pairs = [jackknife(partial(value, width=n, depth=l), _outputs(found, n, l)) for n, l in sizes]
+    width, depth = sizes.T.astype(float)
+    square, error = fitted_powers({"N": width, "L": depth}, *np.transpose(pairs))["N"]
+    return square / 2, error / 2
 
 
 def _draw(settings: Settings, found: Found) -> Picture:
@@ -283,8 +292,8 @@ FIGURE = Figure(
     title="Errors of width, depth and ensembles: biases add as signed numbers",
     source="Bordelon et al., Depthwise hyperparameter transfer in residual networks, Appendix I",
     images=(),
-    settings=Settings((16, 32, 64), (4, 8, 16), 2048, (1, 8, 64)),
-    fast=Settings((8, 16), (2, 4), 512, (1, 32)),
+    settings=Settings((32, 64, 128), (4, 8, 16), (10240, 4096, 4096), (1, 8, 64)),
+    fast=Settings((8, 16), (2, 4), (512, 512), (1, 32)),
     parts=_parts,
     claims=claims,
     draw=_draw,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from largen.experiments.claims import Claim
 from papers.bordelon import claims as check
-from papers.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from papers.bordelon.panels import Grid, Panel, half_octaves, of_sweeps, sweep_of
 from papers.record import Found
 
 MUP, DEPTH_MUP = "μP", "μP with branches 1/√L"
@@ -30,8 +30,8 @@ FIGURE = of_sweeps(
     name="001-1",
     title="The best rate over width and depth: μP, and μP with branches 1/√L",
     number=1,
-    settings=_panels(Grid((32, 64, 128), (4, 12, 28), tuple(range(-8, 3)), 300)),
-    fast=_panels(Grid((16, 32), (4, 20), tuple(range(-8, 3)), 120)),
+    settings=_panels(Grid((32, 64, 128), (4, 12, 28), half_octaves(-5, 0), 300, seeds=3)),
+    fast=_panels(Grid((16, 32), (4, 20), half_octaves(-6, 0), 120, seeds=8)),
     claims=claims,
     notes=(
         "the simplified ResNet of appendix A.1, without normalisation, gradient descent, batch 64",

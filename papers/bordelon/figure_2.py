@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from largen.experiments.claims import Claim
 from papers.bordelon import claims as check
-from papers.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from papers.bordelon.panels import Grid, Panel, half_octaves, of_sweeps, sweep_of
 from papers.record import Found
 
 MUP, DEPTH_MUP = "μP, batch norm", "μP with branches 1/√L, batch norm"
@@ -35,8 +35,8 @@ FIGURE = of_sweeps(
     name="001-2",
     title="Batch normalisation: the best rate over width and depth",
     number=2,
-    settings=_panels(Grid((32, 64), (4, 12, 28), tuple(range(-7, 4)), 300)),
-    fast=_panels(Grid((16, 32), (4, 20), tuple(range(-7, 4)), 120)),
+    settings=_panels(Grid((32, 64), (4, 12, 28), half_octaves(-5, 0), 300, seeds=3)),
+    fast=_panels(Grid((16, 32), (4, 20), half_octaves(-6, -0.5), 120, seeds=5)),
     claims=claims,
     notes=(
         "one convolution in each block (paper: two, and a Resnet18 stem), β = 3/√L as there",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from largen.experiments.claims import Claim
 from papers.bordelon import claims as check
-from papers.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from papers.bordelon.panels import Grid, Panel, half_octaves, of_sweeps, sweep_of
 from papers.record import Found
 
 
@@ -34,8 +34,8 @@ FIGURE = of_sweeps(
     name="001-3",
     title="Vision transformers under Adam",
     number=3,
-    settings=_panels(Grid((16, 32), (2, 8), tuple(range(-11, -2)), 200)),
-    fast=_panels(Grid((16, 32), (2, 8), tuple(range(-11, -2)), 80, 32)),
+    settings=_panels(Grid((16, 32), (2, 8), half_octaves(-10, -4), 200, seeds=3)),
+    fast=_panels(Grid((16, 32), (2, 8), half_octaves(-9, -4.5), 80, 32, seeds=5)),
     claims=claims,
     notes=(
         "panels (a) to (d); ImageNet, (e) and (f), is out of a laptop's reach",

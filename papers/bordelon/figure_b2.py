@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from largen.experiments.claims import Claim
 from papers.bordelon import claims as check
-from papers.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from papers.bordelon.panels import Grid, Panel, half_octaves, of_sweeps, sweep_of
 from papers.record import Found
 
 PLAIN, SCALED = "standard", "standard with branches 1/√L"
@@ -33,8 +33,8 @@ FIGURE = of_sweeps(
     name="001-B2",
     title="The best rate over width and depth in the standard parameterization",
     number="B.2",
-    settings=_panels(Grid((32, 64, 128), (4, 12, 28), tuple(range(-10, 3)), 300)),
-    fast=_panels(Grid((16, 64), (4, 20), tuple(range(-10, 3)), 120)),
+    settings=_panels(Grid((32, 64, 128), (4, 12, 28), half_octaves(-6, 0), 300, seeds=3)),
+    fast=_panels(Grid((16, 64), (4, 20), half_octaves(-5.5, -0.5), 120, seeds=4)),
     claims=claims,
     notes=(
         "the simplified ResNet of appendix A.1, without normalisation, gradient descent, batch 64",

@@ -31,8 +31,9 @@ class Sizes(NamedTuple):
         N and L of residual networks.
     plain
         L of plain networks, which have the largest of the widths.
-    networks
-        The number of trained networks of each size.
+    networks, kernels
+        Of each size, the number of trained networks, and of those whose tangent kernel is measured
+        at the start.
     drawn_width, drawn_depths, draws
         N, L and number of plain networks whose tangent kernels are drawn.
     """
@@ -41,6 +42,7 @@ class Sizes(NamedTuple):
     depths: tuple[int, ...]
     plain: tuple[int, ...]
     networks: int
+    kernels: int
     drawn_width: int
     drawn_depths: tuple[int, ...]
     draws: int
@@ -63,22 +65,26 @@ def variance_of(observed: np.ndarray) -> tuple[float, float]:
     return float(own.mean()), float(own.std(ddof=1) / np.sqrt(count))
 
 
-def run_of(name: str, depth: int) -> lg.Run:
+def run_of(name: str, depth: int, steps: int = STEPS) -> lg.Run:
     """Return the run; in plain networks, whose tangent kernel grows as L + 1, the rate falls so."""
     if name == RESIDUAL:
         net, param, rate = lg.residual_mlp(depth, "tanh"), lg.depth_mup(), RATE
     else:
         net, param = lg.mlp(depth, "relu", weight_std=2**0.5), lg.mean_field()
         rate = RATE / (depth + 1)
-    return lg.Run(net, param, DATA, optimizer=lg.gd(rate), steps=STEPS)
+    return lg.Run(net, param, DATA, optimizer=lg.gd(rate), steps=steps)
 
 
-def _trained(name: str, width: int, depth: int, count: int) -> dict[str, tuple[float, float]]:
-    nets = lg.train(
-        run_of(name, depth), width=width, seeds=count, key=depth, record=["ntk"], record_at=[0]
-    )
-    kernels = np.einsum("sii->si", nets.ntk[:, 0].astype(np.float64))
-    outputs = nets.f_train[:, 1:].astype(np.float64)
+def _trained(
+    name: str, width: int, depth: int, networks: int, kernels: int
+) -> dict[str, tuple[float, float]]:
+    trained = lg.train(run_of(name, depth), width=width, seeds=networks, key=depth)
+    outputs = trained.f_train[:, 1:].astype(np.float64)
+    start = lg.train(
+        run_of(name, depth, steps=1), width=width, seeds=kernels, key=depth, record=["ntk"],
+        record_at=[0],
+    )  # fmt: skip
+    kernels = np.einsum("sii->si", start.ntk[:, 0].astype(np.float64))
     return {"outputs": variance_of(outputs), "kernel": variance_of(kernels / kernels.mean(0))}
 
 
@@ -104,7 +110,7 @@ def parts(sizes: Sizes) -> list[Part]:
             if name == DRAWN:
                 found = _drawn(width, depth, sizes.draws)
             else:
-                found = _trained(name, width, depth, sizes.networks)
+                found = _trained(name, width, depth, sizes.networks, sizes.kernels)
             for what, (value, error) in found.items():
                 columns.setdefault(what, []).append(value)
                 columns.setdefault(f"{what}_error", []).append(error)
@@ -130,14 +136,14 @@ def powers(data: xarray.Dataset, what: str) -> dict[str, tuple[float, float]]:
 
 def claims(sizes: Sizes, found: Found) -> list[Claim]:
     """Return claims on the powers of width and depth in variances."""
-    nets = f"N = {', '.join(map(str, sizes.widths))}, {sizes.networks} networks of each size"
-    residual = f"L = {sizes.depths[0]} … {sizes.depths[-1]}, {nets}"
+    size = f"L = {sizes.depths[0]} … {sizes.depths[-1]}, N = {', '.join(map(str, sizes.widths))}"
+    residual = f"{size}, {sizes.networks} networks of each size"
     outputs, kernel = (powers(found[RESIDUAL], what) for what in ("outputs", "kernel"))
     made = [
         near("tanh ResNet in training: Var f goes with the depth as L^p, p",
              residual, outputs["depth"], 0.0, 0.1),
         near("tanh ResNet: Var K/⟨K⟩² of the tangent kernel goes as L^p, p",
-             residual, kernel["depth"], 0.0, 0.1),
+             f"{size}, {sizes.kernels} networks of each size", kernel["depth"], 0.0, 0.1),
     ]  # fmt: skip
     if "width" in outputs:
         says = "tanh ResNet in training: Var f falls as N^p, p"

@@ -170,13 +170,18 @@ FIGURE = Figure(
     source="Bordelon et al., Depthwise hyperparameter transfer in residual networks, Appendix H",
     images=(),
     settings=Settings(
-        (64, 128),
+        (64, 256),
         (8, 24, 64),
-        2000,
-        fluctuations.Sizes((32, 64), (4, 8, 32), (2, 4, 8), 384, 512, (4, 8, 16, 32), 4000),
+        4000,
+        fluctuations.Sizes(
+            (32, 64, 128, 256), (4, 8, 32), (2, 4, 8), 1000, 2500, 512, (4, 8, 16, 32), 4000
+        ),
     ),
     fast=Settings(
-        (64,), (4, 8, 16), 1000, fluctuations.Sizes((32,), (4, 16), (2, 8), 128, 512, (4, 16), 1000)
+        (64,),
+        (4, 8, 16),
+        1000,
+        fluctuations.Sizes((32,), (4, 16), (2, 8), 128, 128, 512, (4, 16), 1000),
     ),
     parts=_parts,
     claims=claims,

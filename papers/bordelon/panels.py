@@ -125,6 +125,11 @@ class Panel:
         )
 
 
+def half_octaves(first: float, last: float) -> tuple[float, ...]:
+    """Return log₂ of rates from the first to the last, in steps of a factor √2."""
+    return tuple(float(each) for each in np.arange(first, last + 0.25, 0.5))
+
+
 def small_images(images: Images, steps: int, batch_size: int) -> Task:
     """Return the task: CIFAR-10 with pixels averaged to 8 × 8, or digits at their own 8 × 8."""
     x = images.x_train.astype(np.float64)

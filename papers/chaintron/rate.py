@@ -245,7 +245,7 @@ FIGURE = Figure(
     title="The three terms of the rate 1/L + √(D/(LM)) + 1/√D in the stream",
     source="Chaintron, Chizat and Maass, ResNets of all shapes and sizes, arXiv 2603.18168",
     images=(),
-    settings=Settings(_SIZES, (24, 4), _WIDE, (256, 3), (32, 4096), (4, 8, 16, 32, 64), 24),
+    settings=Settings(_SIZES, (24, 4), _WIDE, (640, 3), (32, 4096), (4, 8, 16, 32, 64), 24),
     fast=Settings(
         _FEW, (8, 3), ((8, 64, 4), (16, 64, 4), (32, 64, 4)), (16, 3), (16, 256), (1, 2, 4, 8), 8
     ),

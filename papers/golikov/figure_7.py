@@ -20,7 +20,7 @@ FIGURE = figure(
     "Ten classes instead of two",
     images=("cifar10", "mnist"),
     rows=_rows(1000, 400, 2000, 300, Ladder((128, 256, 512, 1024), 3)),
-    fast=_rows(200, 100, 400, 50, Ladder((128, 256, 512), 16)),
+    fast=_rows(200, 100, 400, 50, Ladder((128, 256, 512, 1024), 16)),
     notes=(
         "longer: 300 steps on 2000 images (paper: 6000 on 60000)",
         "widths 128 … 1024, 3 networks each (paper: to 65536, 5)",

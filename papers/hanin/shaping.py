@@ -164,7 +164,7 @@ FIGURE = Figure(
     source="Hanin, lectures on scaling limits of neural networks, section 2.3, Theorem 2.3.1 and "
     "eq. (2.3.4)",
     images=(),
-    settings=Settings(150, 8000),
+    settings=Settings(300, 8000),
     fast=Settings(100, 4000),
     parts=_parts,
     claims=claims,

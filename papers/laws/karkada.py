@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import xarray
 from matplotlib.figure import Figure as Picture
-from numpy.polynomial.hermite_e import hermeval
 
 import largen as lg
 from largen.experiments.claims import Claim
@@ -58,19 +57,31 @@ def _said(gamma: np.ndarray, target: tuple[int, ...], sizes: tuple[int, ...]) ->
     return curve.mse_test[:, 0]
 
 
+def _odd_part(x: np.ndarray, components: tuple[int, ...]) -> np.ndarray:
+    """Return the part of the kernel that is odd in each of these components, by reflections."""
+    total = np.zeros((len(x), len(x)))
+    for signs in product((1.0, -1.0), repeat=len(components)):
+        reflected = x.copy()
+        reflected[:, list(components)] *= signs
+        total += prod(signs) * np.asarray(lg.nngp_kernel(NET, x, reflected), float)
+    return total / 2 ** len(components)
+
+
 def _one(settings: Settings, decay: float) -> xarray.Dataset:
     """Return eigenvalues and errors of Gaussian data, from the covariance and in fact."""
     rng, gamma = np.random.default_rng(0), _variances(settings, decay)
     z = rng.standard_normal((settings.pool, settings.dimensions))
-    kernel = np.asarray(lg.nngp_kernel(NET, z * np.sqrt(gamma * settings.dimensions)), float)
-    kernel = kernel / np.mean(np.diag(kernel))
-    modes, seen = _ansatz(gamma), {}
+    x = z * np.sqrt(gamma * settings.dimensions)
+    kernel = np.asarray(lg.nngp_kernel(NET, x), float)
+    size = np.mean(np.diag(kernel))
+    kernel, modes, seen = kernel / size, _ansatz(gamma), {}
     for alpha in ((0,), (1,), (0, 1)):
-        phi = np.prod(
-            [hermeval(z[:, i], [0.0] * alpha.count(i) + [1.0]) for i in set(alpha)], axis=0
-        )
-        # A Rayleigh quotient, less what a sample has with itself.
-        cross = (kernel - np.diag(np.diag(kernel))) @ phi
+        phi = np.prod(z[:, list(alpha)], axis=1)
+        # A Rayleigh quotient, less what a sample has with itself, of the part of the kernel that is
+        # odd in each of these components: the others are orthogonal to the mode, but not in a
+        # finite sample.
+        odd = _odd_part(x, alpha) / size
+        cross = (odd - np.diag(np.diag(odd))) @ phi
         each, norm = phi * cross / (len(z) - 1), np.mean(phi**2)
         value = each.mean() / norm**2
         spread = np.std(each / norm**2 - value * phi**2 / norm)

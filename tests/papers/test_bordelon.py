@@ -82,6 +82,29 @@ def test_drifts():
     assert claims.less_drift("s", swept, "t", made_up([[-3, -3], [-3, -3]])).agrees is False
 
 
+def test_intervals_of_drifts_contain_the_drift():
+    """Seeds that scatter more than neighbouring rates differ; on a grid of half octaves."""
+    x, rng, covered, widths = np.arange(-6.0, 1.0, 0.5), np.random.default_rng(0), 0, []
+    centres = np.array([[-3.2, -3.9]])
+    clean = np.exp((x - centres[..., None]) ** 2 / 20)[:, :, None]
+    for _ in range(20):
+        own = 0.05 * rng.standard_normal((1, 2, 8, 1)) + 0.02 * rng.standard_normal((1, 2, 8, 14))
+        data = xarray.DataArray(clean + own, dims=("width", "depth", "seed", "lr"))
+        data = data.expand_dims(scheme=["s"])
+        swept = Sweep(
+            xarray.Dataset(
+                {"loss": data, "margin_error": 0 * data},
+                {"width": [8], "depth": [4, 8], "lr": 2.0**x, "seed": np.arange(8)},
+                {"chance": 9.0},
+            )
+        )
+        claim = claims.transfers("s", swept, "depth")
+        covered += claim.low <= 0.7 <= claim.high
+        widths.append(claim.high - claim.low)
+    assert covered >= 18
+    assert 0.5 < np.median(widths) < 1.5  # at least the grid's, and of use
+
+
 def test_what_does_not_train_has_no_best_rate():
     found = claims.transfers("s", made_up([[-3, -3], [-3, -3]], chance=0.1), "both", wanted=False)
     assert np.isinf(found.value)

@@ -82,7 +82,7 @@ def test_terms_of_made_up_networks():
     assert terms.depth == pytest.approx(np.mean((d / 2) ** 2))
     assert terms.width == pytest.approx(np.mean((c / 16) ** 2), rel=0.05)
     assert terms.product == pytest.approx(2 * np.mean(c * d) / 32, rel=0.05)
-    settings = error_terms.Settings((8, 16), (2, 4), count, (1, 40))
+    settings = error_terms.Settings((8, 16), (2, 4), (count, count), (1, 40))
     for ensemble in settings.ensembles:
         value, error = error_terms.ratio(settings, found, ensemble, "signed")
         assert abs(value - 1) < 3 * error < 0.1

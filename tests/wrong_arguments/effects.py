@@ -174,6 +174,7 @@ IDLE = {
     "init.net": "the same matrices are drawn for all activations and weight_std in lg.ntk()",
     "init.outputs": "one output has the same matrices with and without its axis",
     "init.param": "weights are standard Gaussian in lg.ntk() and lg.mean_field()",
+    "input_gradients.param": "kernels at initialisation are those of γf, where f vanishes",
     "jacobian_moments.bias_std": "slopes of relu do not depend on the variance",
     "jacobian_moments.variance": "slopes of relu do not depend on the variance",
     "kernel.param": "kernels at initialisation are those of γf, where f vanishes",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from largen.errors import InvalidInput
+from largen.results.labels import long_name
 from largen.text import shown
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ def between_times(dataset: xarray.Dataset, record: str) -> xarray.DataArray:
     values[columns, rows] = pairs.values.transpose(0, *(1 + np.array(order)))
     values[rows, columns] = pairs.values
     times = dataset["time"].values[steps]
-    both = {"step": steps, "step_2": steps, "time": ("step", times), "time_2": ("step_2", times)}
+    both = {
+        "step": steps,
+        "step_2": steps,
+        "time": ("step", times, {"long_name": "time $t$"}),
+        "time_2": ("step_2", times, {"long_name": "time $s$"}),
+    }
     layers = {"layer": pairs["layer"].values} if "layer" in pairs.coords else {}
-    return xarray.DataArray(values, {**both, **layers}, ("step", "step_2", *axes), record)
+    about = {"long_name": long_name(record)}
+    return xarray.DataArray(values, {**both, **layers}, ("step", "step_2", *axes), record, about)

@@ -27,6 +27,8 @@ def limit():
 @pytest.mark.slow
 def test_all_pairs_of_a_limit():
     found = limit().between_times("gradient_kernel")
+    assert found.long_name == "gradient kernel G"
+    assert (found.time.long_name, found.time_2.long_name) == ("time $t$", "time $s$")
     assert found.dims == ("step", "step_2", "layer", "sample", "sample_2")
     assert found.time_2.values.tolist() == limit().time.tolist()
     for record in ("feature_kernel", "gradient_kernel"):
