@@ -13,7 +13,7 @@ from largen.expectations.nodes import derivatives_in_variance, kinks_of, nodes_f
 def test_panels_meet_at_kinks(place):
     phi = as_activation(lambda x: jnp.abs(x - place))
     assert kinks_of(phi) == pytest.approx((place,))
-    q = np.array([0.04, 1.0, 30.0])
+    q = np.array([0.04, 1.0, 30.0, 1e4])
     nodes, s = nodes_for(phi, q), np.sqrt(q)
     np.testing.assert_allclose(nodes.weights.sum(0), 1, rtol=1e-12)
     average = np.sum(nodes.weights * values(phi, s * nodes.z)[0], 0)
