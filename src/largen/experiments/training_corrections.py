@@ -75,7 +75,8 @@ class WidthCorrectionsInTraining(DataResult):
     def next_order(self) -> float:
         """The share in the measured V of the fluctuations' next order, 1/N times a constant.
 
-        It is estimated from the part of f that is quadratic in the fluctuations of single layers.
+        It is estimated from the part of f that is quadratic in the fluctuations of single layers,
+        and from what two layers cause together, which V_l of both contain.
         """
         return float(self.data.attrs["next_order"])
 
