@@ -85,13 +85,13 @@ def test_tangent_kernels_of_networks(layers, monkeypatch):
     net, width = residual(2, layers), 16
     found, limits = shifts(net, 2**19)
     nets = lg.networks.monte_carlo_kernel(
-        net, X.astype(np.float32), width=width, draws=2**18, key=5
+        net, X.astype(np.float32), width=width, draws=2**19, key=5
     )
     measured = width * (nets.ntk - limits.tangent)
     error = np.hypot(width * nets.ntk_error, found.tangent_error)
     assert np.abs((measured - found.tangent) / error)[I, J].max() < 3.5
     # Networks tell the shift from none, and from what it is without a neuron's own responses.
-    assert np.abs(measured / error)[I, I].max() > 6
+    assert np.abs(measured / error)[I, J].max() > 5
     zero = lambda network, limits, normals, s: [  # noqa: E731
         0 * s * each for each in path_shifts._by_others(network, limits, normals)
     ]

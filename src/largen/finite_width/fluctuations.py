@@ -37,7 +37,7 @@ MOST_POINTS = 512  # samples and positions
 SHIFTS = ("kernel_shift", "ntk_shift")
 # Draws from which shifts are averaged by paths, and numbers in them: the larger of these draws and
 # of those that are asked for.
-PATHS, IN_PATHS = 2**17, 2**24
+PATHS, IN_PATHS = 2**16, 2**24
 _MOST = 2**28  # numbers of all samples
 
 

@@ -29,11 +29,8 @@ def between_times(dataset: xarray.Dataset, record: str) -> xarray.DataArray:
     there = [str(name) for name in dataset if "pair" in dataset[name].dims]
     known = sorted(name.replace("_pair", "") for name in there)
     if not isinstance(record, str) or record not in known:
-        those = f"recorded are {', '.join(known)}" if known else "none are recorded"
-        raise InvalidInput(
-            f"record: {shown(record)} has no kernels between times ({those}). Pass "
-            "record_pairs='all' to lg.solve."
-        )
+        advice = f"take {', '.join(known)}" if known else "pass record_pairs='all' to lg.solve"
+        raise InvalidInput(f"record: {shown(record)} has no kernels between times; {advice}.")
     pairs = dataset[there[[name.replace("_pair", "") for name in there].index(record)]]
     later, earlier = pairs["pair_step"].values, pairs["pair_step_2"].values
     steps, places = np.unique(np.concatenate([later, earlier]), return_inverse=True)

@@ -168,10 +168,10 @@ def predict_networks(
         instance_of("limit", limit, Trajectory, "the result of lg.solve")
     theory = _theory(run, limit)
     keys = jax.random.split(key, 4)
-    seed = np.asarray(jax.random.key_data(keys[3]))
     wanted = _Wanted(width, pilots, pilot_width, draws, throw, progress)
     find = _by_pilots if anchor == "pilots" else _by_theory
     limit, found, check, m = find(run, theory, limit, wanted, keys)
+    seed = np.asarray(jax.random.key_data(keys[3]))
     attrs = {
         "run": repr(run), "net": repr(run.net), "parameterization": str(run.param), "width": width,
         "anchor": "pilots" if anchor == "pilots" else "draws by theory", "pilots": found.number,

@@ -31,6 +31,7 @@ from largen.experiments.predicted_networks.pilots import NextOrder
 from largen.experiments.training_corrections import drawn_corrections, problem_of
 from largen.finite_width import width_fluctuations
 from largen.finite_width.training.smooth import is_smooth
+from largen.memory import check_fits
 from largen.parameterizations import ntk
 from largen.progress import Report
 from largen.runs import Run, Theory, Trajectory
@@ -54,7 +55,13 @@ class Ensemble(NamedTuple):
 def check(run: Run, theory: type[Theory], what: str) -> None:
     """Refuse runs whose order 1/n is not known, before anything is computed."""
     if not theory.random_outputs:
-        problem_of(run, f'{what}: anchor="theory"')
+        try:
+            problem_of(run, "the order 1/n")
+        except NoTheory as refused:
+            raise NoTheory(
+                f'{what}: anchor="pilots" measures the order 1/n of this run, which theory does '
+                f"not have: {refused}"
+            ) from None
         return
     if theory is not KernelLimit:
         raise NoTheory(
@@ -109,6 +116,8 @@ def of_kernels(
     kernel = np.concatenate([limit.ntk, limit.ntk_test]).astype(np.float64)
     y = np.asarray(run.data.y_train, np.float64).reshape(-1)
     keys = jax.random.split(key, 3)
+    what_fits = f"pilots: kernels of {len(x)} samples in {draws} draws"
+    check_fits(8.0 * 6 * draws * len(x) ** 2, what_fits, "Take fewer pilots or samples.")
     found = width_fluctuations(run.net, x, width=width, draws=draws, key=keys[0])
     if found.kernel_shift is None or found.ntk_shift is None:
         raise _unknown(run, what)
