@@ -132,6 +132,16 @@ def test_batches_without_a_limit_are_refused():
         lg.solve(BATCH, sample_neurons=3)
 
 
+@pytest.mark.parametrize("optimizer", [lg.gradient_flow(1.0), lg.sgd(0.1, batch_size=2)])
+def test_networks_take_test_samples_as_a_batch_of_their_own(optimizer):
+    """Outputs on training samples do not depend on the test samples."""
+    long = {"times": [0, 1]} if optimizer == lg.gradient_flow(1.0) else {"steps": 1}
+    alone = lg.Dataset(X, Y)
+    runs = (lg.Run(BATCH.net, BATCH.param, x, optimizer=optimizer, **long) for x in (DATA, alone))
+    one, two = (lg.train(run, width=8, seeds=1, progress=False).f_train for run in runs)
+    np.testing.assert_allclose(one, two, atol=1e-5)
+
+
 def test_a_batch_has_outputs_and_feature_kernels():
     limit = lg.solve(BATCH, rtol=5e-2, particles=256, replicates=2, record_pairs=[(0, 2)])
     assert limit.feature_kernel.shape == (2, 2, 4, 4)
