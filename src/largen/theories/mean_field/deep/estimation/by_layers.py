@@ -189,7 +189,7 @@ def corrections(
     )
 
 
-def _over(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _over(part: Any, whole: Any) -> np.ndarray:
     return np.divide(part, whole, out=np.zeros_like(whole, float), where=whole != 0)
 
 
