@@ -94,6 +94,7 @@ def refused() -> dict[str, tuple[Callable[[Array], Any], str]]:
         "complex": (lambda a: a + 1j, "omplex"),
         "text": (lambda a: a.astype(str), "astype(float)"),
         "text in objects": (lambda a: one_missing(a, "1.0"), "astype(float)"),
+        "categories": (lambda a: one_missing(a, "red"), "OneHotEncoder"),
         "dates": (lambda a: a.astype(int).astype("datetime64[D]"), "datetime64"),
         "masked": (lambda a: np.ma.masked_array(a, mask=a > 0), ".filled("),
         "longdouble": (lambda a: a.astype(np.longdouble), "64 bits"),

@@ -37,6 +37,7 @@ RESULTS = {
     "HomogeneousMoments": ("homogeneous_moments", False, True),
     "InfiniteDepthStep": ("infinite_depth_one_step", True, True),
     "Initialization": ("critical_initialization", False, False),
+    "InputGradients": ("input_gradients", True, False),
     "JacobianMoments": ("jacobian_moments", True, True),
     "KernelEstimate": ("averaged_kernel", True, True),
     "KernelSpectrum": ("kernel_spectrum", True, False),

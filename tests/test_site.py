@@ -1,6 +1,7 @@
 """The scripts that write and check pages of the documentation."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -125,3 +126,30 @@ def test_figures_that_are_no_pictures_are_found(tmp_path):
         "nothing": [nothing],
         "not_run": [],
     }
+
+
+def test_what_does_not_fit_into_a_page_is_said(monkeypatch, tmp_path):
+    import check_site
+
+    answer = '<pre id="found">guide/a.html: at a width of 390, the page is 900 wide\nend</pre>'
+    monkeypatch.setattr(check_site, "rendered", lambda browser, path, patience: answer)
+    pages = [tmp_path / "guide" / "a.html"]
+    (fault,) = check_site.faults_of_widths("chromium", pages, tmp_path)
+    assert fault.startswith("guide/a.html: at a width of 390")
+    answer = answer.replace("\nend", "")
+    assert check_site.faults_of_widths("chromium", pages, tmp_path) == [
+        "1 pages: not all are rendered"
+    ]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser")
+def test_pages_that_are_too_wide_are_found(tmp_path):
+    import check_site
+
+    page = tmp_path / "a.html"
+    page.write_text("<body><article><p style='width: 900px'>wide</p></article></body>")
+    found = check_site.faults_of_widths("chromium", [page], tmp_path)
+    assert [fault.split(":")[1] for fault in found if "P ends" in fault] == [
+        " at a width of 390, P ends at 908",
+        " at a width of 820, P ends at 908",
+    ]

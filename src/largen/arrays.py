@@ -176,7 +176,11 @@ def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
             cause = None
         except Exception as error:
             cause = error
-        hint = f" Convert it, e.g. {name}.astype(float)." if isinstance(entry, str) else ""
+        hint = ""
+        if isinstance(entry, str):
+            convert = f"Convert it, e.g. {name}.astype(float)."
+            encode = "Encode categories, e.g. by sklearn.preprocessing.OneHotEncoder."
+            hint = f" {encode if cause else convert}"
         raise InvalidInput(
             f"{name}: wanted an array of numbers, and {where} is {shown(entry)}, of type "
             f"{type(entry).__name__}.{hint}"

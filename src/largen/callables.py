@@ -102,18 +102,26 @@ def read_from_outside(
     written = {node.id for node in nodes if isinstance(node, ast.Name)}
     for name in sorted(written & set(_names(code)) & set(function.__globals__)):
         held = function.__globals__[name]
-        attributes = sorted(
-            node.attr
-            for node in nodes
-            if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == name
-        )
-        if attributes and isinstance(held, types.ModuleType) and not installed(held.__name__):
-            yield from ((f"{name}.{a}", getattr(held, a, None)) for a in attributes)
+        read = _attributes_of(name, nodes)
+        if read and isinstance(held, types.ModuleType) and not installed(held.__name__):
+            yield from ((f"{name}.{a}", getattr(held, a, None)) for a in read)
         else:
             yield f"the global {name!r}", held
-    package = function.__globals__.get("__package__")
+    yield from _imports(nodes, function.__globals__.get("__package__"))
+
+
+def _attributes_of(name: str, nodes: list[ast.AST]) -> list[str]:
+    """Return the attributes that a text reads of a name, in order."""
+    attributes = (node for node in nodes if isinstance(node, ast.Attribute))
+    return sorted(
+        node.attr
+        for node in attributes
+        if isinstance(node.value, ast.Name) and node.value.id == name
+    )
+
+
+def _imports(nodes: list[ast.AST], package: str | None) -> Iterator[tuple[str, Any]]:
+    """Yield what the import statements of a text in a package bring."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, _imported(alias.name, None)) for alias in node.names)
@@ -134,7 +142,7 @@ def _definition(code: types.CodeType) -> tuple[str, ast.AST] | None:
     """Return the text of the file that defines a function, and the node of the definition."""
     try:
         source = "".join(inspect.findsource(code)[0])
-        tree, line, innermost = _parsed(source), code.co_firstlineno, None
+        tree, line = _parsed(source), code.co_firstlineno
     except (OSError, SyntaxError, IndexError):
         return None
     if code.co_name != "<lambda>":
@@ -142,14 +150,17 @@ def _definition(code: types.CodeType) -> tuple[str, ast.AST] | None:
         there = [n for n in named if (n.name, _first_line(n)) == (code.co_name, line)]
         return (source, there[-1]) if there else None
     # Of several lambdas on a line, the innermost that contains all that is computed.
-    spans = [at for at in code.co_positions() if None not in at and at[3]]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Lambda) and node.lineno == line:
-            body: Any = node.body
-            start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-            if spans and all(start <= (at[0], at[2]) and (at[1], at[3]) <= end for at in spans):
-                innermost = node
-    return None if innermost is None else (source, innermost)
+    lambdas = (node for node in ast.walk(tree) if isinstance(node, ast.Lambda))
+    there = [node for node in lambdas if node.lineno == line and _contains(node.body, code)]
+    return (source, there[-1]) if there else None
+
+
+def _contains(body: Any, code: types.CodeType) -> bool:
+    """Whether the text of an expression contains all that code computes."""
+    start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+    spans: Any = [at for at in code.co_positions() if None not in at and at[3]]
+    inside = (start <= (at[0], at[2]) and (at[1], at[3]) <= end for at in spans)
+    return bool(spans) and all(inside)
 
 
 def _first_line(node: Any) -> int:

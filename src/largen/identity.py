@@ -97,9 +97,7 @@ class _Digest:
         elif type(value) in (list, tuple, set, frozenset, dict, types.MappingProxyType):
             yield from self._container(value)
         elif isinstance(value, types.ModuleType):
-            yield f"module {value.__name__}"
-            file = Path(getattr(value, "__file__", None) or "")
-            yield file.read_bytes() if file.is_file() else ""
+            yield from _module(value)
         elif isinstance(value, types.FunctionType):
             yield from self._function(value)
         elif isinstance(value, type):
@@ -110,14 +108,18 @@ class _Digest:
                 yield self.of(getattr(value, attribute, None))
             yield self.of(value() if isinstance(value, weakref.ref) else None)
         elif hasattr(value, "__wrapped__"):
-            yield "wrapper"
-            yield self.of(type(value))
-            yield self.of(value.__wrapped__, ".__wrapped__")
-            # Compiled or cached results of a function do not change its identity.
-            if type(value).__module__.partition(".")[0] not in COMPILED:
-                yield from self._named(value, getattr(value, "__dict__", {}))
+            yield from self._wrapper(value)
         else:
             yield from self._object(value)
+
+    def _wrapper(self, value: Any) -> Iterator[str | bytes]:
+        """Yield the parts of an object that wraps another."""
+        yield "wrapper"
+        yield self.of(type(value))
+        yield self.of(value.__wrapped__, ".__wrapped__")
+        # Compiled or cached results of a function do not change its identity.
+        if type(value).__module__.partition(".")[0] not in COMPILED:
+            yield from self._named(value, getattr(value, "__dict__", {}))
 
     def _container(self, value: Any) -> Iterator[str]:
         yield "mapping" if isinstance(value, types.MappingProxyType) else type(value).__name__
@@ -217,6 +219,13 @@ def _is_made(part: Any) -> bool:
         return type(part).__name__ == "_tuplegetter"
     top = str(method.__globals__.get("__name__")).partition(".")[0]
     return method.__code__.co_filename == "<string>" or top in sys.stdlib_module_names
+
+
+def _module(value: types.ModuleType) -> Iterator[str | bytes]:
+    """Yield the name of a module, and its text if there is a file."""
+    yield f"module {value.__name__}"
+    file = Path(getattr(value, "__file__", None) or "")
+    yield file.read_bytes() if file.is_file() else ""
 
 
 def _array(value: Any) -> np.ndarray | None:

@@ -88,6 +88,14 @@ def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
     return (*space, channels) if space else channels
 
 
+def _is_real(value: Any) -> bool:
+    """Whether a value is a real number, or an array of one."""
+    if not isinstance(value, (np.ndarray, jax.Array)):
+        return isinstance(value, Real) and not isinstance(value, bool)
+    real = (np.floating, np.integer)
+    return value.ndim == 0 and any(jax.numpy.issubdtype(value.dtype, kind) for kind in real)
+
+
 def real(
     name: str, value: Any, *, above: float | None = None, at_least: float | None = None
 ) -> float:
@@ -99,25 +107,14 @@ def real(
     known(name, value)
     bound = f" > {above:g}" if above is not None else ""
     bound += f" ≥ {at_least:g}" if at_least is not None else ""
-    scalar = isinstance(value, Real) or (
-        isinstance(value, (np.ndarray, jax.Array))
-        and value.ndim == 0
-        and (
-            jax.numpy.issubdtype(value.dtype, np.floating)
-            or jax.numpy.issubdtype(value.dtype, np.integer)
-        )
-    )
-    if not scalar or isinstance(value, bool):
+    if not _is_real(value):
         raise InvalidInput(f"{name}: wanted a number{bound}, got {shown(value)}.")
     try:
         number = float(value)
     except OverflowError:
         number = np.inf
-    if (
-        not np.isfinite(number)
-        or (above is not None and number <= above)
-        or (at_least is not None and number < at_least)
-    ):
+    below = (above is not None and number <= above) or (at_least is not None and number < at_least)
+    if below or not np.isfinite(number):
         raise InvalidInput(f"{name}: wanted a finite number{bound}, got {shown(value)}.")
     if value != 0 and not SMALLEST <= abs(number) <= LARGEST:
         raise InvalidInput(

@@ -1,8 +1,10 @@
+import io
 import json
 
 import numpy as np
 import pytest
 import xarray
+from rich.console import Console
 from typer.testing import CliRunner
 
 import largen
@@ -114,3 +116,41 @@ def test_read_takes_functions_in_jax(tmp_path, monkeypatch):
     told = invoke("read", "my_functions:init", "--apply", "my_functions:apply", "--input", "3")
     assert told.exit_code == 0
     assert "w       3       normal" in told.stdout
+
+
+def test_what_cannot_be_read_is_said_in_a_line(tmp_path, monkeypatch):
+    (tmp_path / "some_functions.py").write_text("def make(n):\n    return n\n")
+    monkeypatch.chdir(tmp_path)
+    for words, said in (
+        (["some_functions", "--input", "3"], "wanted module:factory"),
+        (["some_functions:", "--input", "3"], "wanted module:factory"),
+        (["none_such:make", "--input", "3"], "cannot be imported"),
+        (["some_functions:other", "--input", "3"], "cannot be imported"),
+        (["some_functions:make", "--input", "3,a"], "--input: wanted integers such as 3,32,32"),
+        (["some_functions:make", "--input", "3", "--widths", ""], "--widths: wanted integers"),
+    ):
+        told = invoke("read", *words)
+        assert told.exit_code == 2
+        assert said in told.stdout
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_in_a_file():
+    from largen.cli.work import progress
+
+    seen = io.StringIO()
+    with progress(Console(file=seen)) as report:
+        for text, done in (("first", 0.0), ("first", 0.2), ("second", 0.5)):
+            report(text, done)
+    assert seen.getvalue().splitlines() == ["  0%  first", " 50%  second"]
+    seen = io.StringIO()
+    with progress(Console(file=seen, force_terminal=True)) as report:
+        report("first", 0.5)
+    assert "first" in seen.getvalue()
+
+
+def test_values_below_their_error_are_bounds():
+    from largen.cli.quickstart import _concise
+
+    assert _concise(0.0203, 0.0011) == "0.0203(11)"
+    assert _concise(0.5, 1e-6) == "0.5000(1)"
+    assert _concise(0.002, 0.0011) == "< 0.0022"

@@ -108,6 +108,41 @@ def test_the_whole_line_has_gradients_of_one():
         assert near.chi_perp == pytest.approx(1, abs=1e-7)
 
 
+@pytest.mark.parametrize("name", ["erf", pytest.param("gelu", marks=pytest.mark.slow)])
+def test_critical_weights_at_given_biases_are_fixed_points_of_chi_one(name):
+    biases = [0.5, 0.1]
+    edge = lg.criticality.edge_of_chaos(name, bias_std=biases)
+    assert edge.bias_std.tolist() == biases
+    for w, b, K, chi in zip(
+        edge.weight_std, edge.bias_std, edge.variance, edge.chi_parallel, strict=True
+    ):
+        found = lg.criticality.variance_fixed_points(name, w, b)
+        near = min(found.points, key=lambda p, K=K: abs(p.variance - K))
+        assert near.variance == pytest.approx(K, rel=1e-9)
+        assert (near.chi_perp, near.chi_parallel) == pytest.approx((1, chi), rel=1e-9)
+        if name == "erf":
+            assert w == pytest.approx((np.pi / 4) ** 0.5 * (1 + 4 * K) ** 0.25, rel=1e-12)
+            image = np.arcsin(2 * K / (1 + 2 * K)) / 2 * (1 + 4 * K) ** 0.5
+            assert b**2 == pytest.approx(K - image, rel=1e-11)
+
+
+def test_critical_weights_that_are_known_and_those_that_are_not():
+    edge = lg.criticality.edge_of_chaos
+    # σ_w² = 1.76 at σ_b² = 0.05 is the usual critical point of tanh (Schoenholz et al. 2017).
+    assert edge("tanh", bias_std=0.05**0.5).weight_std ** 2 == pytest.approx([1.76], abs=2e-3)
+    none = edge("tanh", bias_std=0.0)
+    assert (none.variance.tolist(), none.weight_std.tolist()) == ([0.0], [1.0])
+    assert len(edge("relu", bias_std=0.1).variance) == 0
+    assert edge("relu", bias_std=0.0).weight_std == pytest.approx([2**0.5])
+    for wrong in (-0.1, 26.0, [0.1, np.inf]):
+        with pytest.raises(InvalidInput, match="bias_std"):
+            edge("tanh", bias_std=wrong)
+    with pytest.raises(InvalidInput, match="only one of both"):
+        edge("tanh", [1.0], bias_std=0.1)
+    with pytest.raises(NumericalFailure, match="below 1e-06"):
+        edge("tanh", bias_std=1e-12)
+
+
 def iterate_variance(name, point, K, layers):
     phi = as_activation(name)
     for _ in range(layers):

@@ -16,7 +16,7 @@ from largen.expectations import (
     pair_error,
     second_moment,
 )
-from largen.expectations.accuracy import relative_error
+from largen.expectations.accuracy import moments_at, relative_error
 from largen.kernels.accuracy import activations_of, with_suitable_methods
 from largen.kernels.nngp_ntk import prepare
 
@@ -114,3 +114,12 @@ def test_solutions_carry_it_in_their_status():
         lg.solve(run)
     assert lg.solve(run, throw=False).status == "inaccurate"
     assert lg.solve(run, kernel_rtol=1.0).status == "ok"
+
+
+def test_moments_at_variances_are_those_of_a_cosine():
+    q = np.array([0.25, 1.0, 4.0])
+    found = moments_at(as_activation(lambda x: jnp.cos(x)), q)
+    twice = np.exp(-2 * q)
+    np.testing.assert_allclose(found.second_moment, (1 + twice) / 2, rtol=1e-8)
+    np.testing.assert_allclose(found.derivative_second_moment, (1 - twice) / 2, rtol=1e-8)
+    np.testing.assert_allclose(found.mean, np.exp(-q / 2), rtol=1e-8)

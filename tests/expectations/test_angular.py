@@ -19,6 +19,7 @@ from largen.expectations import (
     second_moment,
 )
 from largen.expectations.accuracy import by_angle, relative_error, shortfall, with_suitable_method
+from largen.expectations.angular import chebyshev
 from largen.expectations.families import SELU
 from largen.expectations.moments import _pair
 
@@ -169,6 +170,12 @@ def test_near_coincidence(elu_pair):
         np.testing.assert_allclose(
             grown[0, 1:] / gap[0, 1:], derivative_second_moment("elu", 2.0), rtol=1e-9
         )
+
+
+def test_coefficients_of_chebyshev_polynomials_are_unit_vectors():
+    nodes, to_coefficients = chebyshev(7)
+    values = np.polynomial.chebyshev.chebvander(nodes, 6)
+    np.testing.assert_allclose(to_coefficients @ values, np.eye(7), atol=1e-14)
 
 
 def test_single_moments():

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 from tests.expectations.references import panels, split
 
 import largen as lg
@@ -65,6 +66,15 @@ def test_one_kink_at_zero_is_relu():
         q = np.array([0.0, 1e-8, 2.0, 100.0])
         for moment in (second_moment, derivative_second_moment, mean):
             np.testing.assert_allclose(moment(ours, q), moment("relu", q), rtol=1e-14, atol=1e-100)
+
+
+def test_moments_of_slopes_beside_a_bend():
+    bent = as_activation(lambda x: jnp.where(x > 0.3, 2 * x - 0.45, 0.5 * x))
+    q = np.array([0.3, 2.0])
+    above = norm.sf(0.3 / np.sqrt(q))
+    with jax.enable_x64(True):
+        got = derivative_second_moment(bent, q)
+    np.testing.assert_allclose(got, 2**2 * above + 0.5**2 * (1 - above), rtol=1e-13)
 
 
 def test_hard_tanh_of_small_inputs_is_linear():

@@ -5,7 +5,7 @@ import pytest
 
 import largen as lg
 from largen.theories.chains.problem import posed_by
-from largen.theories.mean_field.deep.estimation.by_layers import Settings, replicate
+from largen.theories.mean_field.deep.estimation.by_layers import Settings, corrections, replicate
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.record_times import NOTHING
 
@@ -63,6 +63,25 @@ def test_read_out_s_layer_causes_the_variance_of_initial_outputs():
     assert np.abs((parts[-1] - expected) / error[-1]).max() < 4
     assert parts[:-1].max() < 0.05 * expected.min()  # of order 1/N
     np.testing.assert_allclose(found.shares.sum(), 1)
+
+
+@pytest.mark.slow
+def test_what_two_layers_cause_together_is_counted_twice():
+    """Σ V_l − I is N Var f of the same networks."""
+    N, R = 16, 400
+    x = np.random.default_rng(3).standard_normal((12, 12))
+    run = run_of(2, 6, x, np.sign(x[:, 0]), rate=1.0)
+    settings = Settings(N, np.float32, Kept(False), draws=True)
+    given = posed_by(run).problem, run, NOTHING, settings, np.random.default_rng(1)
+    found = corrections(*given, 0.1, R, R, lambda done, total: None)
+    V = found.summed.sum(1)
+    quadratic = (found.next_order_at * found.variance["f"].total.sum((1, 2))).sum()
+    joint = (found.next_order * V.mean() - quadratic) / 2
+    f = found.drawn[1].reshape(R, -1)
+    more = V - N * ((f - f.mean(0)) ** 2).sum(1) * R / (R - 1)
+    error = more.std() / R**0.5
+    assert abs(more.mean() - joint) < 3 * error
+    assert more.mean() > 5 * error
 
 
 @pytest.mark.slow

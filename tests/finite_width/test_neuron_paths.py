@@ -43,6 +43,7 @@ def check(samples, wanted, slack=0.0):
 def test_paths_of_chains_have_the_exact_tensors(net, monkeypatch):
     exact = lg.finite_width.width_corrections(net, X, width=50)
     monkeypatch.setattr(fluctuations, "_is_chain", lambda net: False)
+    monkeypatch.setattr(fluctuations, "has_shifts", lambda network: False)  # test_path_shifts.py
     found = lg.finite_width.width_fluctuations(net, X, width=50, draws=SAMPLES)
     np.testing.assert_allclose(found.kernel, exact.kernel, rtol=1e-12)
     np.testing.assert_allclose(found.ntk, exact.ntk, rtol=1e-12)
@@ -117,5 +118,6 @@ def test_what_is_refused():
         fluctuating(lg.serial(lg.Conv((3,)), lg.Activation("tanh"), lg.Dense()), IMAGE, width=9)
     with pytest.raises(InvalidInput, match="512"):
         fluctuating(CONVOLUTION, np.zeros((200, 5, 3)), width=9)
-    with pytest.raises(NoTheory, match="residual"):
-        lg.finite_width.corrected_posterior(STREAM, X, np.ones(2), X + 1, width=9)
+    kinked = lg.residual_mlp(2, "relu")
+    with pytest.raises(NoTheory, match="branches for activations without kinks"):
+        lg.finite_width.corrected_posterior(kinked, X, np.ones(2), X + 1, width=9, draws=8)

@@ -155,6 +155,23 @@ def test_normalisation(over_space):
     agree(net, x, joint)
 
 
+def test_means_of_products_are_subtracted_behind_them():
+    gate = lg.layers.Product(lg.serial(lg.Dense(), RELU), lg.serial(lg.Dense(), RELU))
+    net = lg.serial(FIRST, gate, lg.LayerNorm(), lg.Dense())
+    h = data()
+    one = h.dense().relu()
+    joint = one.times(h.dense().relu())
+    agree(net, X, Joint(h.n, joint.K, joint.T, one.m**2).norm(True, False, 0.0).dense())
+
+
+@pytest.mark.slow
+def test_normalised_samples_of_unequal_lengths():
+    net = lg.serial(lg.Conv((1,)), lg.LayerNorm(), RELU, lg.GlobalAvgPool(), lg.Dense())
+    x, mask = RNG.standard_normal((2, 5, 3)), np.arange(5) < np.array([[3], [3]])
+    masked, short = lg.kernel(net, x, mask1=mask), lg.kernel(net, x[:, :3])
+    np.testing.assert_allclose(np.stack(masked), np.stack(short), rtol=1e-11)
+
+
 def test_dropout_scales_a_sample_with_itself():
     net = lg.serial(FIRST, RELU, lg.layers.Dropout(0.2), lg.Dense())
     h = data().relu()

@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.kernels.rules.homogeneous_depth import _coefficients
 
 RELU = lg.serial(lg.Activation("relu"), lg.Dense())
 
@@ -218,6 +219,28 @@ def test_rates_of_branches_that_fall_behind_do_not_count():
     net = lg.residual_mlp(math.inf, "erf")
     one, two = (lg.ntk_kernel(net, samples(), param=param) for param in (slower, frozen))
     np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+@pytest.mark.parametrize("variance", [0.5, 1.0, 2.0, 4.0, 8.0])
+def test_relu_branches_of_usual_weights_have_tables_of_the_angle(variance):
+    """Against arc-cosine kernels and their equation in depth."""
+    tables = _coefficients(0.5, 0.5, variance)
+    assert tables is not None
+
+    def slope(_, y):
+        q, k, body, gain = y  # variance, kernel, and tangent kernels of the branches and before
+        theta = np.arccos(np.clip(k / q, -1, 1))
+        mean = q * (np.sin(theta) + (np.pi - theta) * np.cos(theta)) / (2 * np.pi)
+        turned = (np.pi - theta) / (2 * np.pi)
+        rest = mean + turned * body, turned * gain
+        return variance * np.array([q / 2, mean, *rest])
+
+    for theta in (0.4, 1.5, 2.8):
+        w, body, gain = tables @ (2 * theta / np.pi - 1) ** np.arange(tables.shape[1])
+        start = [1.0, np.cos(theta), 0.0, 1.0]
+        q, k, *rest = solve_ivp(slope, (0, 1), start, "DOP853", rtol=1e-12, atol=1e-13).y[:, -1]
+        assert [body, gain] == pytest.approx(rest, rel=1e-9)
+        assert (1 - w) * (1 - np.cos(theta)) == pytest.approx(1 - k / q, rel=1e-9)
 
 
 @pytest.mark.slow

@@ -65,6 +65,13 @@ def test_convolution_in_the_plane_with_pooling():
     agree(net, PLANE, joint.linear(np.ones((1, 6))).dense(), split=2)
 
 
+def test_pooled_inner_products_are_those_of_pooled_images():
+    net = lg.serial(lg.Conv((1,)), lg.layers.AvgPool((2,), strides=1), lg.Flatten(), lg.Dense())
+    pooled = (LINE[:, 1:] + LINE[:, :-1]) / 2
+    wanted = np.einsum("apc,bpc->ab", pooled, pooled) / pooled[0].size
+    np.testing.assert_allclose(lg.kernel(net, LINE).nngp, wanted, rtol=1e-12)
+
+
 @pytest.mark.slow
 def test_pooling_of_gaussians_and_data():
     # Averages of Gaussians are Gaussian: an activation may follow. Sums of parts of a window.

@@ -220,6 +220,19 @@ def propagate(s: Setting) -> object:
     return other.variance
 
 
+@call("input_gradients", takes=("relu", "tanh"), rows=True)
+def input_gradients(s: Setting) -> object:
+    found = lg.criticality.input_gradients(s.net, s.x, **s.options)
+    near("variance", found.output_std**2, np.diag(s.kernels[0]), s.tolerance)
+    order = s.rng.permutation(len(s.plain))
+    other = lg.criticality.input_gradients(s.net, s.double[order], **s.options)
+    size = np.multiply.outer(found.norm, found.norm)
+    near("permuted", other.kernel, found.kernel[np.ix_(order, order)], s.tolerance,
+         size[np.ix_(order, order)])  # fmt: skip
+    near("symmetric", found.kernel, found.kernel.T, s.tolerance, size)
+    return found.kernel
+
+
 @call("network_diagram", takes=("relu", "tanh"), needs="zeros")
 def network_diagram(s: Setting) -> object:
     def network(w: float, b: float) -> lg.Layer:

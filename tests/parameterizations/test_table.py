@@ -135,6 +135,14 @@ def test_what_is_called_gamma_has_no_effect(net, delta):
     assert forms[0] == forms[1]
 
 
+@pytest.mark.parametrize("param", SCHEMES, ids=str)
+def test_gains_and_offsets_have_no_factor(param):
+    norms = lg.LayerNorm(gain=True, offset=True), lg.RMSNorm(gain=True)
+    rules = [row.rule for row in param.table(lg.serial(lg.Dense(), *norms, lg.Dense())).rows[1:4]]
+    assert [rule.multiplier.constant for rule in rules] == [1.0, 1.0, 1.0]
+    assert [rule.init_std.constant for rule in rules] == [0.0, 0.0, 0.0]
+
+
 def test_standard_at_a_fixed_rate_has_no_limit():
     with pytest.raises(NoTheory, match=r"update at the weight .* grows as N\^1"):
         canonical_form(lg.standard(), lg.mlp(2), lg.gd(0.1), inputs=5)

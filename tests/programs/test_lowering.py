@@ -19,6 +19,9 @@ def test_every_layer_has_a_program(kind):
     assert isinstance(program.operations[0], Data)
     for place, operation in enumerate(program.operations):
         assert all(read < place for read in operation.reads)
+    for every, used in ((program.weights, "weights_used"), (program.seeds, "seeds_used")):
+        indices = {i for operation in program.operations for i in getattr(operation, used)()}
+        assert indices == {*range(len(every))}
     sites = weight_sites(example.net, example.inputs)
     matrices = [weight for weight in program.weights if not weight.gain]
     told = [(w.path, w.patch, w.in_branch, w.copies, w.width_ratio) for w in matrices]

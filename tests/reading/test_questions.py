@@ -193,7 +193,7 @@ def test_the_report_answers_each_question_or_says_why_not():
     assert "is stable below" in text
     assert "finite width: at width 8" in text
     other = str(lg.read(Residual(16), VECTORS))
-    assert "class: does not apply: net: it was read from one module" in other
+    assert "class: does not apply: it was read from one module" in other
     assert "criticality: does not apply" in other
 
 
@@ -222,3 +222,13 @@ def test_variances_that_averages_do_not_resolve_are_refused():
     net = lg.read(lambda n: chain(n, 1), X, SMALL)
     with pytest.raises(NumericalFailure, match=r"at the variance .* are not resolved"):
         net.corrections(1e20 * X[:2], width=8)
+
+
+def test_the_report_of_a_shallow_model_names_no_path_without_steps():
+    text = str(lg.read(lambda n: nn.Sequential(nn.Linear(20, n), nn.ReLU(), nn.Linear(n, 1)), X))
+    (signal,) = (line for line in text.splitlines() if line.startswith("signal"))
+    assert "back to" not in signal
+    (finite,) = (line for line in text.splitlines() if line.startswith("finite width"))
+    assert "  " not in finite
+    module = str(lg.read(nn.Linear(20, 1), X))
+    assert "class: does not apply: it was read from one module" in module

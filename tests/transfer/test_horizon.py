@@ -1,5 +1,6 @@
 """Batch size and horizon: against published rules, and against the trajectories of optimizers."""
 
+from dataclasses import astuple
 from math import sqrt
 
 import numpy as np
@@ -34,6 +35,10 @@ def test_rules_as_published(optimizer, decay, batch, samples, lr, weight_decay, 
     own = horizon(update(optimizer, decay), batch, samples)
     found = own.lr, own.weight_decay, own.eps, own.forgetting
     assert found == pytest.approx((lr, weight_decay, eps, forgetting))
+
+
+def test_the_same_batch_and_horizon_change_nothing():
+    assert set(astuple(horizon(update("adamw", "decoupled")))) == {1.0}
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ def test_blocks_stacked_in_one_array():
 def test_what_is_no_repetition_is_refused():
     with pytest.raises(InvalidInput, match="no block of it is simply repeated"):
         correspondence(sequence("S", LINEAR, NORM), sequence("S", NORM, LINEAR, NORM, LINEAR))
+    with pytest.raises(InvalidInput, match="3 members at one depth and 2 at another"):
+        correspondence(sequence("List", *[LINEAR] * 3), sequence("List", *[LINEAR] * 2))
     with pytest.raises(InvalidInput, match="exist at one depth only"):
         correspondence(Part("Net", {"a": (3,)}), Part("Net", {"b": (3,)}))
 

@@ -49,7 +49,7 @@ def quartic(f, y):
 # Other values by the name of the argument; each has to change the result, or to be refused.
 OTHER: dict[str, tuple[Any, ...]] = {
     "X": (X + 0.1,), "X_test": (XT + 0.1,), "a": ((0, "1/2", 1),), "activation": ("tanh",),
-    "gate": ("sigmoid",),
+    "anchor": ("theory",), "gate": ("sigmoid",),
     "apply": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"] / jnp.sqrt(p["v"].size),),
     "at": (jax.tree.map(lambda w: 2 * w, own_weights()),), "b": ((0, 1, 1),),
     "batch_size": (1, 2), "bend": (0.5,), "beta": (0.5,), "beta1": (0.5,), "beta2": (0.5,),
@@ -174,6 +174,7 @@ IDLE = {
     "init.net": "the same matrices are drawn for all activations and weight_std in lg.ntk()",
     "init.outputs": "one output has the same matrices with and without its axis",
     "init.param": "weights are standard Gaussian in lg.ntk() and lg.mean_field()",
+    "input_gradients.param": "kernels at initialisation are those of γf, where f vanishes",
     "jacobian_moments.bias_std": "slopes of relu do not depend on the variance",
     "jacobian_moments.variance": "slopes of relu do not depend on the variance",
     "kernel.param": "kernels at initialisation are those of γf, where f vanishes",

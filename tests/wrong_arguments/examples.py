@@ -393,8 +393,14 @@ def examples() -> dict[str, Example]:
         "edge_of_chaos": Example(
             lg.criticality.edge_of_chaos, {"activation": "relu", "variances": [1.0]}
         ),
+        "edge_of_chaos.biases": Example(
+            lg.criticality.edge_of_chaos, {"activation": "relu", "bias_std": [0.0]}
+        ),
         "variance_fixed_points": Example(
             lg.criticality.variance_fixed_points, {"activation": "relu", "weight_std": 1.0}
+        ),
+        "input_gradients": Example(
+            lg.criticality.input_gradients, {"net": lg.mlp(1, "relu"), "x": np.eye(2)}
         ),
         "jacobian_moments": Example(
             lg.criticality.jacobian_moments, {"activation": "relu", "weight_std": 1.4, "layers": 2}
@@ -429,6 +435,7 @@ def examples() -> dict[str, Example]:
             {
                 "run": run(),
                 "width": 8,
+                "anchor": "pilots",
                 "pilots": 8,
                 "pilot_width": 4,
                 "limit": limit(),

@@ -213,6 +213,15 @@ def _join(program: Builder, node: Node, reads: tuple[int, ...]) -> int:
     return program.add(operations.Concatenate(reads, shares), replace(behind, copies=sum(copies)))
 
 
+def _check_read(name: str, read: Any, before: Mapping[str, Node]) -> None:
+    """Check that a node reads the entry or a node before it."""
+    if not isinstance(read, str) or (read != ENTRY and read not in before):
+        raise InvalidInput(
+            f"nodes: {name!r} reads {shown(read)}, which is not 'x' or a node before it: "
+            f"{', '.join(before) or 'there is none'}."
+        )
+
+
 def _node(name: Any, given: Any, before: Mapping[str, Node]) -> Node:
     """Return a node as the graph keeps it, after checking it."""
     if not isinstance(name, str) or name in (ENTRY, *JOINS):
@@ -232,11 +241,7 @@ def _node(name: Any, given: Any, before: Mapping[str, Node]) -> Node:
         factor, read = 1.0, place
         if does == "sum" and isinstance(place, tuple) and len(place) == 2:
             factor, read = real(f"factor in the node {name!r}", place[0]), place[1]
-        if not isinstance(read, str) or (read != ENTRY and read not in before):
-            raise InvalidInput(
-                f"nodes: {name!r} reads {shown(read)}, which is not 'x' or a node before it: "
-                f"{', '.join(before) or 'there is none'}."
-            )
+        _check_read(name, read, before)
         reads.append(read)
         factors.append(factor)
     if not joins:

@@ -99,9 +99,9 @@ class RMSNorm(_OfSamples):
 class BatchNorm(_Normalization):
     """Batch normalisation with the statistics of the batch it is given.
 
-    It is implemented for finite networks. It couples samples to each other, so that no kernel is a
-    function of two samples alone; :func:`largen.networks.monte_carlo_kernel` estimates the kernel
-    of a whole batch.
+    It couples samples to each other, so that no kernel is a function of two samples alone;
+    :func:`largen.networks.monte_carlo_kernel` estimates the kernel of a whole batch. In training,
+    finite networks and the mean-field limit have it.
 
     Parameters
     ----------

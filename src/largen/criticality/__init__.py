@@ -13,6 +13,7 @@ from largen.criticality.products import (
     product_density,
 )
 from largen.criticality.propagation import Propagation, propagate
+from largen.criticality.smoothness import InputGradients, input_gradients
 
 __all__ = [
     "CriticalPoint",
@@ -21,6 +22,7 @@ __all__ = [
     "FixedPoint",
     "FixedPoints",
     "Initialization",
+    "InputGradients",
     "JacobianMoments",
     "LyapunovExponents",
     "NetworkDiagram",
@@ -28,6 +30,7 @@ __all__ = [
     "Propagation",
     "critical_initialization",
     "edge_of_chaos",
+    "input_gradients",
     "jacobian_moments",
     "lyapunov_exponents",
     "network_diagram",

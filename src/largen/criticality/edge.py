@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -31,6 +32,7 @@ from largen.text import aligned
 if TYPE_CHECKING:
     import xarray
 
+_LARGEST_BIAS = 25.0  # beyond which K* of saturating activations is not below 1e3
 Kind = Literal["scale-invariant", "K* = 0", "half-stable"]
 
 
@@ -168,7 +170,10 @@ class EdgeOfChaos(Result):
 
 
 def edge_of_chaos(
-    activation: Any, variances: ArrayLike | Sequence[float] | None = None
+    activation: Any,
+    variances: ArrayLike | Sequence[float] | None = None,
+    *,
+    bias_std: ArrayLike | Sequence[float] | None = None,
 ) -> EdgeOfChaos:
     """Return the line χ_⊥ = σ_w² E[φ'²] = 1 between order and chaos.
 
@@ -186,15 +191,21 @@ def edge_of_chaos(
     variances
         K* > 0 of the points to return, (point,); by default from 1e-3 to 1e3. Critical points are
         searched for between 1e-6 and 1e3, and at 0.
+    bias_std
+        Values of σ_b, (value,), of the points to return instead: which σ_w are critical at a given
+        σ_b? Points have the order of the values, and of K* at each. There may be none, as for relu
+        at σ_b > 0. Variances near K* converge to it where |χ_∥| < 1.
 
     Raises
     ------
     InvalidInput
-        For variances that are not positive, or an activation that is constant.
+        For variances that are not positive, σ_b outside 0 to 25, both of them, or an activation
+        that is constant.
     NoTheory
         If φ jumps.
     NumericalFailure
-        If averages at one of the given variances are not resolved, as for exp at large variances.
+        If averages at one of the given variances are not resolved, as for exp at large variances,
+        or K* of a small σ_b > 0 is below 1e-6.
 
     Examples
     --------
@@ -205,8 +216,14 @@ def edge_of_chaos(
       -----------  ---------  ----------  -----------  ----------  --------
       K* = 0       0          2           0            3.82        nothing
       half-stable  3.5615528  1.40821101  0.415839381  -0.0002873  above
+    >>> lg.criticality.edge_of_chaos("tanh", bias_std=0.05**0.5).weight_std.round(4)
+    array([1.327])
     """
     phi = checked_activation(activation, "lg.criticality.edge_of_chaos")
+    if bias_std is not None:
+        if variances is not None:
+            raise InvalidInput("variances: are found from bias_std; pass only one of both.")
+        return _at_biases(phi, bias_std)
     K = np.geomspace(1e-3, 1e3, 241) if variances is None else _checked(variances)
     moments = expectations(phi, K)
     if not np.isfinite(moments.slope[0]).all():
@@ -236,6 +253,43 @@ def _checked(variances: ArrayLike | Sequence[float]) -> np.ndarray:
     if (K <= 0).any():
         raise InvalidInput(f"variances: wanted numbers > 0, got {K.min():g}.")
     return K
+
+
+def _at_biases(phi: ActivationFunction, given: Any) -> EdgeOfChaos:
+    """Return the points of the edge at given σ_b, of all K* between 1e-6 and 1e3, and of K* = 0."""
+    biases = np.asarray(floating("bias_std", np.atleast_1d(numbers("bias_std", given)), ndim=1))
+    if ((biases < 0) | (biases > _LARGEST_BIAS)).any():
+        raise InvalidInput(
+            f"bias_std: wanted numbers from 0 to {_LARGEST_BIAS:g}, got {biases.tolist()}."
+        )
+    critical = _critical_points(phi)
+    at_zero = [p for p in critical if p.kind != "half-stable"]  # σ_b = 0, for all K* or K* = 0
+    grid, known = on_grid(phi)
+    squares = grid - known.second[0] / known.slope[0]  # σ_b² along the line
+
+    def excess(square: float, K: float) -> float:
+        moments = expectations(phi, np.array([K]))
+        return float(K - moments.second[0, 0] / moments.slope[0, 0] - square)
+
+    rows = []
+    for bias in biases.tolist():
+        if bias == 0:
+            rows += [(p.variance, p.weight_std, 0.0, 1.0) for p in at_zero]
+        if scale_invariant(phi):
+            continue
+        line = squares - bias**2
+        if bias and line[0] > 0:
+            raise NumericalFailure(
+                f"bias_std: K* of {bias:g} is below {grid[0]:g}, where it is not resolved; take 0, "
+                "or a larger one."
+            )
+        line = np.where(np.abs(line) < 1e-13 * grid, 0, line)
+        for K in sign_changes(partial(excess, bias**2), grid, line):
+            moments = expectations(phi, np.array([K]))
+            weight = 1 / float(moments.slope[0, 0])
+            rows.append((K, weight**0.5, bias, weight * float(moments.second[1, 0])))
+    variance, weight_std, bias_std, parallel = np.array(rows).reshape(-1, 4).T
+    return EdgeOfChaos(phi, variance, weight_std, bias_std, parallel, critical)
 
 
 def _critical_points(phi: ActivationFunction) -> tuple[CriticalPoint, ...]:

@@ -127,11 +127,13 @@ less correlated at 0%, variances overflow at 0%
     w = axis("weight_std", np.linspace(0.5, 3.0, 11) if weight_std is None else weight_std, 1e-12)
     b = axis("bias_std", np.linspace(0.0, 1.5, 7) if bias_std is None else bias_std, 0.0)
     compiled: dict[Any, Any] = {}
+    methods: dict[Any, Any] = {}
+    # From the largest variances, whose methods suit the others as well, and are compiled once.
     points = [
-        _summary(propagated(_made(network, *at), x, param, compiled))
-        for at in product(w.tolist(), b.tolist())
+        _summary(propagated(_made(network, *at), x, param, compiled, methods))
+        for at in product(w[::-1].tolist(), b[::-1].tolist())
     ]
-    grids = np.array(points).reshape(len(w), len(b), -1)
+    grids = np.array(points[::-1]).reshape(len(w), len(b), -1)
     found = NetworkDiagram(w, b, *np.moveaxis(grids, -1, 0))
     if not np.isfinite(found.variance).any():
         raise NumericalFailure(

@@ -14,6 +14,7 @@ from largen.architectures import Layer
 from largen.arrays import known, shape_of
 from largen.bibliography import cites
 from largen.errors import NumericalFailure
+from largen.expectations import ActivationFunction
 from largen.kernels.accuracy import with_suitable_methods
 from largen.kernels.checks import checked_inputs
 from largen.kernels.inputs import samples_of, state_of
@@ -133,7 +134,7 @@ def propagate(
     11
     """
     throw = flag("throw", throw)
-    result = propagated(net, x, param, {})
+    result = propagated(net, x, param, {}, {})
     if throw and not np.isfinite(result.variance).all():
         layer = result.layers[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
         raise NumericalFailure(
@@ -145,13 +146,21 @@ def propagate(
 
 
 def propagated(
-    net: Layer, x: ArrayLike, param: Parameterization | None, compiled: dict[Any, Any]
+    net: Layer,
+    x: ArrayLike,
+    param: Parameterization | None,
+    compiled: dict[Any, Any],
+    methods: dict[ActivationFunction, ActivationFunction],
 ) -> Propagation:
-    """Return a network's propagation; ``compiled`` keeps functions of blocks between calls."""
+    """Return a network's propagation.
+
+    ``compiled`` keeps functions of blocks between calls, ``methods`` those of activations.
+    """
     known("x", x)
     x, _ = checked_inputs(net, (x, None), param, "x")
     form = form_for_kernels(net, param or ntk(), shape_of(x))
-    lowered = with_suitable_methods(lower(net, form, shape_of(x), fold=False), (x,))
+    lowered = lower(net, form, shape_of(x), fold=False)
+    lowered = with_suitable_methods(lowered, (x,), earlier=methods)
     with jax.enable_x64(True):
         inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
         names, kernels, kinds = _walk(lowered, inputs, compiled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -217,17 +217,24 @@ def compare(
     if endless:
         depths = np.array([net.depth for net in nets])
         dataset = _by_network(limit, on, error, columns, widths, depths)
-        both = {
-            kind: fit_two_exponents(
-                widths, depths, *_squares(dataset, kind, error), common=kind == "mean"
-            )
-            for kind in KINDS
-        }
-        in_width, in_depth = ({kind: laws[i] for kind, laws in both.items()} for i in (0, 1))
-        return Comparison(dataset, in_width, in_depth)
+        return Comparison(dataset, *_laws_in_both(dataset, widths, depths, error))
     dataset = _by_width(limit, nets, predictions, on, error, columns, widths.astype(int))
     laws = {kind: fit_exponent(widths, *_squares(dataset, kind, error)) for kind in KINDS}
     return Comparison(dataset, laws)
+
+
+def _laws_in_both(
+    dataset: xarray.Dataset, widths: np.ndarray, depths: np.ndarray, error: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield the powers of the width, then those of the depth, which are fitted together."""
+    both = {
+        kind: fit_two_exponents(
+            widths, depths, *_squares(dataset, kind, error), common=kind == "mean"
+        )
+        for kind in KINDS
+    }
+    for i in (0, 1):
+        yield {kind: laws[i] for kind, laws in both.items()}
 
 
 def _by_width(

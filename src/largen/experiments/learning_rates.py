@@ -315,10 +315,7 @@ def learning_rate_curves(
     """Return curves of ``"train"`` and, with test samples, ``"test"`` from the same solutions."""
     if not isinstance(run.optimizer, Stepped):
         raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")
-    tried = sequence("rates", rates, "a list of positive numbers")
-    tried = np.array(sorted(real("rates", rate, above=0) for rate in tried))
-    if len(tried) < 2 or (np.diff(tried) == 0).any():
-        raise InvalidInput(f"rates: wanted two or more that differ, got {tried.tolist()}.")
+    tried = _sorted_rates(rates)
     if width is not None:
         width, seeds = integer("width", width, at_least=1), integer("seeds", seeds, at_least=1)
         if options:
@@ -327,9 +324,7 @@ def learning_rate_curves(
     else:
         options = _with_key(run, key, options)
     samples = ("train", "test") if len(run.data.x_test) else ("train",)
-    losses: dict[str, list[tuple[float, float, float]]] = {on: [] for on in samples}
-    single: dict[str, list[np.ndarray]] = {on: [] for on in samples}
-    of = ""
+    solved, of = [], ""
     with reporter(progress, "learning rates") as report:
         for i, rate in enumerate(tried):
             report(i, len(tried))
@@ -341,19 +336,31 @@ def learning_rate_curves(
                 trained = train(one, width=width, seeds=seeds, key=key, throw=False)
                 blocks = f" with {int(trained.depth)} blocks" if trained.depth else ""
                 of = f"{seeds} networks of width {width}{blocks}"
-            for on in samples:
-                losses[on].append(_losses(trained, on))
-                if width is not None:
-                    single[on].append(getattr(trained, f"loss_{on}")[:, -1].astype(np.float64))
+            solved.append({on: (_losses(trained, on), _last(trained, on)) for on in samples})
         report(len(tried), len(tried))
     curves = {}
     for on in samples:
-        before, after, errors = np.array(losses[on]).T
+        losses, single = zip(*(one[on] for one in solved), strict=True)
+        before, after, errors = np.array(losses).T
         sound = before[np.isfinite(before)]
         initial = float(sound[0]) if len(sound) else np.nan
-        each = np.array(single[on]) if width is not None else None
+        each = np.array(single) if width is not None else None
         curves[on] = LearningRateCurve(tried, after, errors, initial, of, on, width, each)
     return curves
+
+
+def _sorted_rates(rates: Any) -> np.ndarray:
+    """Return learning rates in order, after checking that there are two or more."""
+    tried = sequence("rates", rates, "a list of positive numbers")
+    tried = np.array(sorted(real("rates", rate, above=0) for rate in tried))
+    if len(tried) < 2 or (np.diff(tried) == 0).any():
+        raise InvalidInput(f"rates: wanted two or more that differ, got {tried.tolist()}.")
+    return tried
+
+
+def _last(trained: Trajectory, on: str) -> np.ndarray:
+    """Return the last loss of a limit, or of each network."""
+    return getattr(trained, f"loss_{on}")[..., -1].astype(np.float64)
 
 
 def _with_key(run: Run, key: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.runs import Status, Trajectory
+from largen.runs import Run, Status, Trajectory
 
 MATCHING = ("net", "parameterization", "optimizer", "loss")
 
@@ -20,41 +20,56 @@ def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool
         raise InvalidInput(
             f"limit: its status is {limit.status!s}; networks have no distance to it."
         )
-    theirs = limit.to_xarray()
     for net in nets:
-        if any_depth and not np.isfinite(net.depth):
+        _check_network(net, any_depth=any_depth)
+        _check_parts(limit, net, _words(net), any_depth=any_depth)
+
+
+def check_limit(limit: Trajectory, run: Run) -> None:
+    """Check that a limit of infinite width is that of a run."""
+    if limit.status is not Status.OK:
+        raise InvalidInput(f"limit: its status is {limit.status!s}; nothing is known about it.")
+    nothing = (
+        np.zeros((len(run.times), len(x), *run.output_shape), run.data.x_train.dtype)
+        for x in (run.data.x_train, run.data.x_test)
+    )
+    own = Trajectory.of(run, *nothing, theory=limit.theory, reason="")
+    _check_parts(limit, own, "of the run", any_depth=False)
+
+
+def _check_network(net: Trajectory, *, any_depth: bool) -> None:
+    """Check that there are distances of networks from a limit."""
+    if any_depth and not np.isfinite(net.depth):
+        raise InvalidInput(
+            "nets: wanted networks with a finite number of blocks, got infinitely many."
+        )
+    if not any_depth and (net.seeds is None or net.width is None):
+        raise InvalidInput("nets: wanted results of lg.train, got a limit.")
+    if net.status is not Status.OK:
+        raise InvalidInput(
+            f"nets: the status {_words(net)} is {net.status!s}; there is no distance from the "
+            "limit."
+        )
+
+
+def _check_parts(limit: Trajectory, net: Trajectory, where: str, *, any_depth: bool) -> None:
+    """Check that two results have the same network, scaling, optimizer, loss, data and times."""
+    ours, theirs = net.to_xarray().attrs, limit.to_xarray().attrs
+    for key in MATCHING[any_depth:]:
+        if ours[key] != theirs[key]:
             raise InvalidInput(
-                "nets: wanted networks with a finite number of blocks, got infinitely many."
+                f"nets: the {key} {where} is {ours[key]}, the limit's {theirs[key]}."
             )
-        if not any_depth and (net.seeds is None or net.width is None):
-            raise InvalidInput("nets: wanted results of lg.train, got a limit.")
-        where = _words(net)
-        if net.status is not Status.OK:
-            raise InvalidInput(
-                f"nets: the status {where} is {net.status!s}; there is no distance from the limit."
-            )
-        ours = net.to_xarray()
-        for key in MATCHING[any_depth:]:
-            if ours.attrs[key] != theirs.attrs[key]:
-                raise InvalidInput(
-                    f"nets: the {key} {where} is {ours.attrs[key]}, the limit's "
-                    f"{theirs.attrs[key]}."
-                )
-        # In files without the digests of all parts there still are these.
-        arrays = {"times": "time", "y_train": "y_train", "y_test": "y_test"}
-        other = [
-            part
-            for part, name in arrays.items()
-            if not np.array_equal(getattr(net, name), getattr(limit, name))
-        ]
-        digests = limit.identity
-        ignored = "net" if any_depth else "net of any depth"
-        other += [
-            p for p, one in net.identity.items() if p != ignored and digests.get(p, one) != one
-        ]
-        if other:
-            named = ", ".join(dict.fromkeys(other))
-            raise InvalidInput(f"nets: {where}, not the limit's are: {named}.")
+    # In files without the digests of all parts there still are these.
+    arrays = {"times": "time", "y_train": "y_train", "y_test": "y_test"}
+    held = {part: (getattr(net, name), getattr(limit, name)) for part, name in arrays.items()}
+    other = [part for part, (one, two) in held.items() if not np.array_equal(one, two)]
+    known, ignored = limit.identity, "net" if any_depth else "net of any depth"
+    other += [p for p, one in net.identity.items() if p != ignored and known.get(p, one) != one]
+    if other:
+        raise InvalidInput(
+            f"nets: {where}, not the limit's are: {', '.join(dict.fromkeys(other))}."
+        )
 
 
 def _words(net: Trajectory) -> str:

@@ -36,7 +36,7 @@ from largen.theories.mean_field.deep.solution import neuron_dtype
 from largen.theories.mean_field.deep.sweep.layer_widths import check_divisible
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.parallel import cores
-from largen.theories.mean_field.options import WantedKernels, wanted_kernels
+from largen.theories.mean_field.options import NO_KERNELS, WantedKernels, wanted_kernels
 
 if TYPE_CHECKING:
     import xarray
@@ -75,7 +75,8 @@ class WidthCorrectionsInTraining(DataResult):
     def next_order(self) -> float:
         """The share in the measured V of the fluctuations' next order, 1/N times a constant.
 
-        It is estimated from the part of f that is quadratic in the fluctuations of single layers.
+        It is estimated from the part of f that is quadratic in the fluctuations of single layers,
+        and from what two layers cause together, which V_l of both contain.
         """
         return float(self.data.attrs["next_order"])
 
@@ -217,7 +218,7 @@ def width_corrections_in_training(
     max_replicates = integer("max_replicates", max_replicates, at_least=2, at_most=MOST_REPLICATES)
     seed = np.asarray(jax.random.key_data(random_key(key)))
     memory_budget = real("memory_budget", memory_budget, above=0)
-    problem = _problem(run)
+    problem = problem_of(run)
     check_divisible(problem, width, name="width")
     settings = _settings(problem, width, Kept(test=wanted.test), memory_budget)
     with reporter(progress, f"order 1/width at {width}") as report:
@@ -236,21 +237,35 @@ def width_corrections_in_training(
     return WidthCorrectionsInTraining(_dataset(run, problem, wanted, width, result), shares, error)
 
 
-def _problem(run: Run) -> Problem:
+def drawn_corrections(
+    run: Run, width: int, replicates: int, key: Any, progress: bool | Report | None, what: str
+) -> Corrections:
+    """Return the order 1/N of the outputs with the estimates of each replicate, for ``what``."""
+    problem = problem_of(run, what)
+    check_divisible(problem, width, name="pilot_width")
+    settings = _settings(problem, width, Kept(test=False), MEMORY_BUDGET)._replace(draws=True)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    with reporter(progress, f"order 1/width at {width}") as report:
+        given = problem, run, NO_KERNELS.recorded, settings, rng
+        return corrections(*given, np.inf, replicates, replicates, report)
+
+
+def problem_of(run: Run, what: str = WHAT) -> Problem:
+    """Return the problem whose order 1/N is known, for ``what``."""
     if isinstance(run.optimizer, GradientFlow):
         raise NoTheory(
-            f"{WHAT}: follows gradient descent step by step, not {run.optimizer}; take lg.gd with "
+            f"{what}: follows gradient descent step by step, not {run.optimizer}; take lg.gd with "
             "small steps."
         )
     if temperature_of(run.optimizer):
         raise NoTheory(
-            f"{WHAT}: {run.optimizer} adds noise to whole matrices, which does not belong to "
+            f"{what}: {run.optimizer} adds noise to whole matrices, which does not belong to "
             "neurons; measure networks: lg.train(run, width=…, seeds=…)."
         )
     problem = posed_by(run).problem
     if problem.normalized:
         raise NoTheory(
-            f"{WHAT}: {first(written_out(run.program), Normalise)} takes averages over a layer's "
+            f"{what}: {first(written_out(run.program), Normalise)} takes averages over a layer's "
             "neurons, which are not weighted here; measure networks: lg.train(run, width=…, "
             "seeds=…)."
         )
@@ -258,7 +273,7 @@ def _problem(run: Run) -> Problem:
     steps, columns = len(run.times) - 1, problem.columns * problem.outputs
     if steps > MOST_DIRECTIONS or columns > MOST_COLUMNS:
         raise NoTheory(
-            f"{WHAT}: takes up to {MOST_DIRECTIONS} steps, and up to {MOST_COLUMNS} samples times "
+            f"{what}: takes up to {MOST_DIRECTIONS} steps, and up to {MOST_COLUMNS} samples times "
             f"positions times outputs; got {steps} and {columns}."
         )
     return problem

@@ -56,7 +56,7 @@ class WidthCorrections(Result):
     ntk, ntk_shift
         Θ at infinite width and E[Θ̂] − Θ to order 1/n, (P, P). With residual branches all
         attributes of the NTK are None: :func:`largen.finite_width.width_fluctuations` samples its
-        fluctuations.
+        fluctuations, and has its shift.
     ntk_covariance
         Cov(Θ̂_a, Θ̂_b) = A + B_{αβγδ} + B_{αβδγ} of one output, (M, M).
     ntk_kernel_covariance

@@ -19,6 +19,7 @@ from largen.finite_width.checks import checked_inputs
 from largen.finite_width.layered_network import layered_network
 from largen.finite_width.neuron_paths import limits_of, sample
 from largen.finite_width.next_order import SMALL, variance_at_next_order
+from largen.finite_width.path_shifts import has_shifts, shifts_of
 from largen.finite_width.sized_network import sized_network
 from largen.interrupts import interruptible
 from largen.parameterizations import Parameterization
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 WHAT = "lg.finite_width.width_fluctuations"
 MOST_POINTS = 512  # samples and positions
+SHIFTS = ("kernel_shift", "ntk_shift")
+# Draws from which shifts are averaged by paths, and numbers in them: the larger of these draws and
+# of those that are asked for.
+PATHS, IN_PATHS = 2**16, 2**24
 _MOST = 2**28  # numbers of all samples
 
 
@@ -49,7 +54,10 @@ class WidthFluctuations(Result):
         The NNGP kernel K, and E[z_α z_β] − K to order 1/n, (P, P).
     ntk, ntk_shift
         Θ at infinite width, and E[Θ̂] − Θ to order 1/n, (P, P). The shifts are None with
-        convolutions, residual branches, or another parameterization than :func:`largen.ntk`.
+        convolutions, and if φ has kinks with residual branches.
+    kernel_shift_error, ntk_shift_error
+        Standard errors of the shifts with residual branches or in another parameterization than
+        :func:`largen.ntk`; None otherwise.
     kernel_samples, ntk_samples
         Deviations of S, the covariance of outputs given the last hidden layer, and of Θ̂ from their
         means, (samples, P, P), float32. The same index in both is a joint sample. Their second
@@ -67,6 +75,8 @@ class WidthFluctuations(Result):
     ntk_samples: np.ndarray
     next_order: np.ndarray
     trusted: bool
+    kernel_shift_error: np.ndarray | None = None
+    ntk_shift_error: np.ndarray | None = None
 
     def kernel_covariance(self, pairs: Any) -> np.ndarray:
         """Return V_ab = Cov(S_a, S_b) of chosen pairs of inputs, (pair, pair)."""
@@ -84,7 +94,7 @@ class WidthFluctuations(Result):
         square = ("input", "input_2")
         variables: dict[str, Any] = {
             name: (square, getattr(self, name))
-            for name in ("kernel", "kernel_shift", "ntk", "ntk_shift")
+            for name in (*SHIFTS, *(f"{name}_error" for name in SHIFTS), "kernel", "ntk")
             if getattr(self, name) is not None
         }
         for name in ("kernel", "ntk"):
@@ -119,8 +129,9 @@ def width_fluctuations(
 
     :func:`largen.finite_width.width_corrections` computes tensors of four inputs, for up to eight
     inputs. This function samples the fluctuations of hundreds of inputs, in time and memory
-    proportional to samples times P². The equations are in :mod:`largen.finite_width.sampled_chain`;
-    shifts and covariances have a relative statistical error of about 1/√draws. For the exact
+    proportional to samples times P². The equations are in :mod:`largen.finite_width.sampled_chain`,
+    and for residual branches in ``neuron_paths`` and ``path_shifts`` of the same package; shifts
+    and covariances have a relative statistical error of about 1/√draws. For the exact
     tensors of four of the inputs, call :func:`largen.finite_width.width_corrections` with these
     four, since the tensors do not depend on other inputs.
 
@@ -211,7 +222,7 @@ def _is_chain(net: Layer) -> bool:
 def _of_paths(
     net: Layer, x: np.ndarray, width: Any, param: Parameterization | None, draws: int, key: Any
 ) -> WidthFluctuations:
-    """Return fluctuations by paths of single neurons, without shifts."""
+    """Return fluctuations by paths of single neurons, with shifts where they are known."""
     network = layered_network(net, width, WHAT, param, x.shape[1:])
     sizes = [each.taps.shape[2] for part in network.parts for each in (r.map for r in part.reads)]
     largest = len(x) * max(sizes)
@@ -220,23 +231,27 @@ def _of_paths(
             f"x: {len(x)} samples at {max(sizes)} positions are more than {MOST_POINTS} inputs of "
             "averages over channels. Take fewer samples, or smaller ones."
         )
-    limits = limits_of(network, x)
-    S, tangent = sample(
-        network, limits, len(x), draws, key, max(1, sampled_chain.AT_ONCE // largest**2)
-    )
-    finite_result("width_fluctuations", [S, tangent])
+    limits, at_once = limits_of(network, x), max(1, sampled_chain.AT_ONCE // largest**2)
+    S, tangent = sample(network, limits, len(x), draws, key, at_once)
+    shifts = None
+    if has_shifts(network):
+        paths = max(draws, min(PATHS, IN_PATHS // largest**2))
+        shifts = shifts_of(network, limits, paths, jax.random.fold_in(key, draws), at_once)
+    finite_result("width_fluctuations", [S, tangent, *(shifts or ())])
     q = np.diagonal(limits.kernel)
     ratio = np.mean(np.square(S.diagonal(axis1=1, axis2=2), dtype=np.float64), 0) / q**2 / 2
     return WidthFluctuations(
         widths=network.widths,
         kernel=limits.kernel,
-        kernel_shift=None,
+        kernel_shift=shifts and shifts.kernel,
         ntk=limits.tangent,
-        ntk_shift=None,
+        ntk_shift=shifts and shifts.tangent,
         kernel_samples=S,
         ntk_samples=tangent,
         next_order=ratio,
         trusted=bool(np.all(ratio <= SMALL)),
+        kernel_shift_error=shifts and shifts.kernel_error,
+        ntk_shift_error=shifts and shifts.tangent_error,
     )
 
 

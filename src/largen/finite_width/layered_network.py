@@ -52,6 +52,17 @@ class PositionMap:
     bias: float  # σ_b²
     rates: tuple[float, float]  # ρ of weights and bias in the tangent kernel
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PositionMap) and self._numbers == other._numbers
+
+    def __hash__(self) -> int:
+        return hash(self._numbers)
+
+    @property
+    def _numbers(self) -> tuple[Any, ...]:
+        """All numbers, by which programs that are compiled for a network are found again."""
+        return self.taps.shape, self.taps.tobytes(), self.bias, self.rates
+
     def weighed(self, covariance):
         """Return Σ_k T_k Φ T_kᵀ of Φ (…, sample·input, sample·input)."""
         return _between(self.taps, covariance)
@@ -75,7 +86,7 @@ def _between(taps: np.ndarray, covariance):
     return total.reshape(*lead, samples * behind, samples * behind)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Read:
     """An activation of ``width`` channels, and the affine map behind it."""
 
@@ -84,7 +95,7 @@ class Read:
     map: PositionMap
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Part:
     """Layers in sequence: one of the network, or those of a branch h ← h + β·branch(h)."""
 
@@ -92,7 +103,7 @@ class Part:
     square: float | None = None  # β² of a branch
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class LayeredNetwork:
     """An affine map of the inputs, and the parts behind it; the last one ends in the read-out."""
 

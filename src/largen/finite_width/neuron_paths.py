@@ -43,6 +43,9 @@ class _Reading(NamedTuple):
     root_S: Any  # of S + σ_b²
     G: Any  # E gg of the population that the layer reads, up to this layer, (N, N)
     root_Q: Any  # of the preactivations that are read
+    # Second derivatives of E φφ and of E φ'φ' by the covariance, for ``bent``.
+    bend_of_value: tuple[Any, ...]
+    bend_of_slope: tuple[Any, ...]
 
 
 class Limits(NamedTuple):
@@ -85,7 +88,8 @@ def limits_of(network: LayeredNetwork, x: np.ndarray) -> Limits:
                 behind = behind + G
             layer = (of_value.value, slopes_of(of_value), of_slope.value, slopes_of(of_slope), S, Z)
             roots = root(Z), root(S + read.map.bias)
-            done.append(_Reading(*layer, *roots, behind, root(Q)))
+            bends = bends_of(of_value), bends_of(of_slope)
+            done.append(_Reading(*layer, *roots, behind, root(Q), *bends))
         G = behind
         layers.append(tuple(reversed(done)))
     tangent += _contribution(network.first, G, bare, samples)
@@ -137,8 +141,8 @@ def _sample(network: LayeredNetwork, samples: int, draws: int, constants: Any, k
     def read_by(read: Read, at: _Reading, h, Q):
         value, slope = read.phi(h), read.phi.derivative(h)
         noise = (outer(value) - at.phi_kernel) / np.sqrt(read.width)
-        S = read.map.weighed(_response(at.of_value, Q) + noise)
-        return S, _Passed(slope, _response(at.of_slope, Q), S)
+        S = read.map.weighed(response(at.of_value, Q) + noise)
+        return S, _Passed(slope, response(at.of_slope, Q), S)
 
     h = normal(limits[0][0].root_Q)
     Q: Any = jnp.zeros((draws, h.shape[1], h.shape[1]), h.dtype)
@@ -209,11 +213,26 @@ def slopes_of(of: PairDerivatives) -> tuple[np.ndarray, np.ndarray]:
     return of.c + np.diag(of.first), of.q1
 
 
-def _response(of: tuple[Any, Any], change: Any) -> Any:
+def response(of: tuple[Any, Any], change: Any) -> Any:
+    """Return the first order of an average in a change of the covariance."""
     by_covariance, by_first = of
     diagonal = jnp.diagonal(change, axis1=-2, axis2=-1)
     both = by_first * diagonal[..., :, None] + by_first.T * diagonal[..., None, :]
     return by_covariance * change + both
+
+
+def bends_of(of: PairDerivatives) -> tuple[np.ndarray, ...]:
+    """Return k_cc (on the diagonal the second derivative in the variance), k_11, k_12 and k_1c."""
+    return of.cc + np.diag(of.second), of.q1q1, of.q1q2, of.q1c
+
+
+def bent(of: tuple[Any, ...], change: Any) -> Any:
+    """Return the second order of an average in a change of the covariance."""
+    cc, q1q1, q1q2, q1c = of
+    diagonal = jnp.diagonal(change, axis1=-2, axis2=-1)
+    one, other = diagonal[..., :, None], diagonal[..., None, :]
+    squares = cc * change**2 + q1q1 * one**2 + q1q1.T * other**2
+    return squares / 2 + q1q2 * one * other + (q1c * one + q1c.T * other) * change
 
 
 def root(covariance: np.ndarray) -> np.ndarray:

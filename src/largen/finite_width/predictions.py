@@ -119,7 +119,8 @@ def corrected_posterior(
     Parameters
     ----------
     net
-        :class:`largen.Dense` and :class:`largen.Activation` in turn, in :func:`largen.ntk`.
+        :class:`largen.Dense` and :class:`largen.Activation` in turn, and residual branches of them
+        with smooth activations, in :func:`largen.ntk`.
     x_train, y_train, x_test
         (P, D), (P,) and (T, D).
     width
@@ -169,8 +170,8 @@ def corrected_posterior(
     if fluctuations.kernel_shift is None or fluctuations.ntk_shift is None:
         raise NoTheory(
             "lg.finite_width.corrected_posterior: the shift of the mean kernel at order 1/width is "
-            "known for Dense() and Activation() in turn, such as lg.mlp(3), and not for residual "
-            f"branches; got {net!r}."
+            "known for Dense() and Activation() in turn, such as lg.mlp(3), and with residual "
+            f"branches for activations without kinks, such as tanh; got {net!r}."
         )
     if kind == "linearized":
         G, m, deviations = fluctuations.ntk, fluctuations.ntk_shift, fluctuations.ntk_samples

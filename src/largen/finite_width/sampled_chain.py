@@ -14,7 +14,8 @@ of one output's tangent kernel, of covariance B_{αβγδ} + B_{αβδγ}, is a 
 with g and g' two Gaussian vectors whose covariance is the product of all σ_w²E[φ'φ'] behind.
 
 Convolutions, residual branches and other parameterizations are in
-:mod:`largen.finite_width.neuron_paths`, without shifts.
+:mod:`largen.finite_width.neuron_paths`, and their shifts in
+:mod:`largen.finite_width.path_shifts`.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from jax.typing import ArrayLike
 from largen.arrays import finite_result, floating, known
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
+from largen.expectations import ActivationFunction
 from largen.expectations import as_activation as activation_of
 from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import integer, random_key, real, sequence
@@ -196,25 +197,27 @@ def _constants(
             raise InvalidInput(f"slopes: wanted (c₊, c₋), got {len(c)} numbers.")
         return (c[0] - c[1]) ** 2 / (2 * np.pi), 0.0, 0.0, 0.0
     phi = activation_of(activation)
+    first, second, third = _derivatives_at_zero(phi)
+    bend, curl = (second / first) ** 2 / a**2, third / first / a**2
+    k = -(0.75 * bend + curl) if given is None else given
+    return 0.0, bend / 4, curl / 2, k
+
+
+def _derivatives_at_zero(phi: ActivationFunction) -> tuple[float, float, float]:
+    """Return φ'(0), φ''(0) and φ'''(0), after checking that φ can be shaped."""
     derivatives, function = [], lambda z: phi(z)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        slopes_at_zero = [float(phi.derivative(jnp.asarray(z, np.float64))) for z in (-1e-7, 1e-7)]
+        left, right = (float(phi.derivative(jnp.asarray(z, np.float64))) for z in (-1e-7, 1e-7))
         for _ in range(4):
             derivatives.append(float(function(jnp.zeros((), np.float64))))
             function = jax.grad(function)
     value, first, second, third = derivatives
-    if (
-        value != 0
-        or first == 0
-        or abs(slopes_at_zero[0] - slopes_at_zero[1]) > 1e-4 * (1 + abs(first))
-    ):
+    if value != 0 or first == 0 or abs(left - right) > 1e-4 * (1 + abs(first)):
         raise NoTheory(
             f"activation: {phi} cannot be shaped: it must be smooth at 0, with φ(0) = 0 and "
             "φ'(0) ≠ 0. A relu is shaped by slopes=(c₊, c₋)."
         )
-    bend, curl = (second / first) ** 2 / a**2, third / first / a**2
-    k = -(0.75 * bend + curl) if given is None else given
-    return 0.0, bend / 4, curl / 2, k
+    return first, second, third
 
 
 def _drift(V: Any, given: Any) -> Any:

@@ -156,16 +156,26 @@ def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:
 
 
 def with_suitable_methods(
-    lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool = True, rtol: float | None = None
+    lowered: Lowered,
+    inputs: tuple[Any, ...],
+    with_ntk: bool = True,
+    rtol: float | None = None,
+    earlier: dict[ActivationFunction, ActivationFunction] | None = None,
 ) -> Lowered:
-    """Return the network with suitable methods for expectations and steps in infinite depth."""
+    """Return the network with suitable methods for expectations and steps in infinite depth.
+
+    ``earlier``: methods of networks with the same operations, which are used again, and so are
+    compiled functions, where they are accurate enough; what is chosen is added.
+    """
     if with_ntk:
         check_tangent(lowered.program, lowered.constants)
-    usual = DEFAULT_RTOL["float64"]
-    chosen = {
-        phi: with_suitable_method(phi, q, usual, layers=times, derivative=with_ntk)
-        for phi, (q, times) in activation_variances(lowered, inputs).items()
-    }
+    usual, earlier = DEFAULT_RTOL["float64"], {} if earlier is None else earlier
+    chosen = {}
+    for phi, (q, times) in activation_variances(lowered, inputs).items():
+        before = earlier.get(phi)
+        if before is None or shortfall(before, q, usual, layers=times, derivative=with_ntk):
+            before = with_suitable_method(phi, q, usual, layers=times, derivative=with_ntk)
+        chosen[phi] = earlier[phi] = before
     if not all(phi is method for phi, method in chosen.items()):
         lowered = lowered._replace(program=with_activations(lowered.program, chosen))
     return with_suitable_steps(lowered, inputs, with_ntk, usual if rtol is None else rtol)

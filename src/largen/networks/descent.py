@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from largen.networks.plan import Numbers, Plan, objective, outputs_given
+from largen.networks.plan import Numbers, Plan, objective, outputs, outputs_given
 from largen.networks.records import arrays_for, record, write_record
 from largen.networks.updates import add_langevin_noise, transformation
 from largen.parameterizations import FeedbackAlignment
@@ -86,7 +86,7 @@ class Descent:
             slope, f_train = gradient(params, x[: plan.samples], numbers.y)
             f = outputs_given(plan, params, x, f_train)
         else:
-            f = plan.network.outputs_of(params, x)
+            f = outputs(plan, params, x)
             batch = jnp.asarray(numbers.batches)[index]
             slope, _ = gradient(params, x[batch], numbers.y[batch])
         rate = self._rates[index]

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from largen.integration import Integrated, Integration
-from largen.networks.plan import Numbers, Plan, objective
+from largen.networks.plan import Numbers, Plan, objective, outputs
 from largen.networks.records import record
 
 # Tolerated error of one step, in the norm of :class:`Flow`.
@@ -41,7 +41,7 @@ class Flow:
         self._moves = [float(rate > 0) for rate, _ in leaves]
         self._shrink = [plan.optimizer.weight_decay * decay * rate for rate, decay in leaves]
         times, x, y = numbers.times, numbers.x, numbers.y
-        observed = [(times, lambda t, scaled: plan.network.outputs_of(self._weights(scaled), x))]
+        observed = [(times, lambda t, scaled: outputs(plan, self._weights(scaled), x))]
         if plan.records:
             at = times[np.asarray(plan.record_at)]
             observed.append((at, lambda t, scaled: record(plan, self._weights(scaled), x, y)))

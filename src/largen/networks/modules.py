@@ -172,10 +172,8 @@ def _forward(
         tap = None if taps is None else taps[place - 1]
         constants, capture = at_size.size.table.branch, ()
         if isinstance(operation, Repeat):
-            inner = tuple(weights[index] for index in operation.weights[0])
-            back = None if feedback is None else tuple(feedback[i] for i in operation.weights[0])
-            copied = (inner, tap, back)
-            value, capture = _copies(operation, at_size.bodies[place], copied, reads[0])
+            body = at_size.bodies[place]
+            value, capture = _copies(operation, body, weights, feedback, tap, reads[0])
         elif isinstance(operation, Affine | Gain):
             rules = at_size.size.rules(program.weights[operation.weight])
             constants = Weights(weights[operation.weight], rules)
@@ -209,14 +207,19 @@ def _mapped(operation: Affine | Gain, weights: Weights, back: Any, reads: Any) -
     return value + (along - lax.stop_gradient(along))
 
 
-def _copies(operation: Repeat, body: Sized, copied: Any, x: Any) -> tuple[Any, Any]:
+def _copies(
+    operation: Repeat, body: Sized, weights: tuple[Any, ...], feedback: tuple[Any, ...] | None,
+    taps: Any, x: Any,
+) -> tuple[Any, Any]:  # fmt: skip
     """Return the output of all copies, whose parameters have a leading axis, and their captures."""
+    inner = tuple(weights[i] for i in operation.weights[0])
+    back = None if feedback is None else tuple(feedback[i] for i in operation.weights[0])
 
     def copy(x, of_copy):
         weights, taps, feedback = of_copy
         return _forward(body, weights, x, taps, feedback)
 
-    return lax.scan(copy, x, copied, length=int(operation.times))
+    return lax.scan(copy, x, (inner, taps, back), length=int(operation.times))
 
 
 def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from largen.architectures import layers_of
 from largen.networks.modules import Errors
 from largen.networks.network import FiniteNetwork, finite_network
 from largen.parameterizations import Hebbian, Optimizer, RuleTable, Stepped
@@ -78,6 +79,13 @@ def objective(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> 
     feedback = feedback_at(plan, params, x, y, feedback)
     f = plan.network.outputs_of(params, x, feedback)
     return plan.loss.mean(f, y), f
+
+
+def outputs(plan: Plan, params: Any, x: Any) -> Any:
+    """Return outputs on all samples; test samples are a batch of their own if a layer has one."""
+    if not any(layer.couples_samples for layer in layers_of(plan.network.net)):
+        return plan.network.outputs_of(params, x)
+    return outputs_given(plan, params, x, plan.network.outputs_of(params, x[: plan.samples]))
 
 
 def outputs_given(plan: Plan, params: Any, x: Any, f_train: Any) -> Any:

@@ -46,8 +46,8 @@ def phase_figure(diagram: Drawable) -> Figure:
         if min(len(x), len(y)) > 1:
             depth = np.clip(np.nan_to_num(data["correlation_depth"].values.T), 0, 1e6)
             lines = ax.contour(x, y, depth, levels=[3, 10, 30], colors="0.3", linewidths=0.7)
-            ax.clabel(lines, fmt=lambda level: f"{level:g} layers", fontsize="small")
-            ax.plot([], [], color="0.3", linewidth=0.7, label=r"depth scale $\xi_c$")
+            ax.clabel(lines, fmt="%g", fontsize="small")
+            ax.plot([], [], color="0.3", linewidth=0.7, label=r"depth scale $\xi_c$, in layers")
             if "network_growth" in data:
                 growth = data["network_growth"].values.T
                 if np.nanmin(growth) < 0 < np.nanmax(growth):
@@ -55,9 +55,10 @@ def phase_figure(diagram: Drawable) -> Figure:
                     ax.plot([], [], color=CYCLE[1], label="networks: gradients keep their size")
             if "kernel_variance" in data:
                 spread = np.nan_to_num(data["kernel_variance"].values.T, nan=np.inf, posinf=1e6)
-                ax.contour(x, y, spread, levels=[1.0], colors=CYCLE[2], linestyles="dotted")
-                words = r"kernel fluctuates by its size, $V/K^2 = 1$"
-                ax.plot([], [], color=CYCLE[2], linestyle="dotted", label=words)
+                if spread.min() < 1 < spread.max():
+                    ax.contour(x, y, spread, levels=[1.0], colors=CYCLE[2], linestyles="dotted")
+                    words = r"kernel fluctuates by its size, $V/K^2 = 1$"
+                    ax.plot([], [], color=CYCLE[2], linestyle="dotted", label=words)
         edge = data["edge_weight_std"], data["edge_bias_std"]
         ax.plot(*edge, label=r"edge of chaos, $\chi_\perp = 1$", **LIMIT)
         ax.set(
@@ -69,6 +70,36 @@ def phase_figure(diagram: Drawable) -> Figure:
         )
         ax.grid(visible=False)
         legend_below(ax, 1)
+    return figure
+
+
+def network_figure(diagram: Drawable) -> Figure:
+    """Draw a network over σ_w and σ_b: the growth of gradients, correlations and variances."""
+    data = diagram.to_xarray()
+    x, y = data["weight_std"].values, data["bias_std"].values
+    with style():
+        figure, axes = panels(1, 3, ("gradients", "correlation", "variance"))
+        growth, correlation = data["gradient_growth"].values.T, data["correlation"].values.T
+        with np.errstate(divide="ignore"):
+            variance = np.log10(data["variance"].values.T)
+        known = growth[np.isfinite(growth)]
+        size = np.abs(known).max(initial=1e-3)
+        shown = (
+            (
+                growth,
+                r"growth of gradients, $\log$",
+                {"cmap": "RdBu_r", "vmin": -size, "vmax": size},
+            ),
+            (correlation, "correlation of outputs", {"vmax": 1.0}),
+            (np.where(np.isfinite(variance), variance, np.nan), r"variance, $\log_{10}$", {}),
+        )
+        for ax, (values, title, colours) in zip(axes[0], shown, strict=True):
+            image = ax.pcolormesh(x, y, values, shading="nearest", rasterized=True, **colours)
+            colour_bar(figure, [(ax, image)])
+            ax.set(xlabel=WEIGHTS, ylabel=BIASES, title=title)
+            ax.grid(visible=False)
+        if min(len(x), len(y)) > 1 and known.min(initial=0.0) < 0 < known.max(initial=0.0):
+            axes[0, 0].contour(x, y, growth, levels=[0.0], colors="black", linestyles="dashed")
     return figure
 
 

@@ -12,7 +12,12 @@ from matplotlib.ticker import MaxNLocator
 
 from largen.errors import InvalidInput
 from largen.plots.coordinates import coordinate_figure
-from largen.plots.criticality import edge_figure, phase_figure, propagation_figure
+from largen.plots.criticality import (
+    edge_figure,
+    network_figure,
+    phase_figure,
+    propagation_figure,
+)
 from largen.plots.layer_exponents import layer_exponents_figure
 from largen.plots.panels import NoPanel, colour_bar, hand_over, headline, panels, placed_in
 from largen.plots.style import shades, style
@@ -27,6 +32,7 @@ PICTURES: dict[str, Callable[[Any], Figure]] = {
     "Classification": lambda found: layer_exponents_figure(found.to_xarray()),
     "CoordinateCheck": lambda check: coordinate_figure(check.to_xarray()),
     "EdgeOfChaos": edge_figure,
+    "NetworkDiagram": network_figure,
     "PhaseDiagram": phase_figure,
     "Prediction": lambda found: posterior_figure(found.to_xarray()),
     "Propagation": propagation_figure,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,6 +60,10 @@ class Record:
 
     calls: list[Call] = field(default_factory=list)
     output: int = 0
+
+    def of_input(self, arguments: Iterable[Any]) -> bool:
+        """Whether any of a call's arguments depends on the input."""
+        return any(isinstance(a, Ref) and self.calls[a.place].of_input for a in arguments)
 
 
 def leaves_of(value: Any) -> Iterator[Ref | Param]:

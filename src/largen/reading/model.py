@@ -224,18 +224,17 @@ class Model(Questions, Sequence):
                 "rates: the kernel of given rates grows with the width; wanted a width as "
                 "well, such as net.kernel(x, width=64, rates=1.0)."
             )
-        how = None if method is None else population_of(method)
-        if how is None and method is None and self.unread:
-            how = Population()
+        how = population_of(method, bool(self.unread))
         one, two = self.input("x1", x1), None if x2 is None else self.input("x2", x2)
+        no_limit = width is None and self.why_not
         if how is not None:
-            if self.why_not and width is None:
+            if no_limit:
                 self._check_limit()
             return sampled(self, how, one, two, width, rates, rtol, throw)
         try:
             return self._recursion(one, two, width, rates, rtol, throw)
         except (NoTheory, NoRule) as error:
-            if method is not None or not self.widths or (self.why_not and width is None):
+            if method is not None or not self.widths or no_limit:
                 raise
             try:
                 return sampled(self, Population(), one, two, width, rates, rtol, throw)

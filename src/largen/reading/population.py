@@ -71,8 +71,13 @@ class Population:
             object.__setattr__(self, name, number)
 
 
-def population_of(method: Any) -> Population | None:
-    """Return the population that an argument ``method`` asks for; None for the recursion."""
+def population_of(method: Any, unread: bool) -> Population | None:
+    """Return the population that an argument ``method`` asks for; None for the recursion.
+
+    ``unread``: whether there is no network of operations for the recursion, the default.
+    """
+    if method is None:
+        return Population() if unread else None
     if isinstance(method, Population):
         return method
     if not isinstance(method, str):

@@ -26,7 +26,7 @@ def sections(net: Model) -> Iterator[str]:
                 warnings.simplefilter("ignore", NotGaussian)  # the report says it
                 lines = list(section(net))
         except (LargenError, jax.errors.JAXTypeError) as error:  # the latter inside a jit
-            said = str(error).partition("\n")[0].removeprefix("lg.read: ")
+            said = str(error).partition("\n")[0].removeprefix("lg.read: ").removeprefix("net: ")
             lines = [f"does not apply: {said}"]
         yield from (f"{name}: {line}" for line in lines)
 
@@ -49,10 +49,11 @@ def _signal(net: Model) -> Iterator[str]:
     growth = float(np.nanprod(chi[:-1]))
     shown_at = np.unique(np.linspace(0, len(variance) - 1, min(len(variance), 6)).astype(int))
     numbers = " → ".join(f"{variance[i]:.3g}" for i in shown_at)
+    first, before, last = found.layers[0], found.layers[-2:][0], found.layers[-1]
+    back = f"; mean square of gradients × {growth:.3g} from {before} back to {first}"
     yield (
-        f"variance {numbers} from {found.layers[0]} to {found.layers[-1]} {_where(net, width)}; "
-        f"mean square of gradients × {growth:.3g} from {found.layers[-2]} back to "
-        f"{found.layers[0]}."
+        f"variance {numbers} from {first} to {last} {_where(net, width)}"
+        f"{back if before != first else ''}."
     )
 
 
@@ -127,7 +128,7 @@ def _corrections(net: Model) -> Iterator[str]:
         yield "does not apply: one module says nothing of other widths."
         return
     found = net.corrections(width=net.widths[0])
-    text = "; ".join(line.strip() for line in repr(found).splitlines()[1:])
+    text = "; ".join(" ".join(line.split()) for line in repr(found).splitlines()[1:])
     yield f"at width {net.widths[0]}, of single networks relative to the mean: {text}."
 
 

@@ -86,6 +86,8 @@ ENDINGS = {
     "_error": "standard error of: {}",
     "_std": "standard deviation over initialisations of: {}",
     "_covariance": "covariance over initialisations of: {}",
+    "_drawn_fluctuation": "standard deviation over draws of independent neurons from the limit, "
+    "times the root of their number, of: {}",
     "_fluctuation": "standard deviation over networks, times the root of the width, of: {}",
     "_shift": "change at finite width of: {}",
     "_of_kernels": "change by fluctuations of the kernel at initialisation of: {}",

@@ -119,22 +119,7 @@ class Run:
         check_targets(spec, "y_train", data.y_train)
         if len(data.y_test):
             check_targets(spec, "y_test", data.y_test)
-        if isinstance(optimizer, GradientFlow):
-            if steps is not None or times is None:
-                raise InvalidInput(
-                    "times: gradient flow requires the times at which it is recorded, and no "
-                    "steps, e.g. times=np.linspace(0.1, 10, 100); got "
-                    f"steps={shown(steps)}, times={shown(times)}."
-                )
-            recorded = _times(times)
-        else:
-            if steps is None or times is not None:
-                raise InvalidInput(
-                    f"steps: {type(optimizer).__name__} requires a number of steps, and no times; "
-                    f"got steps={shown(steps)}, times={shown(times)}."
-                )
-            steps = integer("steps", steps, at_least=1, at_most=MOST_STEPS)
-            recorded = ()
+        steps, recorded = _length(optimizer, steps, times)
         parts = (net, param, data.renewed(), spec, optimizer, steps, recorded)
         for name, value in zip(self.__dataclass_fields__, parts, strict=True):
             object.__setattr__(self, name, value)
@@ -318,6 +303,23 @@ def _check_positions(positions: int | None, y: np.ndarray) -> None:
             f"targets (sample, {positions}[, output]), got shape {y.shape}; for one output of a "
             "sample put a Flatten() or a GlobalAvgPool() before the last Dense()."
         )
+
+
+def _length(optimizer: Optimizer, steps: Any, times: Any) -> tuple[int | None, tuple[float, ...]]:
+    """Return the number of steps of an optimizer, or the times at which a flow is recorded."""
+    got = f"got steps={shown(steps)}, times={shown(times)}."
+    if not isinstance(optimizer, GradientFlow):
+        if steps is None or times is not None:
+            raise InvalidInput(
+                f"steps: {type(optimizer).__name__} requires a number of steps, and no times; {got}"
+            )
+        return integer("steps", steps, at_least=1, at_most=MOST_STEPS), ()
+    if steps is not None or times is None:
+        raise InvalidInput(
+            "times: gradient flow requires the times at which it is recorded, and no steps, e.g. "
+            f"times=np.linspace(0.1, 10, 100); {got}"
+        )
+    return None, _times(times)
 
 
 def _times(times: ArrayLike | Sequence[float]) -> tuple[float, ...]:

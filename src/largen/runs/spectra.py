@@ -1,4 +1,4 @@
-"""Spectra of trajectories: outliers of trained weights, and the sharpness of tangent kernels."""
+"""Spectra of trajectories: outliers of trained weights, sharpness and dissipation from K."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations import GradientDescent, gd
+from largen.parameterizations import GradientDescent, Optimizer, gd, gradient_flow
 from largen.runs.records import check_descent
 from largen.runs.run import Run
 from largen.scalars import integer
@@ -62,11 +62,9 @@ def _gauss_newton(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
 def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     """Return η gᵀHg/|g|² of the whole Hessian at each record, from K and its change in a step."""
     run, at, kernels, (first, second) = _recorded(run, dataset)
-    optimizer = run.optimizer
-    plain = isinstance(optimizer, GradientDescent)
-    if not plain or optimizer != gd(optimizer.lr, schedule=optimizer.schedule):
+    if not isinstance(run.optimizer, GradientDescent) or not _plain(run.optimizer):
         raise InvalidInput(
-            f"along: steps of {optimizer} are not along the gradient; wanted gradient descent "
+            f"along: steps of {run.optimizer} are not along the gradient; wanted gradient descent "
             "without momentum, decay and batches."
         )
     if len(at) < 2 or (np.diff(at) != 1).any():
@@ -85,21 +83,55 @@ def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     return (bent / (np.swapaxes(slope, -1, -2) @ moved))[..., 0, 0]
 
 
+def dissipation(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
+    """Return −dL/dt at each record, (1/P²) ℓ′ᵀKℓ′ at rates of 1, ([seed,] record)."""
+    run, _, kernels, (first, _) = _recorded(run, dataset)
+    if not _plain(run.optimizer):
+        raise InvalidInput(
+            f"run: {run.optimizer} does not follow the gradient of the loss; wanted gradient "
+            "descent or flow without momentum, decay, batches and noise."
+        )
+    slope = first.reshape(*kernels.shape[:-1], 1)
+    # Times of gradient descent count rates already.
+    rate = 1.0 if isinstance(run.optimizer, GradientDescent) else run.optimizer.lr
+    return rate / first.shape[-2] ** 2 * (np.swapaxes(slope, -1, -2) @ kernels @ slope)[..., 0, 0]
+
+
+def _plain(optimizer: Optimizer) -> bool:
+    """Whether an optimizer follows the gradient of the loss alone."""
+    if isinstance(optimizer, GradientDescent):
+        return optimizer == gd(optimizer.lr, schedule=optimizer.schedule)
+    return optimizer == gradient_flow(optimizer.lr)
+
+
 def _recorded(
     run: Run | None, dataset: xarray.Dataset
 ) -> tuple[Run, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Return the run, steps, K as matrices, and ℓ′ and ℓ″ of samples, at all records."""
+    """Return the run, steps, K as matrices, and ℓ′ and ℓ″ of samples, at all records.
+
+    The kernel limit has one kernel for all steps.
+    """
     if run is None:
         raise InvalidInput("run: is not known of a loaded trajectory, and with it the rate.")
     check_descent("run", run.optimizer)
     if "ntk" not in dataset:
         raise InvalidInput("record: the trajectory has no tangent kernels; pass record=['ntk'].")
-    at = dataset["record_step"].values
-    outputs = dataset["f_train"].isel(step=at).values
+    kernels, outputs = dataset["ntk"].values, dataset["f_train"]
     p, c = len(run.data.y_train), int(np.prod(run.output_shape, dtype=int))
+    if "record_step" in dataset:
+        at = dataset["record_step"].values
+    else:
+        if run.loss.name != "mse":
+            raise InvalidInput(
+                f"loss: with {run.loss.name} the gradient of each initialisation of the kernel "
+                "limit is another, and its outputs are their mean; wanted 'mse'."
+            )
+        at = dataset["step"].values
+        kernels = np.broadcast_to(np.multiply.outer(kernels, np.eye(c)), (len(at), p, p, c, c))
+    outputs = outputs.isel(step=at).values
     lead = outputs.shape[: outputs.ndim - 1 - len(run.output_shape)]
     first, second = derivatives(run, outputs.reshape(-1, *run.output_shape), c)
-    kernels = dataset["ntk"].values.reshape(*lead, p, p, c, c).swapaxes(-3, -2)
+    kernels = kernels.reshape(*lead, p, p, c, c).swapaxes(-3, -2)
     both = first.reshape(*lead, p, c), second.reshape(*lead, p, c, c)
     return run, at, kernels.reshape(*lead, p * c, p * c), both
 

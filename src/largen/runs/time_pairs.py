@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from largen.errors import InvalidInput
+from largen.results.labels import long_name
 from largen.text import shown
 
 if TYPE_CHECKING:
@@ -28,11 +29,8 @@ def between_times(dataset: xarray.Dataset, record: str) -> xarray.DataArray:
     there = [str(name) for name in dataset if "pair" in dataset[name].dims]
     known = sorted(name.replace("_pair", "") for name in there)
     if not isinstance(record, str) or record not in known:
-        those = f"recorded are {', '.join(known)}" if known else "none are recorded"
-        raise InvalidInput(
-            f"record: {shown(record)} has no kernels between times ({those}). Pass "
-            "record_pairs='all' to lg.solve."
-        )
+        advice = f"take {', '.join(known)}" if known else "pass record_pairs='all' to lg.solve"
+        raise InvalidInput(f"record: {shown(record)} has no kernels between times; {advice}.")
     pairs = dataset[there[[name.replace("_pair", "") for name in there].index(record)]]
     later, earlier = pairs["pair_step"].values, pairs["pair_step_2"].values
     steps, places = np.unique(np.concatenate([later, earlier]), return_inverse=True)
@@ -44,6 +42,12 @@ def between_times(dataset: xarray.Dataset, record: str) -> xarray.DataArray:
     values[columns, rows] = pairs.values.transpose(0, *(1 + np.array(order)))
     values[rows, columns] = pairs.values
     times = dataset["time"].values[steps]
-    both = {"step": steps, "step_2": steps, "time": ("step", times), "time_2": ("step_2", times)}
+    both = {
+        "step": steps,
+        "step_2": steps,
+        "time": ("step", times, {"long_name": "time $t$"}),
+        "time_2": ("step_2", times, {"long_name": "time $s$"}),
+    }
     layers = {"layer": pairs["layer"].values} if "layer" in pairs.coords else {}
-    return xarray.DataArray(values, {**both, **layers}, ("step", "step_2", *axes), record)
+    about = {"long_name": long_name(record)}
+    return xarray.DataArray(values, {**both, **layers}, ("step", "step_2", *axes), record, about)

@@ -18,7 +18,7 @@ from largen.runs.checks import arrays_on_axes, check_words, checked_outputs
 from largen.runs.identity import identity_of
 from largen.runs.losses import mean_loss
 from largen.runs.run import Run
-from largen.runs.spectra import sharpness, weight_outliers
+from largen.runs.spectra import dissipation, sharpness, weight_outliers
 from largen.runs.status import Status, not_finite, status_of
 from largen.runs.time_pairs import between_times
 from largen.runs.variables import Parts, WithVariables
@@ -157,16 +157,6 @@ class Trajectory(WithVariables):
         return found
 
     @property
-    def theory(self) -> str:
-        """The name of the theory that computed the trajectory, or ``"finite"``."""
-        return self._attributes["theory"]
-
-    @property
-    def reason(self) -> str:
-        """The reason for the choice of the theory."""
-        return self._attributes["reason"]
-
-    @property
     def status(self) -> Status:
         """``"ok"``, or what failed: see :class:`Status`."""
         return Status(self._attributes["status"])
@@ -206,28 +196,6 @@ class Trajectory(WithVariables):
             "computed.",
             self,
         )
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks for the reader."""
-        return tuple(json.loads(self._attributes["notes"]))
-
-    @property
-    def width(self) -> int | None:
-        """N; None for a limit."""
-        width = self._attributes.get("width")
-        return None if width is None else int(width)  # a NumPy number if loaded from a file
-
-    @property
-    def depth(self) -> float:
-        """L, the number of residual branches; ``math.inf`` for infinitely deep networks."""
-        depth = float(self._attributes.get("depth", float("nan")))
-        return int(depth) if depth.is_integer() else depth
-
-    @property
-    def seeds(self) -> int | None:
-        """Number of networks; None for a limit."""
-        return self._length("seed")
 
     def to_xarray(self) -> xarray.Dataset:
         """Return a copy of all variables as an ``xarray.Dataset``."""
@@ -331,6 +299,36 @@ class Trajectory(WithVariables):
         True
         """
         return sharpness(self.run, self._dataset, along)
+
+    def dissipation(self) -> np.ndarray:
+        """Return the rate at which the training loss L falls, ``([seed,] record)``, from K.
+
+        Under gradient flow the measure μ of the neurons of one hidden layer descends L in the
+        Wasserstein-2 distance, ∂μ/∂t = div(μ∇(δL/δμ)) (Hanin's primer, §4.1.2), so that
+
+            −dL/dt = ∫|∇(δL/δμ)|² dμ = (1/P²) ℓ′ᵀKℓ′
+
+        at rates of 1, and η times this for a flow of rate η. The last expression holds for networks
+        and limits of any depth. Gradient descent, whose ``time`` is the sum of its rates, has
+        L(t) − L(t + η) = η (−dL/dt) + O(η²).
+
+        Raises
+        ------
+        InvalidInput
+            Without the run, or K; with momentum, decay, batches or noise; and for the kernel limit
+            of other losses than ``"mse"``.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> data, times = lg.Dataset(np.eye(2), np.array([1.0, -1.0])), np.linspace(0.1, 9, 90)
+        >>> flow = {"optimizer": lg.gradient_flow(), "times": times}
+        >>> limit = lg.solve(lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, **flow))
+        >>> fallen = np.trapezoid(limit.dissipation(), limit.time)
+        >>> round(float(fallen / (limit.loss_train[0] - limit.loss_train[-1])), 2)
+        1.0
+        """
+        return dissipation(self.run, self._dataset)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to a netCDF-4 file, bit for bit, with a checksum.

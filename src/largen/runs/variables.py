@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,6 +51,38 @@ class WithVariables(Result):
         coordinate = self._parts.coordinates.get(axis)
         return None if coordinate is None else len(coordinate)
 
+    @property
+    def theory(self) -> str:
+        """The name of the theory that computed the trajectory, or ``"finite"``."""
+        return self._attributes["theory"]
+
+    @property
+    def reason(self) -> str:
+        """The reason for the choice of the theory."""
+        return self._attributes["reason"]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks for the reader."""
+        return tuple(json.loads(self._attributes["notes"]))
+
+    @property
+    def width(self) -> int | None:
+        """N; None for a limit."""
+        width = self._attributes.get("width")
+        return None if width is None else int(width)  # a NumPy number if loaded from a file
+
+    @property
+    def depth(self) -> float:
+        """L, the number of residual branches; ``math.inf`` for infinitely deep networks."""
+        depth = float(self._attributes.get("depth", float("nan")))
+        return int(depth) if depth.is_integer() else depth
+
+    @property
+    def seeds(self) -> int | None:
+        """Number of networks; None for a limit."""
+        return self._length("seed")
+
     if TYPE_CHECKING:  # the possible variables, so that type checkers find misspelled names
         f_train: np.ndarray
         f_test: np.ndarray
@@ -69,6 +102,8 @@ class WithVariables(Result):
         f_test_covariance: np.ndarray
         f_train_fluctuation: np.ndarray
         f_test_fluctuation: np.ndarray
+        f_train_drawn_fluctuation: np.ndarray
+        f_test_drawn_fluctuation: np.ndarray
         f_train_fluctuation_error: np.ndarray
         f_test_fluctuation_error: np.ndarray
         f_train_fluctuation_covariance: np.ndarray

@@ -117,7 +117,7 @@ class Alignment:
         base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
         into = self.width_growth(name)
         out = prod(wide) / prod(base) / into
-        whole = max(size / self.sizes.base[key] for key, size in self.sizes.wide.items())
+        whole = self.sizes.widening
         return round(log(into) / log(out)) if out >= whole > 1.0 and into > out else 1
 
     def _grown(self, name: str, after: tuple[int, ...], before: tuple[int, ...]) -> float:

@@ -12,6 +12,9 @@ from largen.scalars import real
 from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.rules import ratios
 
+# What corrections multiply: a setting of weights, and the signal at a place of the forward pass.
+SETTINGS = {"init": "init", "lr": "lr", "output": "eps"}
+MULTIPLIERS = {"output": ("output", "output"), "attention": ("attention", "key")}
 WHATS = ("init", "lr", "output", "attention")
 
 
@@ -62,20 +65,18 @@ def corrected(
     """
     rows = {w.name: w for w in weights}
     factors = list(multipliers)
+    copies: dict[str, list[str]] = {}  # a name in the base → those in the target
+    for name in dict.fromkeys([*rows, *names]):
+        copies.setdefault(names.get(name, name), []).append(name)
     for each in corrections:
         factor = (n if each.letter == "n" else l) ** each.power
-        if each.what in ("init", "lr"):
-            for name in [k for k in rows if names.get(k, k) == each.where]:
-                rows[name] = scaled(rows[name], each.what, factor, each.words, decays_by_rate)
-            continue
-        place = ("output", "output") if each.what == "output" else ("attention", "key")
-        if each.what == "output":
-            rows = {
-                k: scaled(w, "eps", factor, each.words, decays_by_rate) for k, w in rows.items()
-            }
-        paths = [k for k, own in names.items() if own == each.where and k not in rows]
-        for path in (paths or [each.where]) if factor != 1.0 else ():
-            factors.append(ForwardMultiplier(path, *place, factor, each.words))
+        own = copies.get(each.where, [])
+        if setting := SETTINGS.get(each.what):
+            for name in rows if each.what == "output" else rows.keys() & own:
+                rows[name] = scaled(rows[name], setting, factor, each.words, decays_by_rate)
+        if factor != 1.0 and (place := MULTIPLIERS.get(each.what)):
+            for path in [part for part in own if part not in rows] or [each.where]:
+                factors.append(ForwardMultiplier(path, *place, factor, each.words))
     return tuple(rows.values()), tuple(factors)
 
 

@@ -30,6 +30,7 @@ from largen.transfer.verdicts import (
     START,
     Layout,
     fades,
+    growing_starts,
     grows,
     largest,
     moves_nothing,
@@ -46,7 +47,6 @@ NOT_KNOWN = (
 MOST_REPAIRS = 16
 SETS_SIZE = 0.5  # change of log₂ of a size when weights are doubled, above which they set it
 SHARE = 0.1  # of the sum over weights, above which a single weight's slope counts
-SIDES = ("input", "output")
 
 
 @runtime_checkable
@@ -159,11 +159,8 @@ def next_corrections(
         return found
     if networks.along == "depth" or networks.kind == "proportional":
         return _rates(networks, survey)
-    for kind in (_on_tensors, _on_inputs):
-        found = kind(survey)
-        if found:
-            return found
-    return _on_logits(networks, survey, corrections) or _on_output(survey)
+    found = _on_tensors(survey) or _on_inputs(survey)
+    return found or _on_logits(networks, survey, corrections) or _on_output(survey)
 
 
 def _half(fit: tuple[float, float] | None) -> float:
@@ -171,30 +168,33 @@ def _half(fit: tuple[float, float] | None) -> float:
     return 0.0 if fit is None else round(2 * fit[0]) / 2
 
 
+def _is_off(fit: tuple[float, float] | None, most: float, scale: float = 1.0) -> bool:
+    """Whether a slope certainly grows or fades, by a power that rounds to one."""
+    return (grows(fit, most, scale) or fades(fit, FADES, scale)) and bool(_half(fit))
+
+
 def _starts(
     networks: Networks, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
 ) -> list[Correction]:
     """Correct the initial values behind the first tensor that starts too large."""
     layout, letter = survey.layout, "l" if networks.along == "depth" else "n"
-    places = [(i, path, side) for i, path in enumerate(layout.modules) for side in SIDES if path]
-    for i, path, side in places:
+    for path, side, fit in growing_starts(survey.fits, layout):
         place = f"{side} of {path}"
-        fit = survey.fits.get(("start", place, ""))
-        skip = (side == "output" and path in layout.final) or tried.count(place) > 1
-        if skip or not grows(fit) or not _half(fit):
+        if tried.count(place) > 1 or not _half(fit):
             continue
         if side == "input" and not _widens(survey, path):
             continue
         tried.append(place)
-        for names in _behind(layout, i, path, side):
+        for names in _behind(layout, path, side):
             if _sets(networks, corrections, place, names):
                 return [Correction("init", n, -_half(fit), letter) for n in names]
     return []
 
 
-def _behind(layout: Layout, i: int, path: str, side: str) -> Iterator[list[str]]:
+def _behind(layout: Layout, path: str, side: str) -> Iterator[list[str]]:
     """Yield the weights of the modules in front of a tensor, the last first; matrices first."""
-    for other in reversed(layout.modules[: i + (side == "output")]):
+    end = layout.modules.index(path) + (side == "output")
+    for other in reversed(layout.modules[:end]):
         if side == "input" and f"{other}.".startswith(f"{path}."):
             continue
         names = [name for name, holder in layout.holders.items() if holder == other]
@@ -222,9 +222,7 @@ def _rates(networks: Networks, survey: Slopes) -> list[Correction]:
     return [
         Correction("lr", place, -_half(fit), letter)
         for (kind, place, _), fit in survey.fits.items()
-        if kind == "copies"
-        and (grows(fit, START, scale) or fades(fit, FADES, scale))
-        and _half(fit)
+        if kind == "copies" and _is_off(fit, START, scale)
     ]
 
 
@@ -271,19 +269,16 @@ def _on_output(survey: Slopes) -> list[Correction]:
     """Correct the factor of the output, or the rates of weights that act on it first."""
     fits, layout, last = survey.fits, survey.layout, survey.rows[-1]
     sums = {n: sum(row.get(("output", "", n), 0.0) for row in last) for n in layout.inner}
-    whole = sum(sums.values()) or 1.0
+    least = SHARE * sum(sums.values())
     heavy = [
-        fits["output", "", n]
-        for n in layout.inner
-        if sums[n] > SHARE * whole and ("output", "", n) in fits
+        fits["output", "", n] for n in layout.inner if sums[n] > least and ("output", "", n) in fits
     ]
     top, fit = max(heavy, default=None), fits.get(("output", "inner", ""))
     fit = top if grows(top, SINGLE) else fit
-    if fit is not None and (grows(fit, SINGLE) or fades(fit, FADES)) and _half(fit):
+    if _is_off(fit, SINGLE):
         return [Correction("output", "", -_half(fit))]
-    found = []
-    for name in layout.holders:
-        fit = fits.get(("output", "", name)) if name in layout.last else None
-        if fit is not None and (grows(fit, SINGLE) or fades(fit, FADES)) and _half(fit):
-            found.append(Correction("lr", name, -_half(fit)))
-    return found
+    return [
+        Correction("lr", name, -_half(fits["output", "", name]))
+        for name in layout.holders
+        if name in layout.last and _is_off(fits.get(("output", "", name)), SINGLE)
+    ]

@@ -26,6 +26,15 @@ class Shapes:
     crowded: dict[str, int]
     mixed: dict[str, int] | None = None  # a base with more experts (None without experts)
 
+    @property
+    def widening(self) -> float:
+        """The largest ratio of a size of the wider base to the base's."""
+        return max(self.wide[key] / size for key, size in self.base.items())
+
+    def more(self, experts: str) -> float:
+        """Return the ratio of the target's number of experts, by the name of it, to the base's."""
+        return self.crowded.get(experts, 1) / self.tall.get(experts, 1)
+
     def by_name(self) -> dict[str, dict[str, int]]:
         """Return the shapes that are not None, by their attribute names."""
         shapes = {"base": self.base, "wide": self.wide, "tall": self.tall, "target": self.target}

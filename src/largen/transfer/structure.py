@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from largen.errors import InvalidInput
 
@@ -112,24 +112,7 @@ def correspondence(shallow: Part, deep: Part) -> Correspondence:
 
 def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked) -> None:
     parts[b_path] = a_path
-    if set(a.weights) != set(b.weights):
-        odd = sorted(set(a.weights) ^ set(b.weights))
-        raise InvalidInput(
-            f"make_model: at {b_path or 'the root'} the weights {odd} exist at one depth only; "
-            "blocks that repeat with depth must be parts of a sequence."
-        )
-    for name, shape in b.weights.items():
-        was = a.weights[name]
-        full = _join(b_path, name)
-        parts[full] = _join(a_path, name)
-        grown = [i for i, (x, y) in enumerate(zip(was, shape, strict=False)) if x != y]
-        if len(was) != len(shape) or len(grown) > 1:
-            raise InvalidInput(
-                f"make_model: the weight {full} has the shape {was} at one depth and {shape} at "
-                "another; wanted at most one axis that grows with the depth."
-            )
-        if grown:
-            stacked[full] = grown[0]
+    _match_weights(a_path, a, b_path, b, parts, stacked)
     groups = _groups(a), _groups(b)
     for stem, members in groups[1].items():
         others = groups[0].get(stem) or groups[0].get(f"{stem.removesuffix('_')}.", [])
@@ -150,6 +133,27 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
             )  # fmt: skip
 
 
+def _match_weights(a_path, a: Part, b_path, b: Part, parts, stacked) -> None:
+    if set(a.weights) != set(b.weights):
+        odd = sorted(set(a.weights) ^ set(b.weights))
+        raise InvalidInput(
+            f"make_model: at {b_path or 'the root'} the weights {odd} exist at one depth only; "
+            "blocks that repeat with depth must be parts of a sequence."
+        )
+    for name, shape in b.weights.items():
+        was = a.weights[name]
+        full = _join(b_path, name)
+        parts[full] = _join(a_path, name)
+        grown = [i for i, (x, y) in enumerate(zip(was, shape, strict=False)) if x != y]
+        if len(was) != len(shape) or len(grown) > 1:
+            raise InvalidInput(
+                f"make_model: the weight {full} has the shape {was} at one depth and {shape} at "
+                "another; wanted at most one axis that grows with the depth."
+            )
+        if grown:
+            stacked[full] = grown[0]
+
+
 def _kind(part: Part) -> tuple:
     """Return what blocks of one kind have in common; for those without parts, their shapes."""
     return (part.kind,) if part.parts else part.signature()
@@ -161,13 +165,8 @@ def _pairs(path, stem, a: Part, others, b: Part, members):
         return list(zip(others, members, strict=True)), []
     was = [a.parts[name].signature() for name in others]
     now = [b.parts[name].signature() for name in members]
-    extra = len(now) - len(was)
-    head = 0
-    while head < len(was) and was[head] == now[head]:
-        head += 1
-    tail = 0
-    while tail < len(was) - head and was[-1 - tail] == now[-1 - tail]:
-        tail += 1
+    extra, head = len(now) - len(was), _in_common(was, now)
+    tail = _in_common(was[head:][::-1], now[::-1])
     if extra < 0 or head == 0 or head + tail < len(was):
         runs = _runs(was), _runs(now)
         if extra > 0 and [own for own, _ in runs[0]] == [own for own, _ in runs[1]]:
@@ -182,16 +181,15 @@ def _pairs(path, stem, a: Part, others, b: Part, members):
     repetition = Repetition(
         _join(path, stem + "…"), unit, (head - first) // unit, copies_now, first
     )
-    pairs = []
-    for i, name in enumerate(members):
-        if i < head:
-            source = i
-        elif i < head + extra:
-            source = head - unit + (i - head) % unit
-        else:
-            source = i - extra
-        pairs.append((others[source], name))
+    sources = [*range(head), *(head - unit + i % unit for i in range(extra))]
+    sources += range(head, len(was))
+    pairs = [(others[source], name) for source, name in zip(sources, members, strict=True)]
     return pairs, [(repetition, first)]
+
+
+def _in_common(one: list[tuple], two: list[tuple]) -> int:
+    """Return the number of members with which both sequences begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
 
 
 def _runs(signatures: list[tuple]) -> list[tuple[tuple, int]]:

@@ -31,7 +31,7 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -55,6 +55,7 @@ CERTAIN = 0.1
 # below 0, of a matrix's largest effect inside.
 TOTAL, START, SINGLE, FADES = 0.25, 0.3, 0.35, 0.35
 TINY = 1e-30
+SIDES = ("input", "output")  # of a module
 ROUNDING = 1e-5  # of the largest effect on the same tensor
 
 
@@ -193,14 +194,14 @@ def effects_of(
     found = _starts(fits, layout)
     if along == "width":
         found += _on_tensors(fits, layout)
+        single, most = {name: fits.get(("output", "", name)) for name in layout.holders}, SINGLE
+    else:
+        single, most = {place: fit for (of, place, _), fit in fits.items() if of == "copies"}, START
     # How one block's logits move by gradient descent depends on the gradient behind them.
-    found += [] if along == "depth" and kind == "proportional" else _on_logits(fits, scale)
-    for name in layout.holders if along == "width" else ():
-        fit = fits.get(("output", "", name))
-        if fit is not None and grows(fit, SINGLE, scale):
-            found.append(Effect("output", name, fit[0], fit[1], "grows"))
-    for (kind, place, _), fit in fits.items() if along == "depth" else ():
-        if kind == "copies" and grows(fit, START, scale):
+    if along == "width" or kind != "proportional":
+        found += _on_logits(fits, scale)
+    for place, fit in single.items():
+        if grows(fit, most, scale):
             found.append(Effect("output", place, fit[0], fit[1], "grows"))
     return found + _on_total(fits, 1.0 if many else scale)
 
@@ -217,16 +218,23 @@ def _on_total(fits: Fits, scale: float) -> list[Effect]:
 
 def _starts(fits: Fits, layout: Layout) -> list[Effect]:
     """Tensors that start too large."""
-    found = []
-    for path in layout.modules:
-        for side in ("input", "output"):
-            fit = fits.get(("start", f"{side} of {path}", ""))
-            if path and grows(fit) and not (side == "output" and path in layout.final):
-                found.append(Effect("start", f"{side} of {path}", fit[0], fit[1], "grows"))
+    found = [
+        Effect("start", f"{side} of {path}", fit[0], fit[1], "grows")
+        for path, side, fit in growing_starts(fits, layout)
+    ]
     fit = fits.get(("start", "output", ""))
     if grows(fit, START):
         found.append(Effect("start", "", fit[0], fit[1], "grows"))
     return found
+
+
+def growing_starts(fits: Fits, layout: Layout) -> Iterator[tuple[str, str, tuple[float, float]]]:
+    """Yield the modules and the sides of them where a tensor inside starts too large."""
+    for path in filter(None, layout.modules):
+        for side in SIDES if path not in layout.final else SIDES[:1]:
+            fit = fits.get(("start", f"{side} of {path}", ""))
+            if grows(fit):
+                yield path, side, fit
 
 
 def _on_tensors(fits: Fits, layout: Layout) -> list[Effect]:

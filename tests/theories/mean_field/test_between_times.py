@@ -27,6 +27,8 @@ def limit():
 @pytest.mark.slow
 def test_all_pairs_of_a_limit():
     found = limit().between_times("gradient_kernel")
+    assert found.long_name == "gradient kernel G"
+    assert (found.time.long_name, found.time_2.long_name) == ("time $t$", "time $s$")
     assert found.dims == ("step", "step_2", "layer", "sample", "sample_2")
     assert found.time_2.values.tolist() == limit().time.tolist()
     for record in ("feature_kernel", "gradient_kernel"):
@@ -67,12 +69,12 @@ def test_values_at_exchanged_times_are_those_of_exchanged_samples_and_outputs():
 
 @pytest.mark.slow
 def test_what_is_not_there_is_said():
-    with pytest.raises(InvalidInput, match="recorded are feature_kernel, feature_kernel_error"):
+    with pytest.raises(InvalidInput, match="take feature_kernel, feature_kernel_error"):
         limit().between_times("ntk")
     with pytest.raises(InvalidInput, match=r"record_pairs: .*all"):
         run().pairs("record_pairs", "some")
     kernel_limit = lg.Run(lg.mlp(1), lg.ntk(), run().data, optimizer=lg.gd(0.1), steps=1)
-    with pytest.raises(InvalidInput, match=r"none are recorded.*record_pairs='all'"):
+    with pytest.raises(InvalidInput, match=r"pass record_pairs='all'"):
         lg.solve(kernel_limit).between_times()
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -84,6 +85,44 @@ def test_small_gamma_has_the_covariance_of_the_kernel_limit():
         np.testing.assert_allclose(scaled, getattr(lazy, f"{what}_std"), rtol=0.03)
     start = 1e-4 * limit.f_train_fluctuation_covariance[0]
     np.testing.assert_allclose(start, lazy.nngp, atol=0.03)
+
+
+def test_independent_neurons_of_a_linear_layer_vary_by_gaussian_moments():
+    """Var[zh] = ⟨z²⟩⟨h²⟩ + ⟨zh⟩² at every time, as z and h stay Gaussian."""
+    run = lg.Run(lg.mlp(1, "linear"), lg.mean_field(1.5), DATA, optimizer=lg.gd(0.4), steps=6)
+    limit = lg.solve(run, record_at=range(7), fluctuations=True)
+    squares = np.einsum("tlii->ti", limit.feature_kernel * limit.gradient_kernel) / 1.5**2
+    known = np.sqrt(squares + limit.f_train**2)
+    np.testing.assert_allclose(limit.f_train_drawn_fluctuation, known, rtol=0.03)
+    start = limit.f_test_drawn_fluctuation[0]
+    np.testing.assert_allclose(start, np.sqrt((XT**2).mean(1)) / 1.5, rtol=0.01)
+    np.testing.assert_allclose(start, limit.f_test_fluctuation[0], rtol=1e-12)
+    assert (known[-1] ** 2 - limit.f_train[-1] ** 2 < 0.98 * known[-1] ** 2).any()
+
+
+@pytest.mark.slow
+def test_propagation_of_chaos():
+    """Two neurons of trained networks are correlated by the difference of both variances over N."""
+    run, seeds = run_of(lg.gd(0.5)), 1000
+    limit = lg.solve(run, fluctuations=True, rtol=5e-3)
+    drawn = np.concatenate([limit.f_train_drawn_fluctuation, limit.f_test_drawn_fluctuation], 1)
+    trained = np.concatenate([limit.f_train_fluctuation, limit.f_test_fluctuation], 1)
+    for width in (32, 128):
+        parts = lg.networks.train_and_measure(run, width, contributions, seeds=seeds)
+        parts = parts - parts.mean(axis=(0, 2))[:, None]
+        squares = np.sum(parts**2, axis=2)
+        pairs = (np.sum(parts, axis=2) ** 2 - squares) / (width - 1)
+        z = (pairs.mean(0) - (trained**2 - drawn**2)[-1]) / (pairs.std(0) / seeds**0.5 + 0.01)
+        assert np.abs(z).max() < 4
+        relative = squares.mean(0) / width / drawn[-1] ** 2 - 1
+        assert np.abs(relative).max() < 2 / width + 0.02
+    assert (trained[-1] < 0.7 * drawn[-1]).all()
+
+
+def contributions(network, start, end, x):
+    """Return zφ(h)/γ₀, (sample, neuron)."""
+    h = x @ end[0]["weight"] / np.sqrt(x.shape[1])
+    return jnp.tanh(h) * end[-1]["weight"][:, 0] / 1.5
 
 
 DEEP = {

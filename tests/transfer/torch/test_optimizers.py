@@ -165,6 +165,11 @@ def test_independent_decay_wants_a_rate():
     assert {g["lr"] for g in plan.param_groups(model, lr=0.0, weight_decay=0.0)} == {0.0}
 
 
+def test_an_optimizer_of_all_weights_at_one_rate_is_refused():
+    with pytest.raises(InvalidInput, match=r"AdamW is of a plan.*plan\.param_groups"):
+        check_optimizer(torch.optim.AdamW(torch.nn.Linear(2, 2).parameters()))
+
+
 def test_optimizers_of_others_are_not_judged():
     class Own(torch.optim.SGD):
         pass

@@ -67,6 +67,13 @@ class MeasuredExponent:
         return self.predicted is None or not low <= float(self.predicted) <= high
 
 
+def _row(e: MeasuredExponent) -> str:
+    """Return a measured exponent and the predicted one, as a row of a table."""
+    measured = str(e.estimate) if e.state == "number" else e.state
+    predicted = "zero" if e.predicted is None else f"{e.predicted!s:>5}"
+    return f"  {e.name:<16} {measured:>14}   {predicted if e.known else '':<6}"
+
+
 @cites("golikov2020towards")
 class MeasuredExponents(Result):
     """Exponents of N, measured and predicted; made by :func:`largen.scaling.measure_exponents`.
@@ -136,15 +143,7 @@ class MeasuredExponents(Result):
             if rows:
                 lines.append(what)
             for e in rows:
-                if not e.known:
-                    wanted = ""
-                elif e.predicted is None:
-                    wanted = "zero"
-                else:
-                    wanted = f"{e.predicted!s:>5}"
-                measured = str(e.estimate) if e.state == "number" else e.state
-                line = f"  {e.name:<16} {measured:>14}   {wanted:<6}"
-                lines.append((line + (" ← deviates" if id(e) in marked else "")).rstrip())
+                lines.append((_row(e) + (" ← deviates" if id(e) in marked else "")).rstrip())
         count = len(marked)
         if self.classification.kind == "unstable":
             lines.append("unstable: predictions are those of the step that shows it, unmarked")

@@ -17,6 +17,7 @@ from largen.experiments.distances import chosen_samples
 from largen.experiments.predicted_networks.pilots import (
     Check,
     Draws,
+    NextOrder,
     Pilots,
     error_of_mean,
     moments,
@@ -47,7 +48,8 @@ class PredictedNetworks(DataResult):
         and the mean loss of the limit, ``loss_train_limit (step)``; the same for test samples. The
         self check: ``spread_ratio (step)``, width times the variance of pilots over that of pilots
         of half their width, and ``check_noise``, ``check_share (step)``, the distance between
-        predicted and actual losses of pilots over that of a sample, and over that of the limit.
+        predicted and actual losses of pilots over that of a sample, and over that of the limit; by
+        theory ``next_order (step)``, the share in the variance of the next power of 1/width.
     status
         ``"ok"``, or ``"inaccurate"`` if the self check failed.
     unstable_from
@@ -58,7 +60,7 @@ class PredictedNetworks(DataResult):
     status: Status
     unstable_from: int | None
     _pilots: Pilots = field(compare=False)
-    _check: Check = field(compare=False)
+    _check: Check | NextOrder = field(compare=False)
     _draws: int = field(compare=False)
     _seed: np.ndarray = field(compare=False)
 
@@ -159,22 +161,12 @@ class PredictedNetworks(DataResult):
         Parameters
         ----------
         width
-            n, at least the width of the pilots.
+            n, at least the width of the pilots; any by theory in mean-field limits.
         """
         width = integer("width", width, at_least=self._pilots.width)
-        data = dataset_of(self._pilots, self._networks(width), self._check, self._seed)
-        data = data.assign_attrs({**self.data.attrs, "width": width}).assign_coords(
-            self.data.coords
-        )
-        return PredictedNetworks(
-            data,
-            self.status,
-            self.unstable_from,
-            self._pilots,
-            self._check,
-            self._draws,
-            self._seed,
-        )
+        attrs = {**self.data.attrs, "width": width}
+        given = self._pilots, self._check, self._draws, self._seed
+        return predicted(*given, width, self.data.coords, attrs)
 
     def _variable(self, name: str) -> np.ndarray:
         if name not in self.data:
@@ -200,10 +192,9 @@ class PredictedNetworks(DataResult):
         limit = float(self.data[f"loss_{on}_limit"][-1])
         lines = [
             f"PredictedNetworks: width {about['width']}, {about['run']}",
-            f"  from    the limit ({about['theory']}) and {about['pilots']} pilots of width "
-            f"{about['pilot_width']}",
-            f"  status  {self.status}; N Var of the pilots changes by factors of "
-            f"{np.min(self._check.ratio):.3g} to {np.max(self._check.ratio):.3g}",
+            f"  from    the limit ({about['theory']}) and {about['pilots']} "
+            f"{about['anchor']} of width {about['pilot_width']}",
+            f"  status  {self.status}; {self._check}",
             f"  loss    {on}, after training: {loss.mean():.4g} ± {error:.2g}, 90 % of networks "
             f"{low:.4g} to {high:.4g}; limit {limit:.4g}",
         ]
@@ -220,7 +211,23 @@ def _probability(level: Any) -> float:
     return level
 
 
-def dataset_of(pilots: Pilots, networks: Draws, check: Check, seed: np.ndarray) -> xarray.Dataset:
+def predicted(
+    pilots: Pilots, check: Check | NextOrder, draws: int, seed: np.ndarray, width: int,
+    coords: Any, attrs: dict[str, Any],
+) -> PredictedNetworks:  # fmt: skip
+    """Return the prediction at a width, with coordinates and attributes of its data set."""
+    check = check.at(width)
+    bad = np.flatnonzero(check.failed)
+    first = int(bad[0]) if len(bad) else None
+    status = Status.OK if first is None else Status.INACCURATE
+    data = dataset_of(pilots, Draws(pilots, width, draws, seed), check, seed)
+    data = data.assign_coords(coords).assign_attrs({**attrs, "status": str(status)})
+    return PredictedNetworks(data, status, first, pilots, check, draws, seed)
+
+
+def dataset_of(
+    pilots: Pilots, networks: Draws, check: Check | NextOrder, seed: np.ndarray
+) -> xarray.Dataset:
     """Return the variables of a prediction, without coordinates and attributes."""
     import xarray
 
@@ -240,7 +247,5 @@ def dataset_of(pilots: Pilots, networks: Draws, check: Check, seed: np.ndarray) 
             f"loss_{on}_error": ("step", np.hypot(error, sampled).astype(losses.dtype)),
             f"loss_{on}_limit": ("step", limit.mean(0)),
         }
-    for name in ("ratio", "noise", "share"):
-        known = "spread_ratio" if name == "ratio" else f"check_{name}"
-        variables[known] = ("step", getattr(check, name))
+    variables |= {name: ("step", each) for name, each in check.variables.items()}
     return xarray.Dataset(variables)

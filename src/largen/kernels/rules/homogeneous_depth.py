@@ -11,10 +11,11 @@ so that all kernels behind the blocks are √(q₁q₂) times functions of the a
     1 − cos θ(1) = (1 − w(θ)) (1 − cos θ),     Θ(1) = ρ √(q₁q₂) body(θ) + gain(θ) Θ(0),
     ∂τ body = v (e^{vτ(a² + b²)} κ(θ(τ)) + κ'(θ(τ)) body),     ∂τ gain = v κ'(θ(τ)) gain
 
-where √(q₁q₂) κ = ⟨φφ⟩ and κ' = ⟨φ'φ'⟩. These are the equations of ``rules.infinite_depth``
-(Bordelon et al., Depthwise hyperparameter transfer in residual networks, Proposition 2) for these
-φ. The functions w, body and gain are represented by their polynomial interpolants at the Chebyshev
-points of [0, π].
+where √(q₁q₂) κ = ⟨φφ⟩ and κ' = ⟨φ'φ'⟩ = a² + b² − 2b²θ/π. Since ∂τ log F = −v (2b²/π) θ for
+F(θ) = sin θ − θ cos θ, the last of them has the solution gain = e^{v(a² + b²)} F(θ(1))/F(θ). These
+are the equations of ``rules.infinite_depth`` (Bordelon et al., Depthwise hyperparameter transfer in
+residual networks, Proposition 2) for these φ. The functions w, body and gain are represented by
+their polynomial interpolants at the Chebyshev points of [0, π].
 """
 
 from __future__ import annotations
@@ -94,23 +95,19 @@ def _coefficients(odd: float, even: float, variance: float) -> np.ndarray | None
     theta = np.pi / 2 * (1 + np.polynomial.chebyshev.chebpts1(NODES))
 
     def slope(y: np.ndarray) -> np.ndarray:
-        shortfall, body, gain, growth = y  # the first is 1 − cos θ
-        angle = 2 * np.arcsin(np.sqrt(np.clip(shortfall / 2, 0, 1)))
-        folded = np.sin(angle) - angle * np.cos(angle)
+        shortfall, body, growth = y  # the first is 1 − cos θ
+        angle = _angle(shortfall)
+        folded = _folded(angle)
         kernel = size * np.cos(angle) + bend * folded
         derivative = size - bend * angle
         return variance * np.array(
-            [
-                -bend * folded,
-                growth * kernel + derivative * body,
-                derivative * gain,
-                size * growth,
-            ]
+            [-bend * folded, growth * kernel + derivative * body, size * growth]
         )
 
     start = 2 * np.sin(theta / 2) ** 2
     ones = np.ones_like(theta)
-    end, body, gain, _ = integrate_plainly(slope, np.array([start, 0 * ones, ones, ones]))
+    end, body, growth = integrate_plainly(slope, np.array([start, 0 * ones, ones]))
+    gain = growth * _folded(_angle(end)) / _folded(theta)
     values = np.stack([1 - end / start, body, gain], axis=-1)
     found = np.polynomial.chebyshev.chebfit(2 * theta / np.pi - 1, values, NODES - 1).T
     matter = int(np.flatnonzero(np.abs(found).max(0) > SMALL * np.abs(found).max()).max())
@@ -124,6 +121,19 @@ def _coefficients(odd: float, even: float, variance: float) -> np.ndarray | None
         converted = np.polynomial.chebyshev.cheb2poly(series)  # without trailing zeros
         own[: len(converted)] = converted
     return powers
+
+
+def _angle(shortfall: np.ndarray) -> np.ndarray:
+    """Return θ from 1 − cos θ."""
+    return 2 * np.arcsin(np.sqrt(np.clip(shortfall / 2, 0, 1)))
+
+
+def _folded(theta: np.ndarray) -> np.ndarray:
+    """Return sin θ − θ cos θ, where θ is small by its series, which has no cancellation."""
+    s = theta**2
+    nested = 1 - s / 28 * (1 - s / 54 * (1 - s / 88 * (1 - s / 130)))
+    series = theta**3 * (1 / 3 - s / 30 * nested)
+    return np.where(theta < 0.5, series, np.sin(theta) - theta * np.cos(theta))
 
 
 @rule.register

@@ -268,15 +268,9 @@ def _in_parts(
     program: Program, u: int, v: int, ones: tuple[Factor, ...], twos: tuple[Factor, ...]
 ) -> Factors | None:
     """Return factors of two values by independent parts; None if the mean of one of them is 0."""
-    parts: list[tuple[Factor | None, Factor | None]] = []
-    left = list(twos)
-    for one in ones:
-        met = [two for two in twos if dependent(program, one.value, two.value)]
-        if len(met) > 1 or any(two not in left for two in met):
-            raise _refused(program, u, v)
-        parts.append((one, met[0] if met else None))
-        left = [two for two in left if two not in met]
-    parts += [(None, two) for two in left]
+    parts = _matched(program, ones, twos)
+    if parts is None:
+        raise _refused(program, u, v)
     _check_gains(program, u, v)
     for one, two in parts:
         alone = one if two is None else two if one is None else None
@@ -285,6 +279,18 @@ def _in_parts(
         if one and two and one.phi == two.phi == _IDENTITY and {one.base, two.base} == {u, v}:
             raise _refused(program, u, v)
     return Factors(tuple(parts))
+
+
+def _matched(
+    program: Program, ones: tuple[Factor, ...], twos: tuple[Factor, ...]
+) -> list[tuple[Factor | None, Factor | None]] | None:
+    """Return each factor with the dependent one of the other side; None if one has several."""
+    met = [[two for two in twos if dependent(program, one.value, two.value)] for one in ones]
+    taken = [two for each in met for two in each]
+    if any(len(each) > 1 for each in met) or len(taken) > len({*taken}):
+        return None
+    pairs = [(one, each[0] if each else None) for one, each in zip(ones, met, strict=True)]
+    return [*pairs, *((None, two) for two in twos if two not in taken)]
 
 
 def _before(program: Program, pair: Pair, way: Way, pairs: bool) -> list[tuple[Pair, Wanted]]:
@@ -301,15 +307,15 @@ def _before(program: Program, pair: Pair, way: Way, pairs: bool) -> list[tuple[P
         case Matched(parts):
             flat = isinstance(program.operations[pair[0]], Flatten)
             return [(each, Wanted(pairs and not flat)) for each in parts]
-    found: list[tuple[Pair, Wanted]] = []
-    for one, two in way.parts:
-        if one is not None and two is not None:
-            found.append(((one.base, two.base), Wanted(pairs)))
-            continue
-        for alone in (one, two):
-            if alone is not None:
-                found.append(((alone.value, alone.value), Wanted(means=True)))
-    return found
+        case Factors(parts):
+            return [_before_factors(one, two, pairs) for one, two in parts]
+
+
+def _before_factors(one: Factor | None, two: Factor | None, pairs: bool) -> tuple[Pair, Wanted]:
+    if one and two:
+        return (one.base, two.base), Wanted(pairs)
+    (alone,) = (each.value for each in (one, two) if each)
+    return (alone, alone), Wanted(means=True)
 
 
 def _before_linear(

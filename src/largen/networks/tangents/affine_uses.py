@@ -148,46 +148,46 @@ def evaluate(equation, arrays: Sequence[Any], around: Jaxpr) -> Sequence[Any]:
     return jaxpr_as_fun(ClosedJaxpr(single, ()))(*given.values())
 
 
+def _view_among(values: Sequence[Value]) -> tuple[int, View]:
+    """Return the place of the first view among values, and the view."""
+    return next((i, value.view) for i, value in enumerate(values) if value.view is not None)
+
+
 def _moved(equation, values: Sequence[Value]) -> View | None:
     """Return the view that an equation makes of a view, None if it does something else."""
-    at = next(i for i, value in enumerate(values) if value.view is not None)
-    view, others = values[at].view, [value for i, value in enumerate(values) if i != at]
-    assert view is not None
-    name, (output,) = equation.primitive.name, equation.outvars[:1]
-    shape = output.aval.shape
-    if name == "transpose":
-        return view._replace(axes=tuple(view.axes[i] for i in equation.params["permutation"]))
-    if name in ("reshape", "squeeze", "broadcast_in_dim") and prod(shape) == values[at].array.size:
-        return None if others else view.reshaped(shape)
-    if name in ("convert_element_type", "copy", "copy_p", "reduce_precision"):
-        return view if jnp.issubdtype(output.aval.dtype, np.floating) else None
-    if name == "neg":
-        return view._replace(scale=-view.scale)
-    if name in ("mul", "div") and others[0].known and np.ndim(others[0].array) == 0:
-        factor = others[0].array
-        if name == "mul":
-            return view._replace(scale=view.scale * factor)
-        return view._replace(scale=view.scale / factor) if at == 0 else None
+    at, view = _view_among(values)
+    others, out = [*values[:at], *values[at + 1 :]], equation.outvars[0].aval
+    match equation.primitive.name:
+        case "transpose":
+            return view._replace(axes=tuple(view.axes[i] for i in equation.params["permutation"]))
+        case "reshape" | "squeeze" | "broadcast_in_dim" if out.size == values[at].array.size:
+            return None if others else view.reshaped(out.shape)
+        case "convert_element_type" | "copy" | "copy_p" | "reduce_precision":
+            return view if jnp.issubdtype(out.dtype, np.floating) else None
+        case "neg":
+            return view._replace(scale=-view.scale)
+        case "mul" if others[0].known and np.ndim(others[0].array) == 0:
+            return view._replace(scale=view.scale * others[0].array)
+        case "div" if at == 0 and others[0].known and np.ndim(others[0].array) == 0:
+            return view._replace(scale=view.scale / others[0].array)
     return None
 
 
 def _use(equation, values: Sequence[Value]) -> tuple[Use, Any] | None:
     """Return the use of a parameter array in an affine map and its other operand, or None."""
-    at = next(i for i, value in enumerate(values) if value.view is not None)
+    at, view = _view_among(values)
     read = _READERS.get(equation.primitive)
-    if read is None or (operands := read(equation, values, at)) is None:
+    if read is None or (operands := read(equation, values, at, view)) is None:
         return None
-    view, (output,) = values[at].view, equation.outvars
-    assert view is not None
+    (output,) = equation.outvars
     operand, base, of_input, of_output, arrange = operands
     use = Use(view.leaf, base, of_input, of_output, output.aval.shape, output.aval.dtype, arrange)
     return use, operand * jnp.asarray(view.scale, operand.dtype)
 
 
-def _product(equation, values: Sequence[Value], at: int):
+def _product(equation, values: Sequence[Value], at: int, view: View):
     """A ``dot_general``: positions are the free axes of the other operand."""
-    view, other = values[at].view, values[1 - at].array
-    assert view is not None
+    other = values[1 - at].array
     contracted, batch = ([*sides] for sides in equation.params["dimension_numbers"])
     mine, its = ((contracted[i], batch[i]) for i in (at, 1 - at))
     free = [i for i in range(len(view.axes)) if i not in (*mine[0], *mine[1])]
@@ -207,10 +207,9 @@ def _product(equation, values: Sequence[Value], at: int):
     return operand, view.base, labels[0] + labels[1], labels[0] + labels[2], arrange
 
 
-def _convolution(equation, values: Sequence[Value], at: int):
+def _convolution(equation, values: Sequence[Value], at: int, view: View):
     """A convolution: positions are those of the output, operands the patches that it reads."""
-    options, view, other = equation.params, values[at].view, values[1 - at].array
-    assert view is not None
+    options, other = equation.params, values[1 - at].array
     if at != 1 or options["batch_group_count"] != 1:
         return None
     _, of_kernel, of_output = numbers = options["dimension_numbers"]
@@ -242,11 +241,10 @@ def _convolution(equation, values: Sequence[Value], at: int):
     )
 
 
-def _rows_taken(equation, values: Sequence[Value], at: int):
+def _rows_taken(equation, values: Sequence[Value], at: int, view: View):
     """Rows of a table: the other operand says which ones, in one-hot vectors."""
-    view, table = values[at].view, values[0].array
-    assert view is not None
-    numbers, options = equation.params["dimension_numbers"], equation.params
+    table, options = values[0].array, equation.params
+    numbers = options["dimension_numbers"]
     rank, out = table.ndim, equation.outvars[0].aval
     whole_rows = (
         at == 0

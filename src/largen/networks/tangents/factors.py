@@ -76,15 +76,24 @@ def plan_of(
             arrays.append(Derived((), ()))
             kept += outputs * leaf.size
         else:
-            sizes = _sizes(used, shapes)
-            sites = tuple(Site(n, use.of_input, use.of_output) for n, use in used)
-            of_positions = [shapes[n][0] for n, _ in used]
-            way = way_of(sites, of_positions, sizes, outputs, samples)
+            way, its_kept, its_pairs = _of_uses(used, shapes, outputs, samples)
             arrays.append(way)
-            kept += numbers_kept(way, of_positions, sizes, outputs)
-            if isinstance(way, Factored):
-                pairs += cost_of_products(sites, of_positions, sizes, outputs)[1]
+            kept, pairs = kept + its_kept, pairs + its_pairs
     return Plan(tuple(arrays), held + kept, pairs, kept, outputs)
+
+
+def _of_uses(
+    used: Sequence[tuple[int, Use]], shapes: Sequence[Any], outputs: int, samples: tuple[int, int]
+) -> tuple[Factored | Derived, int, int]:
+    """Return the cheapest way for an array, with the numbers kept of a sample and of a pair."""
+    sizes = _sizes(used, shapes)
+    sites = tuple(Site(n, use.of_input, use.of_output) for n, use in used)
+    of_positions = [shapes[n][0] for n, _ in used]
+    way = way_of(sites, of_positions, sizes, outputs, samples)
+    kept = numbers_kept(way, of_positions, sizes, outputs)
+    if isinstance(way, Derived):
+        return way, kept, 0
+    return way, kept, cost_of_products(sites, of_positions, sizes, outputs)[1]
 
 
 def _sizes(used: Sequence[tuple[int, Use]], shapes: Sequence[Any]) -> dict[Any, int]:

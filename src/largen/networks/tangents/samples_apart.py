@@ -242,23 +242,17 @@ def _product(equation, states):
     contracted, batch = equation.params["dimension_numbers"]
     if all(isinstance(state, Common) for state in states):
         return Common()
-    ends, first = [], len(batch[0])
+    behind, first = [], len(batch[0])
     for i, state in enumerate(states):
         ndim = len(_shape(equation.invars[i]))
         free = [j for j in range(ndim) if j not in (*contracted[i], *batch[i])]
-        where = {axis: k for k, axis in enumerate(batch[i])}
-        where.update({axis: first + k for k, axis in enumerate(free)})
+        places = (*range(len(batch[0])), *range(first, first + len(free)))
+        behind.append(_mapped(state, dict(zip((*batch[i], *free), places, strict=True))))
         first += len(free)
-        if isinstance(state, Along):
-            if state.axis not in where:
-                raise _NotProved
-            ends.append(where[state.axis])
-    axis = ends[0]
-    in_batch = axis < len(batch[0])
-    for i, state in enumerate(states):
-        if isinstance(state, Common) and in_batch and batch[i][axis] not in state.constant:
-            raise _NotProved
-    if len({*ends}) > 1 or (len(ends) == 2 and not in_batch):
+    axes = {state.axis for state in behind if isinstance(state, Along)}
+    common = [state.constant for state in behind if isinstance(state, Common)]
+    axis = axes.pop()
+    if axes or (axis < len(batch[0]) and any(axis not in constant for constant in common)):
         raise _NotProved
     return Along(axis)
 

@@ -77,20 +77,8 @@ class Fields:
                 f"covariance of {rows**2 * 8 / 1e9:.2g} GB; populations take {MOST_ROWS}. Pass "
                 "fewer samples at once."
             )
-        features = _features(matrix.uses, [each.value for each in matrix.uses])
-        F = np.concatenate([_flat(f) for f in features])
-        moments = F @ F.T
-        K = use.weight_variance * moments + use.bias_variance
-        T = use.weight_rate * moments + use.bias_rate
-        if any(each.derivative is not None for each in matrix.uses):
-            zeros = (np.zeros_like(u.value) for u in matrix.uses)
-            values = [
-                zero if u.derivative is None else u.derivative
-                for zero, u in zip(zeros, matrix.uses, strict=True)
-            ]
-            G = np.concatenate([_flat(f) for f in _features(matrix.uses, values)])
-            T = T + use.weight_variance * G @ G.T
-        before = len(K) - len(_flat(features[-1]))
+        K, T, own_rows = _covariances(matrix.uses)
+        before = len(K) - math.prod(own_rows)
         past = matrix.drawn
         own, mean = _given(K, before, [each.value for each in past])
         own_t, mean_t = _given(T, before, [each.derivative for each in past])
@@ -104,7 +92,7 @@ class Fields:
             g[:, rank:] @ roots[1].T + mean_t,
             K[before:, before:],
             T[before:, before:],
-            tuple(features[-1].shape[:-1]),
+            own_rows,
         )
         past.append(found)
         return found
@@ -148,6 +136,21 @@ class Fields:
             return np.moveaxis(numbers.reshape(size, *others), 0, neurons)
 
         return law.mean + std * placed(z), std * placed(direction)
+
+
+def _covariances(uses: list[Use]) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    """Return K_y and that of derivatives, of all uses' rows, and the shape of the last one's."""
+    last = uses[-1]
+    features = _features(uses, [each.value for each in uses])
+    F = np.concatenate([_flat(f) for f in features])
+    moments = F @ F.T
+    K = last.weight_variance * moments + last.bias_variance
+    T = last.weight_rate * moments + last.bias_rate
+    if any(each.derivative is not None for each in uses):
+        slopes = [np.zeros_like(u.value) if u.derivative is None else u.derivative for u in uses]
+        G = np.concatenate([_flat(f) for f in _features(uses, slopes)])
+        T = T + last.weight_variance * G @ G.T
+    return K, T, tuple(features[-1].shape[:-1])
 
 
 def _features(uses: list[Use], values: list[np.ndarray]) -> list[np.ndarray]:

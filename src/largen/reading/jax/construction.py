@@ -83,10 +83,14 @@ def _law(name: str, given: list[Law | str], params: Any) -> Law | str | None:
         return bits
     if name in VIEWS or (name == "concatenate" and all(each == given[0] for each in given)):
         return given[0]
-    unknown = [each for each in given if isinstance(each, str)]
-    if name == "concatenate" or unknown:
-        return next((each for each in unknown if each != BITS), None)
-    laws: list[Any] = list(given)
+    laws = [each for each in given if isinstance(each, Law)]
+    if name == "concatenate" or len(laws) < len(given):
+        return next((each for each in given if isinstance(each, str) and each != BITS), None)
+    return _of_laws(name, laws, params)
+
+
+def _of_laws(name: str, laws: list[Law], params: Any) -> Law | None:
+    """Return the law of a function of numbers, of which one may be random."""
     random = [law for law in laws if law.kind != "constant"]
     if not random:
         power = [params["y"]] if name == "integer_pow" else []

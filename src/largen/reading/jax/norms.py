@@ -166,27 +166,25 @@ def _is_plain(given: Statistic, kind: str, power: float) -> bool:
     return close and (given.kind, given.power) == (kind, power)
 
 
-def quotient(reader: Reader, call: Call, one: Any, by: Any, inverse: bool) -> Value:
+def quotient(reader: Reader, call: Call, one: Any, by: Statistic, inverse: bool) -> Value:
     """Return a value over the root of a mean square or variance, a normalisation.
 
     ``inverse``: whether ``by`` is one over the root, which multiplies the value.
     """
     centred = isinstance(one, Centred)
     value, kind = (one.of, "variance") if centred else (one, "square")
-    over = by.over if isinstance(by, Statistic) else ()
     if (
-        not isinstance(by, Statistic)
-        or (by.power, by.kind) != (-0.5 if inverse else 0.5, kind)
+        (by.power, by.kind) != (-0.5 if inverse else 0.5, kind)
         or not isinstance(value, Value)
-        or (centred and (one.square or one.over != over))
-        or not by.fits(value, over)
+        or (centred and (one.square or one.over != by.over))
+        or not by.fits(value, by.over)
     ):
         raise reader.refused(
             call,
             "values times means over channels have a rule where they are a layer norm, "
             "(x − mean)/√(variance + ε), or x/√(mean square + ε)",
         )
-    space = any(isinstance(value.axes[axis], int) for axis in over)
+    space = any(isinstance(value.axes[axis], int) for axis in by.over)
     norm = LayerNorm if centred else RMSNorm
     eps = by.offset / by.slope
     eps = 0.0 if abs(eps) < SMALL else float(f"{eps:.9g}")  # without the rounding of its fit

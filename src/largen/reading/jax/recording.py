@@ -16,6 +16,7 @@ from largen.reading.jax.elementwise import is_number
 from largen.reading.jax.tracing import Tracer, evaluated, has_own_derivatives, line_of
 from largen.reading.refusals import refused
 
+Axes = tuple[int | None, ...]  # of a parameter, None for axes that were put in
 ROUNDING = 1e-6  # relative size below which a difference of derivatives is rounding
 
 
@@ -142,9 +143,7 @@ class Recorder:
         )
         if found is not None:
             return [found]
-        of_input = any(
-            isinstance(each, Ref) and self.record.calls[each.place].of_input for each in given
-        )
+        of_input = self.record.of_input(given)
         line = line_of([equation, *reversed(self._tracer.calls)], self._file)
         if name == "convert_element_type" and _floating(equation.outvars):
             name = "to_float"
@@ -232,15 +231,10 @@ def _seen(
     name: str, options: Any, given: list[Any], before: list[tuple[int, ...]], shape: tuple[int, ...]
 ) -> Param | None:
     """Return a parameter in another order of axes, with new axes of length one, or scaled."""
-    weights = [each for each in given if isinstance(each, Param)]
-    if len(weights) != 1 or any(isinstance(each, Ref) for each in given):
+    weight, *others = filter(_of_model, given)
+    if others or not isinstance(weight, Param):
         return None
-    (weight,) = weights
-    numbers = [
-        float(np.ravel(each)[0])
-        for each in given
-        if not isinstance(each, Param) and is_number(each)
-    ]
+    numbers = [float(np.ravel(a)[0]) for a in given if not _of_model(a) and is_number(a)]
     match name:
         case "neg":
             return weight._replace(factor=-weight.factor)
@@ -248,21 +242,21 @@ def _seen(
             return weight._replace(factor=weight.factor * numbers[0])
         case "div" if numbers and given[0] is weight:
             return weight._replace(factor=weight.factor / numbers[0])
-        case "reshape":
-            return _with_ones(weight, before[0], shape)
-    axes = _axes_behind(name, options, weight.axes or (), len(shape))
+    axes = _axes_behind(name, options, weight.axes or (), before[0], shape)
     return None if axes is None else weight._replace(axes=axes)
 
 
 def _axes_behind(
-    name: str, options: Any, axes: tuple[int | None, ...], count: int
-) -> tuple[int | None, ...] | None:
+    name: str, options: Any, axes: Axes, before: tuple[int, ...], shape: tuple[int, ...]
+) -> Axes | None:
     """Return a parameter's axes in the order of a primitive's output; None for other primitives."""
     match name:
+        case "reshape":
+            return _with_ones(axes, before, shape)
         case "transpose":
             return tuple(axes[i] for i in options["permutation"])
         case "broadcast_in_dim":
-            found: list[int | None] = [None] * count
+            found: list[int | None] = [None] * len(shape)
             for axis, place in zip(axes, options["broadcast_dimensions"], strict=True):
                 found[place] = axis
             return tuple(found)
@@ -271,10 +265,10 @@ def _axes_behind(
     return None
 
 
-def _with_ones(weight: Param, before: tuple[int, ...], shape: tuple[int, ...]) -> Param | None:
-    """Return a parameter in a shape with other axes of length one; None for another shape."""
-    rest = [(axis, n) for axis, n in zip(weight.axes or (), before, strict=True) if n != 1]
+def _with_ones(axes: Axes, before: tuple[int, ...], shape: tuple[int, ...]) -> Axes | None:
+    """Return the axes of a shape with other axes of length one; None for another shape."""
+    rest = [(axis, n) for axis, n in zip(axes, before, strict=True) if n != 1]
     if [n for _, n in rest] != [n for n in shape if n != 1]:
         return None
-    axes = iter([axis for axis, _ in rest])
-    return weight._replace(axes=tuple(None if n == 1 else next(axes) for n in shape))
+    left = iter([axis for axis, _ in rest])
+    return tuple(None if n == 1 else next(left) for n in shape)

@@ -43,14 +43,14 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 @rule("dot_general")
 def _(reader: Reader, call: Call, one: Any, two: Any, dimension_numbers: Any, **rest: Any) -> Value:
     (contracted, batched) = dimension_numbers
-    if reader.is_value(one) == reader.is_value(two):
+    first = reader.is_value(one)
+    if first == reader.is_value(two):
         raise reader.refused(
             call,
             "a product of two hidden values, such as attention, has no rule"
-            if reader.is_value(one)
+            if first
             else "its weight is computed from parameters in a way that is not followed",
         )
-    first = reader.is_value(one)
     value, weight = (one, two) if first else (two, one)
     summed, of_weight = contracted if first else reversed(contracted)
     axes = _axes(reader, call, weight)
@@ -64,10 +64,8 @@ def _(reader: Reader, call: Call, one: Any, two: Any, dimension_numbers: Any, **
     its = reader.value(value, call)
     others = [place for place in range(len(its.shape)) if place != summed[0]]
     order = (*others, summed[0]) if first else (summed[0], *others)
-    place = len(others) if first else 0
-    return reader.affine(
-        call, its.moved(order), place, weight, None, (axes[of_weight[0]],), kept[0]
-    )
+    place, fan_in = order.index(summed[0]), (axes[of_weight[0]],)
+    return reader.affine(call, its.moved(order), place, weight, None, fan_in, kept[0])
 
 
 def _axes(reader: Reader, call: Call, weight: Any) -> tuple[Any, ...]:
@@ -145,8 +143,8 @@ def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value | Me
     if not reader.is_value(two):
         return _scaled(reader, call, one, reader.number(two, call))
     for value, by in ((one, two), (two, one)):
-        if isinstance(_mean(reader, by), norms.Statistic):
-            return norms.quotient(reader, call, reader.seen(value), reader.seen(by), inverse=True)
+        if isinstance(found := _mean(reader, by), norms.Statistic):
+            return norms.quotient(reader, call, reader.seen(value), found, inverse=True)
     value, other = reader.value(one, call), reader.value(two, call)
     reader.check_alike(call, value, other)
     return value.at(reader.node(call, "product", value, other), call.shape)
@@ -154,8 +152,8 @@ def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value | Me
 
 @rule("div")
 def _(reader: Reader, call: Call, one: Any, two: Any, **rest: Any) -> Value | Mean:
-    if reader.is_value(one) and isinstance(_mean(reader, two), norms.Statistic):
-        return norms.quotient(reader, call, reader.seen(one), reader.seen(two), inverse=False)
+    if reader.is_value(one) and isinstance(found := _mean(reader, two), norms.Statistic):
+        return norms.quotient(reader, call, reader.seen(one), found, inverse=False)
     if reader.is_value(two) or not reader.is_value(one):
         raise reader.refused(call, "only a quotient by a number has a rule")
     return _scaled(reader, call, one, 1 / reader.number(two, call))

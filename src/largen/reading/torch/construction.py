@@ -200,15 +200,7 @@ def construct(
     found = {
         name: _parameter(watch.of(p.data), p.detach()) for name, p in module.named_parameters()
     }
-    for path, part in module.named_modules():
-        row = part.padding_idx if isinstance(part, nn.Embedding) else None
-        name = f"{path}.weight".strip(".")
-        if row is not None and name in found:
-            table = _data(module, name)
-            law, zero = watch.rest.get(_memory(table), (None, None))
-            if law is not None and zero == _part(table[row]):
-                rest = _parameter(law, torch.cat([table[:row], table[row + 1 :]]))
-                found[name] = rest._replace(shape=tuple(table.shape), zero_row=row)
+    found |= {name: p for name, p in _padded(module, watch) if name in found}
     unfilled = [n for n, p in found.items() if p.law is None and watch.of(_data(module, n)) is None]
     if unfilled and not meta:
         with fixed_seed(1):
@@ -218,6 +210,19 @@ def construct(
             if entries.numel() == 1 and bool((_data(again, name) == entries).all()):
                 found[name] = Parameter(constant(float(entries)), found[name].shape)
     return module, found
+
+
+def _padded(module: nn.Module, watch: _Construction) -> Iterator[tuple[str, Parameter]]:
+    """Yield tables with a row of padding that is 0; their law is that of the other rows."""
+    for path, part in module.named_modules():
+        if not isinstance(part, nn.Embedding) or part.padding_idx is None:
+            continue
+        table, row = part.weight.data, part.padding_idx
+        law, zero = watch.rest.get(_memory(table), (None, None))
+        if law is not None and zero == _part(table[row]):
+            rest = _parameter(law, torch.cat([table[:row], table[row + 1 :]]))
+            name = f"{path}.weight".strip(".")
+            yield name, rest._replace(shape=tuple(table.shape), zero_row=row)
 
 
 def _data(module: nn.Module, name: str) -> Tensor:

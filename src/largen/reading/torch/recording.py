@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from largen.errors import InvalidInput, LargenError
+from largen.errors import InvalidInput, LargenError, NoRule
 from largen.reading.calls import Call, Param, Record, Ref, leaves_of
 from largen.reading.refusals import refused
 from largen.transfer.torch.process import ALONE, fixed_seed
@@ -104,29 +104,29 @@ class Recorder(TorchFunctionMode):
         name = _plain(full)
         given, named = self._noted(args, name), self._noted(kwargs, name)
         leaves = list(leaves_of((given, named)))  # calls and parameters
-        if name in TURNS and isinstance(args[0], Tensor) and args[0].ndim == 2:
-            first = given[0]
-            if isinstance(first, Param):
-                out = func(*args, **kwargs)
-                turned = (1, 0) if first.axes is None else None
-                self._turned[id(out)] = first._replace(axes=turned), out
-                return out
-        of_input = any(
-            self.record.calls[leaf.place].of_input for leaf in leaves if isinstance(leaf, Ref)
-        )
+        if not leaves:
+            return func(*args, **kwargs)
+        if name in TURNS and isinstance(first := given[0], Param) and args[0].ndim == 2:
+            out = func(*args, **kwargs)
+            turned = (1, 0) if first.axes is None else None
+            self._turned[id(out)] = first._replace(axes=turned), out
+            return out
+        of_input = self.record.of_input(leaves)
         if of_input and full in LEAVES:
-            raise refused(
-                f"{self.stack[-1] or 'forward'} ({name})",
+            raise self._unreadable(
+                name,
                 "it takes numbers out of a tensor, on which the forward pass may depend; write it "
                 "with functions of tensors",
             )
         before = [(tensor, tensor._version) for tensor in tensors_in((args, kwargs))]
-        out = self.run(func, args, kwargs, name, given, named) if leaves else func(*args, **kwargs)
-        if leaves:
-            changed = [tensor for tensor, version in before if tensor._version != version]
-            for op, tensor in self._made(out, changed, name):
-                self._add(op, given, named, tensor, of_input)
+        out = self.run(func, args, kwargs, name, given, named)
+        changed = [tensor for tensor, version in before if tensor._version != version]
+        for op, tensor in self._made(out, changed, name):
+            self._add(op, given, named, tensor, of_input)
         return out
+
+    def _unreadable(self, name: str, why: str) -> NoRule:
+        return refused(f"{self.stack[-1] or 'forward'} ({name})", why)
 
     def run(self, func: Any, args: Any, kwargs: Any, name: str, given: Any, named: Any) -> Any:
         """Run a call on tensors that depend on the input or on parameters.
@@ -157,8 +157,8 @@ class Recorder(TorchFunctionMode):
         """Return arguments with references in the place of tensors; lists are copied."""
         if isinstance(value, Tensor):
             if id(value) in self._overwritten:
-                raise refused(
-                    f"{self.stack[-1] or 'forward'} ({name})",
+                raise self._unreadable(
+                    name,
                     f"it reads a view of a tensor that {self._overwritten[id(value)]} changed in "
                     "place; use the function that is not in place",
                 )

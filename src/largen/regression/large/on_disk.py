@@ -105,7 +105,7 @@ def stored_kernel(
     first, second = one.x, two.x
     dtype = np.result_type(first, second, np.float32)
     shape = (len(first), len(second))
-    grid = tuple(-(-n // block) for n in shape)
+    grid = -(-shape[0] // block), -(-shape[1] // block)
     masks = () if mask1 is None and mask2 is None else (one.mask, two.mask)
     identity = _identity(net, param, block, first, None if symmetric else second, *masks)
     chunks = min(block, shape[0]), min(block, shape[1])
@@ -117,26 +117,33 @@ def stored_kernel(
         "Take smaller blocks.",
     )
     group = open_group(path, identity, NAMES, shape, chunks, dtype)
-    wanted = [(i, j) for i in range(grid[0]) for j in range(i if symmetric else 0, grid[1])]
+    wanted = list(_blocks(grid, shape, block, symmetric=symmetric))
+    tell = progress or (lambda done, total: None)
     goes_on = f"Finished blocks are in {path}: the same call resumes from them."
     with resume_hint(goes_on), interruptible():
         missing = []
-        for i, j in wanted:
+        for place in wanted:
             check()
-            rows, columns = (_span(k, block, n) for k, n in zip((i, j), shape, strict=True))
-            place = Block(rows, columns, diagonal=symmetric and i == j, symmetric=symmetric)
             if not _is_done(group, place):
                 missing.append(place)
         done = len(wanted) - len(missing)
-        if progress is not None and done:
-            progress(done, len(wanted))
-        for count, _ in enumerate(
-            _compute_all(group, net, param, one, two, missing, jobs), done + 1
-        ):
+        if done:
+            tell(done, len(wanted))
+        computed = _compute_all(group, net, param, one, two, missing, jobs)
+        for count, _ in enumerate(computed, done + 1):
             check()
-            if progress is not None:
-                progress(count, len(wanted))
+            tell(count, len(wanted))
     return group
+
+
+def _blocks(
+    grid: tuple[int, int], shape: tuple[int, int], block: int, *, symmetric: bool
+) -> Iterator[Block]:
+    """Yield the blocks of a matrix; of a symmetric one, those of one triangle."""
+    for i in range(grid[0]):
+        for j in range(i if symmetric else 0, grid[1]):
+            rows, columns = _span(i, block, shape[0]), _span(j, block, shape[1])
+            yield Block(rows, columns, diagonal=symmetric and i == j, symmetric=symmetric)
 
 
 class Block(NamedTuple):

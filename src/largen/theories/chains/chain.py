@@ -34,7 +34,11 @@ from largen.programs import (
 )
 from largen.programs.receptive_fields import Reading, View
 from largen.programs.refusals import at
-from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
+from largen.theories.chains.normalized import (
+    LayerActivation,
+    NormalizedActivation,
+    couples_samples,
+)
 
 READING = "the mean-field limit"
 LINEAR = as_activation("linear")
@@ -67,11 +71,11 @@ def affine_chain(program: Program, branch: float = 1.0) -> AffineChain:
     if walk.skips[-1] >= 0:
         raise NoTheory(f"{READING}: the last Dense() must not be part of a residual branch")
     plain = all(reading.plain for reading in walk.readings)
-    normalized = any(isinstance(phi, NormalizedActivation) for phi in walk.phi)
-    if normalized and not plain:
-        raise NoTheory(f"{READING} has normalised layers of fully connected networks only.")
-    if normalized or not plain:
-        what = "normalised layers" if normalized else "convolutions"
+    over_neurons = any(
+        isinstance(phi, NormalizedActivation) and not couples_samples(phi) for phi in walk.phi
+    )
+    if over_neurons or not plain:
+        what = "normalised layers" if plain else "convolutions"
         for weight in walk.weights:
             if weight.width_ratio != 1:
                 raise NoTheory(
@@ -112,7 +116,12 @@ class _Walk:
     def activate(self, phi: ActivationFunction) -> None:
         """Add the activation of the last layer, normalised if a normalisation is before it."""
         norm, self.norm = self.norm, None
-        self.phi.append(phi if norm is None else NormalizedActivation(phi, norm.centred, norm.eps))
+        if norm is None:
+            self.phi.append(phi)
+            return
+        positions = self.readings[-1].positions
+        over = "channels" if norm.over == "sample" and positions == 1 else norm.over
+        self.phi.append(NormalizedActivation(phi, norm.centred, norm.eps, over, positions))
 
     def through(self, program: Program) -> None:
         """Collect all operations of a program."""
@@ -193,11 +202,9 @@ def _(operation: Function, step: Step, walk: _Walk) -> None:
 
 @follow.register
 def _(operation: Normalise, step: Step, walk: _Walk) -> None:
-    if operation.over == "batch":
-        raise no_rule(READING, operation, step.source, follow.registry)
     if not walk.weights:
         raise NoTheory(
-            f"{READING} normalises over infinitely many neurons, and before {at(step.source)} are "
+            f"{READING} normalises infinitely many neurons, and before {at(step.source)} are "
             "the inputs; normalise these in the data."
         )
     if walk.read or not walk.view.fresh or walk.view.flat:

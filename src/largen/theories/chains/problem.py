@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,9 +13,13 @@ from largen.parameterizations.weight_rules import first_fan_in
 from largen.programs import Weight
 from largen.programs.receptive_fields import Reading, gather
 from largen.runs import Posed, Run
-from largen.theories.chains.chain import LINEAR, AffineChain, affine_chain
+from largen.theories.chains.chain import LINEAR, READING, AffineChain, affine_chain
 from largen.theories.chains.constants import MapConstants
-from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
+from largen.theories.chains.normalized import (
+    LayerActivation,
+    NormalizedActivation,
+    couples_samples,
+)
 
 # Roles whose weight distribution must be Gaussian: hidden matrices enter through sums over many
 # neurons, where only the variance matters.
@@ -76,8 +80,13 @@ class Problem:
 
     @property
     def normalized(self) -> bool:
-        """Whether some layer is normalised over its neurons."""
+        """Whether some layer is normalised."""
         return any(isinstance(phi, NormalizedActivation) for phi in self.phi)
+
+    @property
+    def coupled(self) -> bool:
+        """Whether outputs depend on other samples, by a normalisation over the batch."""
+        return any(map(couples_samples, self.phi))
 
     @property
     def into_stream(self) -> tuple[bool, ...]:
@@ -133,6 +142,11 @@ def posed_by(run: Run) -> Posed[Problem]:
             "move at order one, and the mean-field limit applies, for N^(1/2) only. "
             "The kernel limit is the theory of d = 0."
         )
+    if any(map(couples_samples, links.phi)) and run.batches is not None:
+        raise NoTheory(
+            f"{READING} of normalisations over the batch takes full batches, got {run.optimizer}: "
+            "those of a minibatch need a forward pass of its own. LayerNorm() has minibatches."
+        )
     depth, blocks = len(links.phi), sum(skip >= 0 for skip in links.skips)
     branches = f", {blocks} residual branches times {form.branch:.3g}" if blocks else ""
     most = max(reading.positions for reading in links.readings)
@@ -146,9 +160,12 @@ def posed_by(run: Run) -> Posed[Problem]:
 
 def _problem(run: Run, links: AffineChain, form: CanonicalForm) -> Problem:
     fields, rate = _fields(run, links, MapConstants.of(form, links.weights[0]))
+    samples = len(run.data.x_train)
     factors = [form.branch if skip >= 0 else 1.0 for skip in (*links.skips, -1)]
     return Problem(
-        phi=links.phi,
+        phi=tuple(
+            replace(phi, samples=samples) if couples_samples(phi) else phi for phi in links.phi
+        ),
         fields=fields,
         positions=tuple(reading.positions for reading in links.readings[:-1]),
         field_rate=rate,
@@ -160,7 +177,7 @@ def _problem(run: Run, links: AffineChain, form: CanonicalForm) -> Problem:
         inside=_inside(links),
         branch=form.branch,
         gamma=form.gamma,
-        samples=len(run.data.x_train),
+        samples=samples,
         outputs=int(np.prod(run.output_shape, dtype=int)),
         ratios=tuple(weight.width_ratio for weight in links.weights[:-1]),
     )

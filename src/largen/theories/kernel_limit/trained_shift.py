@@ -111,7 +111,7 @@ def shift_of(
     keys = jax.random.split(key, 4)
     widths, samples = (width, width // NARROWER), []
     for m, one in zip(widths, keys[:2], strict=True):
-        samples.append(_features(run, m, networks, kernel, y, one))
+        samples.append(features(run, m, networks, kernel, y, one)[1])
         report(len(samples), 3)
     of_kernels = _of_fluctuations(run, kernel, y, draws, keys[2])
     if of_kernels is None:
@@ -149,12 +149,13 @@ def _networks(run: Run, width: int, networks: int, key: Any) -> tuple[np.ndarray
     return f.astype(np.float64), tangent.reshape(tangent.shape[:3]).astype(np.float64)
 
 
-def _features(
+def features(
     run: Run, width: int, networks: int, kernel: np.ndarray, y: np.ndarray, key: Any
-) -> np.ndarray:
-    """Return samples of f − F, (network, time, row)."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return initial outputs (network, row) and samples of f − F (network, time, row)."""
     f, tangent = _networks(run, width, networks, key)
-    return f - by_orders(run, kernel, tangent - kernel, f[:, 0], y).sum(0).swapaxes(0, 1)
+    at_rest = by_orders(run, kernel, tangent - kernel, f[:, 0], y).sum(0)
+    return f[:, 0], f - at_rest.swapaxes(0, 1)
 
 
 def _of_fluctuations(

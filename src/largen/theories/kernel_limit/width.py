@@ -41,8 +41,8 @@ class FiniteWidth(Theory):
     those with kinks, and for gradient descent of any step, momentum and batches, the movement is
     measured in networks of a small width, as the difference of each from the training at its own
     initial kernel; the effect of the kernel's fluctuations is computed for fully connected networks
-    and measured at initialisation for others. The equations are in
-    :mod:`largen.theories.kernel_limit.trained_shift`.
+    (smooth ones, if they are residual) and measured at initialisation for others. The equations are
+    in :mod:`largen.theories.kernel_limit.trained_shift`.
 
     The theory must be requested, ``lg.solve(run, theory=lg.theories.FiniteWidth(width=256))``; by
     default :func:`largen.solve` returns limits of infinite width.

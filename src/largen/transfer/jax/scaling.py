@@ -25,7 +25,6 @@ from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded, FoundWeight, resolve
 from largen.transfer.roles import family
 from largen.transfer.rules import (
-    ONE,
     attention_multiplier,
     branch_multiplier,
     ratios,
@@ -157,21 +156,16 @@ def scale(
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
     _put_on_branches(survey, param, told.branches, folds)
     notes = _put_on_queries(survey, param, told.attention, folds, factors.attention)
-    sizes = survey.sizes
-    more = sizes.crowded.get(told.experts, 1) / sizes.tall.get(told.experts, 1)
+    more = survey.sizes.more(told.experts)
     if more != 1.0:
         notes.append(NOTE)
     distributions = {} if as_built(param) else survey.distributions()
     shared = survey.matching("tied", patterns("tied", tied))
 
-    weights, forward = [], []
-    for name, role in found_roles.items():
-        own = tuple(folds[name])
-        weights.append(_weight(survey, param, moved, name, role, distributions, shared, own, more))
-        factor = tied_multiplier(param, moved) if name in shared else ONE
-        number = value(factor, survey.ratio(name), survey.l)
-        if number != 1.0:
-            forward.append(ForwardMultiplier(name, "output", "use", number, ratios(factor)))
+    weights = tuple(
+        _weight(survey, param, moved, name, role, distributions, shared, tuple(folds[name]), more)
+        for name, role in found_roles.items()
+    )
     if not any(family(w.role) == "output" for w in weights) and not shared:
         notes.append("no read-out was found; name an embedding that is used as one in tied=…")
     plan = JaxPlan(
@@ -182,8 +176,8 @@ def scale(
         target=survey.sizes.target,
         width_ratio=max((w.n for w in weights), default=1.0),
         depth_ratio=survey.l,
-        weights=tuple(weights),
-        multipliers=tuple(forward),
+        weights=weights,
+        multipliers=tuple(_of_uses(survey, tied_multiplier(param, moved), shared)),
         notes=tuple(notes),
         batch_ratio=length.batch,
         horizon_ratio=length.samples,
@@ -250,6 +244,17 @@ def _weight(
             "layout='in_out' if matrices are applied as x @ W, 'out_in' if as W @ x."
         )
     return row
+
+
+def _of_uses(survey: Survey, factor: Power, shared: Collection[str]) -> list[ForwardMultiplier]:
+    """Return the factors of tied read-outs, which the forward pass is to multiply by."""
+    names = [name for name in survey.weights if name in shared]
+    numbers = {name: value(factor, survey.ratio(name), survey.l) for name in names}
+    return [
+        ForwardMultiplier(name, "output", "use", number, ratios(factor))
+        for name, number in numbers.items()
+        if number != 1.0
+    ]
 
 
 def _put_on_branches(

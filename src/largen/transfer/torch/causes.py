@@ -98,5 +98,5 @@ def _fixed_inputs(facts: Facts, sizes: Shapes, name: str) -> tuple[int, int]:
     if len(pairs) != 1:
         return 0, 1
     ((before, after),) = pairs
-    grown = max(sizes.wide[key] / size for key, size in sizes.base.items())
+    grown = sizes.widening
     return max(0, round((grown * before - after) / (grown - 1))), before

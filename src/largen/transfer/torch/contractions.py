@@ -26,30 +26,42 @@ def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
     something else.
     """
     nothing = Fraction(0), frozenset[int]()
-    base, wide, sizes = reading.base.record, reading.wide.record, reading.sizes
-    grown = max(sizes.wide[key] / sizes.base[key] for key in sizes.base)
-    last = base.output
-    if last is None or grown == 1.0 or len(base.nodes) != len(wide.nodes):
-        return nothing
-    if base.nodes[last].shape != wide.nodes[last].shape:  # features
+    base, wide = reading.base.record, reading.wide.record
+    last = _fixed_output(reading)
+    if last is None:
         return nothing
     stack, found, powers = [(last, 0.0)], set[int](), set[Fraction]()
     while stack:
         i, constants = stack.pop()
         node, large = base.nodes[i], wide.nodes[i]
-        data = [j for j in node.inputs if base.nodes[j].is_data]
+        data = base.signals(node)
         was, now = constant_factor(base, node), constant_factor(wide, large)
-        terms, more = _terms(base, node), _terms(wide, large)
         found.add(i)
-        if terms != more and len(data) == len(node.inputs):
-            units = sum(_are_unit_vectors(base.nodes[j], wide.nodes[j]) for j in _signals(base, i))
-            power = (constants + log(more / terms)) / log(grown) - units / 2
-            powers.add(Fraction(round(4 * power), 4))
+        if len(data) == len(node.inputs) and _terms(base, node) != _terms(wide, large):
+            powers.add(_power(reading, i, constants))
         elif was * now and (node.op in LINEAR or (node.op in MULTIPLIES and len(data) == 1)):
             stack += [(j, constants + log(now / was)) for j in data if j not in found]
         else:
             return nothing
     return (powers.pop(), frozenset(found)) if len(powers) == 1 else nothing
+
+
+def _fixed_output(reading: Reading) -> int | None:
+    """Return the output if it has one shape at both widths; None for features."""
+    base, wide = reading.base.record, reading.wide.record
+    if reading.sizes.widening == 1.0 or len(base.nodes) != len(wide.nodes) or base.output is None:
+        return None
+    same = base.nodes[base.output].shape == wide.nodes[base.output].shape
+    return base.output if same else None
+
+
+def _power(reading: Reading, i: int, constants: float) -> Fraction:
+    """Return the power of the width of a sum; ``constants``: the log ratio of those behind it."""
+    base, wide = reading.base.record, reading.wide.record
+    units = sum(_are_unit_vectors(base.nodes[j], wide.nodes[j]) for j in _signals(base, i))
+    more = _terms(wide, wide.nodes[i]) / _terms(base, base.nodes[i])
+    power = (constants + log(more)) / log(reading.sizes.widening) - units / 2
+    return Fraction(round(4 * power), 4)
 
 
 def _terms(record: Record, node: Node) -> float:

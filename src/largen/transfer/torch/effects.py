@@ -221,12 +221,7 @@ def _tensors(
 
 
 def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
-    holders = {}
-    for name in weights:
-        path = name.rpartition(".")[0].partition("parametrizations")[0].rstrip(".")
-        while path and path not in passed.outputs:
-            path = path.rpartition(".")[0]
-        holders[name] = path
+    holders = {name: _holder(name, passed) for name in weights}
     final = frozenset(p for p, z in passed.outputs.items() if p and z is passed.output)
     return Layout(
         modules=tuple(passed.outputs),
@@ -241,6 +236,14 @@ def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:
             if weights[name].ndim > 1
         ),
     )
+
+
+def _holder(name: str, passed: Pass) -> str:
+    """Return the innermost called module that holds a weight."""
+    path = name.rpartition(".")[0].partition("parametrizations")[0].rstrip(".")
+    while path and path not in passed.outputs:
+        path = path.rpartition(".")[0]
+    return path
 
 
 def _rms(z: Tensor) -> float:

@@ -94,6 +94,16 @@ def made_up(model: nn.Module) -> list[Inputs]:
 
 def _made_up(model: nn.Module) -> Iterator[Inputs]:
     parameters = list(inspect.signature(model.forward).parameters.values())
+    yield from _by_name(model, parameters)
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p.name for p in parameters if p.kind in plain and p.default is p.empty]
+    needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]
+    for values in product(*(_by_hint(model, name) for name in needed)):
+        yield values, {}
+
+
+def _by_name(model: nn.Module, parameters: list[inspect.Parameter]) -> Iterator[Inputs]:
+    """Yield inputs by the names that Hugging Face's models give them."""
     names = [p.name for p in parameters]
     makers: dict[str, Callable[[nn.Module], Iterator[Tensor]]] = {
         "input_ids": _ids,
@@ -111,11 +121,6 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
             for values in product(*own.values())
         )
         yield from islice(tries, MOST_TRIES // min(len(choices), 2))
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [p.name for p in parameters if p.kind in plain and p.default is p.empty]
-    needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]
-    for values in product(*(_by_hint(model, name) for name in needed)):
-        yield values, {}
 
 
 def _choices(known: dict[str, list[Tensor]]) -> list[dict[str, list[Tensor]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from math import log
 
 from largen.errors import InvalidInput
@@ -33,7 +34,7 @@ from largen.transfer.torch.contractions import read_by_contraction
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.logits import users
 from largen.transfer.torch.reading import Reading, all_of
-from largen.transfer.torch.recording import Node, Record
+from largen.transfer.torch.recording import Record
 from largen.transfer.torch.streams import Sum
 from largen.transfer.torch.walks import End, concatenated, walk
 from largen.transfer.torch.widths import behind, module_at, own_factors
@@ -122,9 +123,8 @@ class Factors:
         """Put l^(−α), divided by the branch's own power of l, on the branch of one residual sum."""
         own, facts = reading.sums[i], self.facts
         factor = factor / self._built_in_depth(reading, own)
-        weights, modules = all_of(own.walk), []
-        for end in own.walk.ends:
-            modules.append(module_at(reading.base.record, end, views=False))
+        weights = all_of(own.walk)
+        modules = [module_at(reading.base.record, end, views=False) for end in own.walk.ends]
         if self.fold and reading.foldable[i]:
             self._fold_all(weights, "branch", factor)
         elif reading.foldable[i] and all(modules):
@@ -169,9 +169,8 @@ class Factors:
         for i in growing:
             for node in reading.sums[i].between(record):
                 places.add(node.index)
-                for j in node.inputs:
-                    if record.nodes[j].is_weight:
-                        names.update(record.parameters(j))
+                for j in record.weights(node):
+                    names.update(record.parameters(j))
         self.in_branch = names
         outside = {c.path for c in record.calls if not set(c.outputs[:1]) <= places}
         inner = {c.path for c in record.calls if c.outputs} - outside
@@ -203,9 +202,12 @@ class Factors:
         for pattern, ratio in (named or {}).items():
             for path in facts.matching("attention", [pattern]):
                 self._on_queries(path, power, float(ratio))
-        placed = [f.kind for folded in self.folds.values() for f in folded]
-        if self.logits != 1.0 and "attention" not in (*placed, *(m.kind for m in self.forward)):
+        if self.logits != 1.0 and "attention" not in self._kinds():
             raise InvalidInput(NO_LOGITS)
+
+    def _kinds(self) -> set[str]:
+        """Return the kinds of all factors."""
+        return {each.kind for each in (*chain(*self.folds.values()), *self.forward)}
 
     def _on_logits(self, param: Parameterization, reading: Reading, i: int) -> None:
         """Fold the factor of one attention's logits, or keep it in the forward pass."""
@@ -306,7 +308,7 @@ class Factors:
             ]  # fmt: skip
             if not tied:
                 continue
-            module = _module_of(record, _signal(record, node))
+            module = _module_of(record, record.signals(node)[0])
             if module is None:
                 raise InvalidInput(
                     f"make_model: the embedding {tied[0]} is the read-out as well, by a function "
@@ -323,7 +325,8 @@ class Factors:
         for end in ends:
             names = [name for weight in end.weights for name in self.facts.copies(weight)]
             if names and not any(self.facts.growing(name) for name in names):
-                before = walk(record, _signal(record, record.nodes[end.node])).ends.values()
+                features = record.signals(record.nodes[end.node])[0]
+                before = walk(record, features).ends.values()
                 ends += [e for e in before if e.kind == "product" and e not in ends]
         return ends
 
@@ -351,11 +354,6 @@ def _tables(record: Record) -> set[str]:
         if node.op in TABLES and record.nodes[node.inputs[0]].is_weight
         for name in record.parameters(node.inputs[0])
     }
-
-
-def _signal(record: Record, node: Node) -> int:
-    """Return the first input of a node that is not a weight."""
-    return next(i for i in node.inputs if record.nodes[i].is_data)
 
 
 def _in_terms_of(power: Power, ratio: float, n: float) -> Power:

@@ -50,11 +50,22 @@ def role_of(
     """Return the role of one weight."""
     layout = _layout(module, name)
     if layout is not None:
-        plain = role_of_sides(
-            any(axis in growing for axis in layout.fan_in),
-            any(axis in growing for axis in layout.fan_out),
-        )
-        return _narrow_role(plain, layout.label, path, module)
+        sides = (any(axis in growing for axis in side) for side in (layout.fan_in, layout.fan_out))
+        return _narrow_role(role_of_sides(*sides), layout.label, path, module)
+    if (role := _role_by_axes(name, ndim, growing, summed)) is not None:
+        return role
+    full = f"{path}.{name}" if path else name
+    raise InvalidInput(
+        f"roles: the weight {full} of {type(module).__name__} has one growing axis, and nothing "
+        "says whether it is summed over. Name its role: "
+        f"hints=Hints(roles={{{full!r}: 'output'}}) if it is, 'input' or 'positional' if it is not."
+    )
+
+
+def _role_by_axes(
+    name: str, ndim: int, growing: Collection[int], summed: Collection[int] | None
+) -> str | None:
+    """Return the role of a weight of an unknown module; None if nothing determines it."""
     if not growing:
         return "scalar"
     if ndim == 1:
@@ -69,14 +80,8 @@ def role_of(
     looks_added = ndim >= 3 or any(hint in name.lower() for hint in POSITIONAL)
     if looks_added and ndim - 1 in growing:
         return "positional"
-    if summed is not None:  # used in the recorded forward pass, without a sum over its axes
-        return "norm"
-    full = f"{path}.{name}" if path else name
-    raise InvalidInput(
-        f"roles: the weight {full} of {type(module).__name__} has one growing axis, and nothing "
-        "says whether it is summed over. Name its role: "
-        f"hints=Hints(roles={{{full!r}: 'output'}}) if it is, 'input' or 'positional' if it is not."
-    )
+    # Used in the recorded forward pass, without a sum over its axes.
+    return None if summed is None else "norm"
 
 
 def fan_in_axes(

@@ -96,30 +96,32 @@ def _product(
 def _products(
     record: Record, place: int, factor: float, learned: bool, seen: list[int]
 ) -> list[Product]:
+    """Return the products of which a tensor is the sum; ``factor``, ``learned``: of it behind."""
     node = record.nodes[place]
     seen.append(place)
-    data = [i for i in dict.fromkeys(node.inputs) if record.nodes[i].is_data]
     if node.op in BATCHED:
-        a, b = node.inputs[-2:]
-        if all(record.nodes[i].is_data or _repeated(record, i) for i in (a, b)):
-            if node.op == "baddbmm" and node.numbers:
-                factor *= node.numbers[-1]  # alpha, behind beta
-            head = record.nodes[a].shape[-1]
-            own = _product(record, place, a, b, factor, head, learned)
-            rest = node.inputs[:-2]
-            more = [p for i in rest for p in _products(record, i, 1.0, learned, seen)]
-            return [own, *more]
-        return []
-    if node.op in MULTIPLIES:
-        weighted = any(record.nodes[i].is_weight for i in node.inputs)
-        if len(data) != 1:
-            return []
+        return _batched(record, node, factor, learned, seen)
+    data = list(dict.fromkeys(record.signals(node)))
+    if node.op in MULTIPLIES and len(data) == 1:
         factor *= constant_factor(record, node)
-        return _products(record, data[0], factor, learned or weighted, seen)
-    if node.op in LINEAR or node.op in CAPS:
-        found = {p.node: p for i in data for p in _products(record, i, factor, learned, seen)}
-        return list(found.values())
-    return []
+        learned = learned or bool(record.weights(node))
+    elif node.op not in LINEAR and node.op not in CAPS:
+        return []
+    found = {p.node: p for i in data for p in _products(record, i, factor, learned, seen)}
+    return list(found.values())
+
+
+def _batched(
+    record: Record, node: Node, factor: float, learned: bool, seen: list[int]
+) -> list[Product]:
+    """Return the product of two signals, and those in what a batched product adds to it."""
+    *added, a, b = node.inputs
+    if not all(record.nodes[i].is_data or _repeated(record, i) for i in (a, b)):
+        return []
+    if node.op == "baddbmm" and node.numbers:
+        factor *= node.numbers[-1]  # alpha, behind beta
+    own = _product(record, node.index, a, b, factor, record.nodes[a].shape[-1], learned)
+    return [own, *(p for i in added for p in _products(record, i, 1.0, learned, seen))]
 
 
 def _repeated(record: Record, place: int) -> bool:

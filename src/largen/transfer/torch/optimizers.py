@@ -6,7 +6,7 @@ plan for one optimizer would train silently under another, at rates that are wro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -68,8 +68,9 @@ def check_optimizer(optimizer: Any) -> Any:
     Raises
     ------
     InvalidInput
-        If the argument is not an optimizer, the plan is for another optimizer or another kind of
-        weight decay, or Muon adjusts its rates in a way for which the plan does not compensate.
+        If the argument is not an optimizer, none of its groups is of a plan, the plan is for
+        another optimizer or another kind of weight decay, or Muon adjusts its rates in a way for
+        which the plan does not compensate.
 
     Examples
     --------
@@ -88,23 +89,33 @@ def check_optimizer(optimizer: Any) -> Any:
         )
     if not type(optimizer).__module__.startswith("torch.optim"):
         return optimizer
-    stands_for = _STANDS_FOR.get(name, (name.lower(),))
+    if not any("moved_by" in group for group in optimizer.param_groups):
+        raise InvalidInput(
+            f"optimizer: none of the groups of {name} is of a plan, and one rate for all weights "
+            f"is not scaled; make it from torch.optim.{name}(plan.param_groups(model, lr=…))."
+        )
     for group in optimizer.param_groups:
-        planned, decay = group.get("moved_by"), group.get("decay")
-        if planned is not None and planned not in stands_for:
-            why = REFUSED.get(name.lower(), f"plan for {stands_for[0]!r}")
-            raise InvalidInput(f"optimizer: {name} has groups of a plan for {planned!r}; {why}.")
-        decoupled = name in _DECOUPLED or bool(group.get("decoupled_weight_decay"))
-        if group.get("weight_decay") and decay is not None and decoupled == (decay == "coupled"):
-            raise InvalidInput(
-                f"optimizer: the plan is for {decay} weight decay, and that of {name} is "
-                f"{'decoupled' if decoupled else 'coupled'}; pass decay=… to the plan."
-            )
-        adjusted = group.get("adjust_lr_fn")
-        if planned == "muon" and adjusted not in (None, "original", group.get("made_up_for")):
-            raise InvalidInput(
-                f"optimizer: with adjust_lr_fn={adjusted!r}, Muon's step grows by another power of "
-                "the width than the plan's. Pass it to param_groups(…, moved_by='muon', "
-                f"adjust_lr_fn={adjusted!r}), which makes up for it, or take Muon's own."
-            )
+        _check_group(name, group)
     return optimizer
+
+
+def _check_group(name: str, group: Mapping[str, Any]) -> None:
+    """Refuse a group that was planned for another optimizer than the one of this name."""
+    stands_for = _STANDS_FOR.get(name, (name.lower(),))
+    planned, decay = group.get("moved_by"), group.get("decay")
+    if planned is not None and planned not in stands_for:
+        why = REFUSED.get(name.lower(), f"plan for {stands_for[0]!r}")
+        raise InvalidInput(f"optimizer: {name} has groups of a plan for {planned!r}; {why}.")
+    decoupled = name in _DECOUPLED or bool(group.get("decoupled_weight_decay"))
+    if group.get("weight_decay") and decay is not None and decoupled == (decay == "coupled"):
+        raise InvalidInput(
+            f"optimizer: the plan is for {decay} weight decay, and that of {name} is "
+            f"{'decoupled' if decoupled else 'coupled'}; pass decay=… to the plan."
+        )
+    adjusted = group.get("adjust_lr_fn")
+    if planned == "muon" and adjusted not in (None, "original", group.get("made_up_for")):
+        raise InvalidInput(
+            f"optimizer: with adjust_lr_fn={adjusted!r}, Muon's step grows by another power of "
+            "the width than the plan's. Pass it to param_groups(…, moved_by='muon', "
+            f"adjust_lr_fn={adjusted!r}), which makes up for it, or take Muon's own."
+        )

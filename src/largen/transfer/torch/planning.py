@@ -48,24 +48,16 @@ class Request:
     def plan(self, facts: Facts) -> TorchPlan:
         """Return the plan for the shapes of these models."""
         param, moved, length = self.scheme, self.moved, self.length
-        attention, branches = self.hints.attention, self.hints.branches
-        experts = self.hints.experts
         factors = Factors(facts, fold=self.fold, logits=self.constants.attention)
         if facts.note_on_memory is not None:
             factors.notes.append(facts.note_on_memory)
         if not as_built(param) or factors.logits != 1.0:
-            needed = attention is None or (bool(param.branch) and branches is None)
-            why = facts.read(self.example, needed)
-            if why is not None:
-                factors.notes.append(
-                    f"the model could not be called ({why}); factors were not found"
-                )
-            facts.set_depth(strict=bool(param.branch) and branches is None)
+            factors.notes += self._read(facts)
         found_roles = facts.roles(by_pattern("roles", self.hints.roles))
-        inside = factors.in_branches(param, branches)
-        factors.on_attention(param, attention)
+        inside = factors.in_branches(param, self.hints.branches)
+        factors.on_attention(param, self.hints.attention)
         factors.of_the_user(param, moved, found_roles)
-        more = facts.sizes.crowded.get(experts, 1) / facts.sizes.tall.get(experts, 1)
+        more = facts.sizes.more(self.hints.experts)
         if more != 1.0:
             factors.notes.append(NOTE)
         distributions = {} if as_built(param) else facts.distributions()
@@ -95,6 +87,15 @@ class Request:
         )
         tied = {(module, "input") for name in found_roles for module in facts.read_outs(name)}
         return with_constants(plan, self.constants, sorted(tied))
+
+    def _read(self, facts: Facts) -> list[str]:
+        """Read the forward pass, and the depth from it; return a note if it cannot be called."""
+        find_branches = bool(self.scheme.branch) and self.hints.branches is None
+        why = facts.read(self.example, find_branches or self.hints.attention is None)
+        facts.set_depth(strict=find_branches)
+        if why is None:
+            return []
+        return [f"the model could not be called ({why}); factors were not found"]
 
     def _weight(
         self,

@@ -33,6 +33,7 @@ from largen.transfer.torch.walks import (
     End,
     constant_factor,
     end_at,
+    factors_and_bias,
     walk,
 )
 
@@ -158,10 +159,11 @@ class Reading:
             # A fused kernel reads the values as well.
             if not all(same(now[i], was[i]) for i in range(len(was)) if i not in (q, k)):
                 return False
-        # Sums have the results of the first run, so that the output does not show their inputs.
-        before = [t for own in self.sums for t in self.reference.inputs[own.node]]
-        after = [t for own in self.sums for t in again.inputs[own.node]]
-        return all(map(same, [*after, again.output], [*before, self.reference.output]))
+        return all(map(same, self._shown(again), self._shown(self.reference)))
+
+    def _shown(self, run: Run) -> list[Any]:
+        """Return the output and the inputs of sums, whose results are those of the first run."""
+        return [*(t for own in self.sums for t in run.inputs[own.node]), run.output]
 
     @cached_property
     def read_outs(self) -> list[End]:
@@ -249,7 +251,7 @@ def outputs_of(record: Record) -> list[End]:
         visited.add(place)
         for end in walk(record, place).ends.values():
             node = record.nodes[end.node]
-            data = [i for i in dict.fromkeys(node.inputs) if record.nodes[i].is_data]
+            data = list(dict.fromkeys(record.signals(node)))
             rest = (record.nodes[i].value for i in node.inputs if i not in data)
             # A gain that is a single number, such as a temperature, is not a gain of features.
             one = end.kind == "gain" and all(value.numel() == 1 for value in rest)
@@ -270,27 +272,29 @@ def contracted_axes(record: Record) -> dict[str, set[int]]:
     for node in record.nodes:
         if node.is_weight:
             first.setdefault(node.value.untyped_storage()._cdata, node)
-    for node in record.nodes:
         if node.op not in PRODUCTS or not node.is_data or "conv" in node.op:
             continue
-        added = node.op in ("addmm", "baddbmm", "addbmm", "addmv")
-        for side, i in enumerate(node.inputs[1:3] if added else node.inputs[:2]):
+        for side, i in enumerate(factors_and_bias(node)[0]):
             weight = record.nodes[i]
             if not weight.is_weight:
                 continue
             own = first[weight.value.untyped_storage()._cdata]
-            axis = -1 if side == 0 else max(-2, -weight.value.ndim)
-            first_stride, entries = weight.value.stride()[axis], weight.shape[axis]
-            within = range(first_stride, first_stride * entries)  # of axes that were joined
-            axes = {
-                a
-                for a, stride in enumerate(own.value.stride())
-                if stride in within and (own.shape[a] > 1 or entries == 1)
-            }
+            axes = _axes_along(weight, -1 if side == 0 else max(-2, -weight.value.ndim), own)
             for part in _linear_parts(record, own):
                 if part.shape == own.shape:
                     found.setdefault(part.parameter or "", set()).update(axes)
     return found
+
+
+def _axes_along(weight: Node, axis: int, own: Node) -> set[int]:
+    """Return the axes of a tensor in the same memory that one axis of a weight goes along."""
+    first, entries = weight.value.stride()[axis], weight.shape[axis]
+    within = range(first, first * entries)  # of axes that were joined
+    return {
+        a
+        for a, stride in enumerate(own.value.stride())
+        if stride in within and (own.shape[a] > 1 or entries == 1)
+    }
 
 
 def _linear_parts(record: Record, weight: Node) -> Iterator[Node]:
@@ -301,7 +305,7 @@ def _linear_parts(record: Record, weight: Node) -> Iterator[Node]:
         if node.parameter is not None:
             yield node
         elif node.op in LINEAR or node.op in MULTIPLIES:
-            stack += [record.nodes[i] for i in node.inputs if record.nodes[i].is_weight]
+            stack += [record.nodes[i] for i in record.weights(node)]
 
 
 def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool:

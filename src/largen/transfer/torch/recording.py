@@ -84,6 +84,14 @@ class Record:
         """Whether the node ``late`` was computed from the node ``early``."""
         return bool(self.ancestors[late] >> early & 1)
 
+    def signals(self, node: Node) -> list[int]:
+        """Return the indices of the signals from which a node was computed at once, in order."""
+        return [i for i in node.inputs if self.nodes[i].is_data]
+
+    def weights(self, node: Node) -> list[int]:
+        """Return the indices of the weights from which a node was computed at once, in order."""
+        return [i for i in node.inputs if self.nodes[i].is_weight]
+
     def parameters(self, index: int) -> tuple[str, ...]:
         """Return the names of the parameters from which a node was computed."""
         own = self.nodes[index].parameter
@@ -231,11 +239,7 @@ class Recorder(TorchDispatchMode):
         self.before(index, own)
         output = func(*args, **kwargs)
         self.after(index, output)
-        numbers = tuple(
-            float(value)
-            for value in (*args, *kwargs.values())
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-        )
+        numbers = _numbers((*args, *kwargs.values()))
         if op == "_local_scalar_dense":
             return output
         bits = self._bits(op, inputs)
@@ -279,6 +283,11 @@ class Recorder(TorchDispatchMode):
         if tensor.layout is torch.strided and tensor.device.type != "meta":
             for other in self._storages[tensor.untyped_storage()._cdata]:
                 self._places[id(other)] = node.index
+
+
+def _numbers(values: tuple) -> tuple[float, ...]:
+    real = (v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool))
+    return tuple(map(float, real))
 
 
 class _Same:

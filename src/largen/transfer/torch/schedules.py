@@ -51,31 +51,38 @@ def check_scheduler(scheduler: Any) -> Any:
         raise InvalidInput(f"scheduler: wanted one of an optimizer, got {shown(scheduler)}.")
     for inner in getattr(scheduler, "_schedulers", ()):
         check_scheduler(inner)
-    groups = scheduler.optimizer.param_groups
-    factors = [float(group.get("lr_factor", 1.0)) for group in groups]
+    factors = [float(each.get("lr_factor", 1.0)) for each in scheduler.optimizer.param_groups]
     if len(set(factors)) == 1:
         return scheduler
     name = type(scheduler).__name__
     if name in _PEAKS:
-        own = [float(group[_PEAKS[name]]) for group in groups if _PEAKS[name] in group]
-        own = own or [float(peak) for peak in getattr(scheduler, "max_lrs", [])]
-        if not _in_ratio(own, factors):
-            raise InvalidInput(
-                f"scheduler: {name} sets every group's rate to one absolute value, which erases "
-                "the plan. Pass the groups' own, "
-                f"{_PEAKS[name]}=[group['lr'] for group in optimizer.param_groups], or use "
-                "LambdaLR(optimizer, largen.transfer.torch.warmup_cosine(steps, warmup=…))."
-            )
-    floor = getattr(scheduler, _FLOORS[name], 0.0) if name in _FLOORS else 0.0
-    floors = [float(f) for f in floor] if isinstance(floor, list) else [float(floor)] * len(groups)
-    if any(floors) and not _in_ratio(floors, factors):
-        raise InvalidInput(
-            f"scheduler: {name} with {_FLOORS[name]}={floor} ends every group at one absolute "
-            "rate, which erases the plan. Set it to 0, or use LambdaLR(optimizer, "
-            "largen.transfer.torch.warmup_cosine(steps, final=…)), whose floor is a fraction."
-        )
+        _check_peaks(scheduler, _PEAKS[name], factors)
+    if name in _FLOORS:
+        _check_floors(scheduler, _FLOORS[name], factors)
     check_rates(scheduler.optimizer)
     return scheduler
+
+
+def _check_peaks(scheduler: Any, peak: str, factors: list[float]) -> None:
+    own = [float(each[peak]) for each in scheduler.optimizer.param_groups if peak in each]
+    if not _in_ratio(own or [float(each) for each in getattr(scheduler, "max_lrs", [])], factors):
+        raise InvalidInput(
+            f"scheduler: {type(scheduler).__name__} sets every group's rate to one absolute value, "
+            "which erases the plan. Pass the groups' own, "
+            f"{peak}=[group['lr'] for group in optimizer.param_groups], or use "
+            "LambdaLR(optimizer, largen.transfer.torch.warmup_cosine(steps, warmup=…))."
+        )
+
+
+def _check_floors(scheduler: Any, name: str, factors: list[float]) -> None:
+    floor = getattr(scheduler, name, 0.0)
+    floors = [float(f) for f in floor] if isinstance(floor, list) else [float(floor)] * len(factors)
+    if any(floors) and not _in_ratio(floors, factors):
+        raise InvalidInput(
+            f"scheduler: {type(scheduler).__name__} with {name}={floor} ends every group at one "
+            "absolute rate, which erases the plan. Set it to 0, or use LambdaLR(optimizer, "
+            "largen.transfer.torch.warmup_cosine(steps, final=…)), whose floor is a fraction."
+        )
 
 
 def check_rates(optimizer: Optimizer) -> None:

@@ -84,7 +84,7 @@ def _passes_a_weight(record: Record, early: int, late: int) -> bool:
         above >> node.index & 1
         and node.op in PRODUCTS
         and record.before(early, node.index)
-        and any(record.nodes[i].is_weight for i in node.inputs)
+        and record.weights(node)
         for node in record.nodes[early + 1 : late + 1]
     )
 
@@ -131,9 +131,8 @@ def _through_gains(record: Record, place: int) -> int:
     while True:
         place = through_views(record, place)
         node = record.nodes[place]
-        data = [i for i in node.inputs if record.nodes[i].is_data]
-        weights = [i for i in node.inputs if record.nodes[i].is_weight]
-        if node.op not in SUMS | {"mul"} or len(data) != 1 or len(weights) != 1:
+        data = record.signals(node)
+        if node.op not in SUMS | {"mul"} or len(data) != 1 or len(record.weights(node)) != 1:
             return place
         place = data[0]
 
@@ -142,7 +141,7 @@ def _affine_source(record: Record, place: int, other: int) -> int | None:
     """Return the signal in which a term is affine and from which the other one is computed."""
     while True:
         node = record.nodes[place]
-        data = [i for i in node.inputs if record.nodes[i].is_data]
+        data = record.signals(node)
         affine = len(data) == 1 and (
             bool(walk(record, place).ends.keys() != {place}) or end_at(record, node).weights
         )
@@ -161,7 +160,7 @@ def _spine(record: Record, place: int, found: dict) -> Iterator[int]:
             place = found[place][0]
             continue
         node = record.nodes[place]
-        data = list(dict.fromkeys(i for i in node.inputs if record.nodes[i].is_data))
+        data = list(dict.fromkeys(record.signals(node)))
         if len(data) > 1:
             data = _joint(record, data)
         if len(data) != 1:

@@ -84,24 +84,23 @@ def factors(
     noise = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
     mixed = _gradients((noise * out).sum(), [*targets, *parameters.values()])
     total = dict(zip(parameters, mixed[len(targets) :], strict=True))
-    pairs, plain = _pairs_by_name(recorder, out, noise, mixed)
     used = {name: gradient for name, gradient in total.items() if gradient is not None}
     of_names = {}
-    for name in [name for name in used if name in pairs and name not in plain]:
-        of_uses = Factors([site for site, _ in pairs[name]], [pair for _, pair in pairs[name]])
-        if _complete(of_uses, noise, used[name]):
+    for name, pairs in _pairs_by_name(recorder, out, noise, mixed).items():
+        of_uses = Factors([site for site, _ in pairs], [pair for _, pair in pairs])
+        if name in used and _complete(of_uses, noise, used[name]):
             of_names[name] = _cheaper(of_uses, out.shape[1], samples)
     rows = _rows(out, {name: parameters[name] for name in used if name not in of_names})
-    held = sum(_numbers(f) for f in of_names.values()) + sum(row.numel() for row in rows.values())
+    of_names |= {name: Factors((), (), row) for name, row in rows.items()}
+    held = sum(map(_numbers, of_names.values()))
     held += sum(output.numel() for output in targets) * (out.shape[1] + 1)
-    of_names.update({name: Factors((), (), row) for name, row in rows.items()})
     return of_names, held // len(x)
 
 
 def _pairs_by_name(
     recorder: Recorder, out: Tensor, noise: Tensor, mixed: Sequence[Any]
-) -> tuple[dict[str, list[tuple[Site, tuple[Tensor, Tensor]]]], set[str]]:
-    """Return the factors of all uses of each parameter, and the parameters that have others.
+) -> dict[str, list[tuple[Site, tuple[Tensor, Tensor]]]]:
+    """Return the factors of all uses of each parameter, of those that have no other uses.
 
     ``mixed``: the gradients of Σ noise · out by the outputs of all uses, in their order.
     """
@@ -120,7 +119,7 @@ def _pairs_by_name(
         else:
             site = Site(number, use.read.of_input, use.read.of_output)
             pairs.setdefault(use.name, []).append((site, pair))
-    return pairs, plain
+    return {name: own for name, own in pairs.items() if name not in plain}
 
 
 def _numbers(found: Factors) -> int:

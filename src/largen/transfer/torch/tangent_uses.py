@@ -56,17 +56,16 @@ class Recorder(TorchFunctionMode):
         """Call a function, and record which parameters it used."""
         kwargs = kwargs or {}
         given = [leaf for leaf in tree_leaves((args, kwargs)) if id(leaf) in self.names]
-        inner = _body(func) if given and func not in _READERS else None
+        if not given:
+            return func(*args, **kwargs)
+        inner = None if func in _READERS else _body(func)
         if inner is not None:
             with self:
                 return inner(*args, **kwargs)
         output = func(*args, **kwargs)
-        if not given or not any(
-            isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(output)
-        ):
+        if not _has_gradient(output):
             return output
-        reads = _READERS.get(func)
-        found = reads(*args, **kwargs) if reads is not None else {}
+        found = _READERS[func](*args, **kwargs) if func in _READERS else {}
         for parameter in given:
             read = found.get(id(parameter))
             if read is None or sum(parameter is other for other in given) > 1:
@@ -75,6 +74,11 @@ class Recorder(TorchFunctionMode):
                 self.uses.append(TorchUse(self.names[id(parameter)], read, output))
         # What is changed in place afterwards is a copy.
         return output.clone() if isinstance(output, Tensor) else output
+
+
+def _has_gradient(output: Any) -> bool:
+    """Whether any tensor among a function's results depends on parameters."""
+    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(output))
 
 
 def _body(func: Any) -> Callable[..., Any] | None:

@@ -7,6 +7,7 @@ biases) is a factor of the tensor. Any other operation is a nonlinear end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from largen.transfer.torch.recording import Node, Record
@@ -120,41 +121,36 @@ def _to_parameter(record: Record, start: int) -> Walk:
 
 def _onward(record: Record, node: Node, found: Walk) -> list[int] | None:
     """Return the nodes at which the walk continues; None where it ends."""
-    inputs = [record.nodes[i] for i in node.inputs]
-    data = [n for n in inputs if n.is_data]
+    data = record.signals(node)
     if not node.is_data or not data:
         return None
     if node.op in LINEAR:
         if node.op in ("add", "sub", "rsub", "copy"):
-            for other in inputs:
-                if other.is_weight:
-                    found.biases.update(record.parameters(other.index))
-        return list(dict.fromkeys(n.index for n in data))
-    if node.op in MULTIPLIES:
-        if any(n.is_weight for n in inputs):
-            return None
-        if len(data) == 1:
-            return [data[0].index] if inputs[0].is_data or node.op.startswith("mul") else None
+            found.biases.update(_parameters(record, record.weights(node)))
+        return list(dict.fromkeys(data))
+    if node.op not in MULTIPLIES or record.weights(node):
+        return None
+    if len(data) > 1:
         return _side_beside_gate(record, node, data)
-    return None
+    return data if data[0] == node.inputs[0] or node.op.startswith("mul") else None
 
 
-def _side_beside_gate(record: Record, node: Node, data: list[Node]) -> list[int] | None:
+def _side_beside_gate(record: Record, node: Node, data: list[int]) -> list[int] | None:
     """Return the side of a product of two signals on which the walk continues, if one is a gate."""
     sides = data[:1] if node.op.startswith("div") or node.op.startswith("true") else data
     for side in sides:
-        others = [n for n in data if n is not side]
-        inner = walk(record, side.index)
+        others = [other for other in data if other != side]
+        inner = walk(record, side)
         if not inner.takes_a_factor or not others:
             continue
         gate = any(record.nodes[i].op in GATES for i in (*inner.seen, *inner.ends))
         # In a norm the other side, computed from this one, cancels a factor.
         undone = any(
-            record.before(end, other.index) or end == other.index
+            record.before(end, other) or end == other
             for end in inner.ends for other in others
         )  # fmt: skip
         if not gate and not undone:
-            return [side.index]
+            return [side]
     return None
 
 
@@ -177,41 +173,48 @@ def constant_factor(record: Record, node: Node) -> float:
 
 def end_at(record: Record, node: Node) -> End:
     """Return the end of a walk at a node, with the weights that multiply it."""
-    inputs = [record.nodes[i] for i in node.inputs]
+    weights = record.weights(node)
     if node.op == "input":
         return End(node.index, "input")
-    if node.op == "embedding" or (node.op in ("index", "index_select") and inputs[0].is_weight):
-        return End(node.index, "table", _proportional(record, inputs[0].index))
-    weights = [n for n in inputs if n.is_weight]
+    if node.op == "embedding" or (
+        node.op in ("index", "index_select") and node.inputs[0] in weights
+    ):
+        return End(node.index, "table", _proportional(record, node.inputs[0]))
     if not weights or not node.is_data:
         return End(node.index, "other")
     if node.op in MULTIPLIES:
-        divided = node.op.startswith(("div", "true")) and inputs[-1].is_weight
-        names = () if divided else _proportional(record, weights[0].index)
+        divided = node.op.startswith(("div", "true")) and node.inputs[-1] in weights
+        names = () if divided else _proportional(record, weights[0])
         return End(node.index, "gain", names)
     if node.op in NORMS:
-        names = _proportional(record, weights[0].index)
+        names = _proportional(record, weights[0])
         return End(node.index, "gain", names, _parameters(record, weights[1:]))
     if node.op in PRODUCTS:
-        return _end_at_product(record, node, inputs)
+        return _end_at_product(record, node)
     return End(node.index, "other")
 
 
-def _end_at_product(record: Record, node: Node, inputs: list[Node]) -> End:
+def _end_at_product(record: Record, node: Node) -> End:
     """Return the end at a product of the signal with a weight, to which a bias may be added."""
-    # These operations add their first argument; convolutions add their third.
-    added = node.op in ("addmm", "baddbmm", "addbmm", "addmv")
-    factors, bias = (inputs[1:3], inputs[:1]) if added else (inputs[:2], inputs[2:])
-    multiplied = [n for n in factors if n.is_weight]
+    factors, bias = factors_and_bias(node)
+    multiplied = [i for i in factors if record.nodes[i].is_weight]
     if len(multiplied) != 1:
         return End(node.index, "other")
-    names = _proportional(record, multiplied[0].index)
+    names = _proportional(record, multiplied[0])
     return End(node.index, "product", names, _parameters(record, bias))
 
 
-def _parameters(record: Record, nodes: list[Node]) -> tuple[str, ...]:
+def factors_and_bias(node: Node) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the two factors of a product, and what it adds to them."""
+    # These operations add their first argument; convolutions add their third.
+    if node.op in ("addmm", "baddbmm", "addbmm", "addmv"):
+        return node.inputs[1:3], node.inputs[:1]
+    return node.inputs[:2], node.inputs[2:]
+
+
+def _parameters(record: Record, places: Sequence[int]) -> tuple[str, ...]:
     """Return the parameters of which the weights among some nodes are computed."""
-    return tuple(p for n in nodes if n.is_weight for p in record.parameters(n.index))
+    return tuple(p for i in places if record.nodes[i].is_weight for p in record.parameters(i))
 
 
 def _proportional(record: Record, place: int) -> tuple[str, ...]:
@@ -247,10 +250,8 @@ def through_views(record: Record, place: int) -> int:
     """Return the tensor upstream of views, casts, copies and constant factors."""
     while True:
         node = record.nodes[place]
-        data = [i for i in node.inputs if record.nodes[i].is_data]
-        passes = node.op in VIEWS or (
-            node.op in MULTIPLIES and not any(record.nodes[i].is_weight for i in node.inputs)
-        )
+        data = record.signals(node)
+        passes = node.op in VIEWS or (node.op in MULTIPLIES and not record.weights(node))
         if not passes or len(data) != 1 or not record.nodes[node.inputs[0]].is_data:
             return place
         place = data[0]

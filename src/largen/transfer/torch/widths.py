@@ -17,7 +17,7 @@ from largen.errors import InvalidInput
 from largen.transfer.torch.logits import Logits, users
 from largen.transfer.torch.reading import Reading, all_of
 from largen.transfer.torch.recording import Node, Record
-from largen.transfer.torch.walks import MULTIPLIES, VIEWS, constant_factor, walk
+from largen.transfer.torch.walks import MULTIPLIES, VIEWS, End, constant_factor, walk
 
 WRITES = frozenset({"index_put", "_index_put_impl", "masked_scatter"})
 FLAT = 0.25  # a power of the width smaller than this counts as 0
@@ -46,11 +46,21 @@ def own_factors(reading: Reading, known: Collection[int] = ()) -> list[OwnFactor
     ``known``: tensors whose powers are known.
     """
     base, wide = reading.base.record, reading.wide.record
-    pairs = reading.logits
-    numbers = [
-        _numbers(base, [small for small, _ in pairs]),
-        _numbers(wide, [large for _, large in pairs]),
-    ]
+    found = []
+    for small, large in _paired_numbers(reading):
+        was, now = constant_factor(base, small), constant_factor(wide, large)
+        if was == 0 or now == 0 or abs(now / was - 1) < 1e-6 or small.index in known:
+            continue
+        power, flat = _power(reading, small, large, now / was)
+        if not flat:
+            found.append(_place(reading, small, power))
+    return found
+
+
+def _paired_numbers(reading: Reading) -> list[tuple[Node, Node]]:
+    """Return nodes of the base and the wider model that multiply by a constant, in pairs."""
+    small, large = [a for a, _ in reading.logits], [b for _, b in reading.logits]
+    numbers = _numbers(reading.base.record, small), _numbers(reading.wide.record, large)
     keys = [[(node.op, node.module) for node in own] for own in numbers]
     if keys[0] != keys[1]:
         at = next((a for a, b in zip(*keys, strict=False) if a != b), ("", ""))[1]
@@ -59,15 +69,7 @@ def own_factors(reading: Reading, known: Collection[int] = ()) -> list[OwnFactor
             f"{reading.sizes.wide}, first in {at or 'the model'}, so that its factors of width "
             "cannot be compared; take a base and a delta of one kind."
         )
-    found = []
-    for small, large in zip(*numbers, strict=True):
-        was, now = constant_factor(base, small), constant_factor(wide, large)
-        if was == 0 or now == 0 or abs(now / was - 1) < 1e-6 or small.index in known:
-            continue
-        power, flat = _power(reading, small, large, now / was)
-        if not flat:
-            found.append(_place(reading, small, power))
-    return found
+    return list(zip(*numbers, strict=True))
 
 
 def _numbers(record: Record, logits: list[Logits]) -> list[Node]:
@@ -94,8 +96,7 @@ def _constant(record: Record, node: Node) -> bool:
 
 def _power(reading: Reading, small: Node, large: Node, ratio: float) -> tuple[Fraction, bool]:
     """Return the factor's power of the width, and whether its result is of constant size."""
-    sizes = reading.sizes
-    grown = max(sizes.wide[key] / sizes.base[key] for key in sizes.base)
+    grown = reading.sizes.widening
     if small.shape and large.shape and small.shape[-1] != large.shape[-1]:
         grown = large.shape[-1] / small.shape[-1]
     norms = [float(n.value.double().square().mean().sqrt()) for n in (small, large)]
@@ -105,10 +106,8 @@ def _power(reading: Reading, small: Node, large: Node, ratio: float) -> tuple[Fr
 
 def _place(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
     record = reading.base.record
-    for end in reading.read_outs:
-        data = [i for i in record.nodes[end.node].inputs if record.nodes[i].is_data]
-        if data and node.index in behind(record, data[0]):
-            return OwnFactor("read-out", end.weights, "", power)
+    if end := _read_out_of(reading, node):
+        return OwnFactor("read-out", end.weights, "", power)
     if node.is_weight:
         names = record.parameters(node.index)
         module = module_at(record, node.inputs[0])
@@ -117,11 +116,7 @@ def _place(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
     found = walk(record, node.index)
     kinds = {end.kind for end in found.ends.values()}
     if found.takes_a_factor and kinds == {"table"} and len(found.ends) == 1:
-        (place,) = found.ends
-        module = module_at(record, place) or module_at(record, node.index)
-        if module is not None:
-            return OwnFactor("module", tuple(all_of(found)), module, power)
-        module, written = _overwritten(record, node)
+        module, written = _looks_up(record, node, *found.ends)
         if module is not None:
             return OwnFactor("module", tuple(all_of(found)), module, power, written)
     if found.takes_a_factor and kinds <= {"product", "gain"}:
@@ -135,6 +130,22 @@ def _place(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
         f"{node.shape}) is neither made by a module alone, nor the read-out's input. "
         "Take the number out, or make it independent of the width."
     )
+
+
+def _read_out_of(reading: Reading, node: Node) -> End | None:
+    """Return the read-out whose features are a node's, up to views and constant factors."""
+    record = reading.base.record
+    for end in reading.read_outs:
+        data = record.signals(record.nodes[end.node])
+        if data and node.index in behind(record, data[0]):
+            return end
+    return None
+
+
+def _looks_up(record: Record, node: Node, rows: int) -> tuple[str | None, tuple[str, ...]]:
+    """Return the module whose output rows of a table are, and what it writes to some of them."""
+    module = module_at(record, rows) or module_at(record, node.index)
+    return _overwritten(record, node) if module is None else (module, ())
 
 
 def _overwritten(record: Record, node: Node) -> tuple[str | None, tuple[str, ...]]:
@@ -155,7 +166,7 @@ def _overwritten(record: Record, node: Node) -> tuple[str | None, tuple[str, ...
 
 def _makes(record: Record, node: Node) -> tuple[str | None, tuple[str, ...]]:
     """Return the module whose output a node alone multiplies, up to views, and its weights."""
-    place = next((i for i in node.inputs if record.nodes[i].is_data), None)
+    place = next(iter(record.signals(node)), None)
     consumers = users(record)
     while place is not None and len(consumers.get(place, ())) == 1:
         module = module_at(record, place, views=False)
@@ -172,9 +183,8 @@ def behind(record: Record, place: int) -> list[int]:
     found = [place]
     while True:
         node = record.nodes[found[-1]]
-        data = [i for i in node.inputs if record.nodes[i].is_data]
-        weighted = any(record.nodes[i].is_weight for i in node.inputs)
-        if len(data) != 1 or weighted or node.op not in VIEWS | MULTIPLIES:
+        data = record.signals(node)
+        if len(data) != 1 or record.weights(node) or node.op not in VIEWS | MULTIPLIES:
             return found
         found.append(data[0])
 

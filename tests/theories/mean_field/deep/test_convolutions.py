@@ -19,7 +19,7 @@ from largen.programs import program_of
 from largen.theories.chains.chain import affine_chain
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
-from largen.theories.mean_field.deep.matrices.dense import stored
+from largen.theories.mean_field.deep.matrices.dense import drawn_by, stored
 from largen.theories.mean_field.deep.sweep.causal_sweep import sweep
 from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent
 from largen.theories.mean_field.deep.sweep.kernel_records import look, measure, trajectory_variables
@@ -72,7 +72,35 @@ STREAM = lg.serial(
     lg.Flatten(),
     lg.Dense(),
 )
+NORMALISED = lg.serial(
+    lg.Conv((3,), strides=2, bias_std=0.4),
+    lg.LayerNorm(over_space=True, eps=0.1),
+    TANH,
+    lg.Conv((2,), padding="VALID", weight_std=1.3, bias_std=0.3),
+    lg.RMSNorm(eps=0.2),
+    ERF,
+    lg.Flatten(),
+    lg.Dense(bias_std=0.2),
+    lg.LayerNorm(over_space=True),
+    TANH,
+    lg.Dense(),
+)
+BATCH = lg.layers.BatchNorm(eps=0.1)
+COUPLED = lg.serial(
+    lg.Conv((2,), strides=2, bias_std=0.4),
+    lg.repeat(lg.Residual(lg.serial(BATCH, TANH, lg.Conv((3,), bias_std=0.3))), 2),
+    BATCH,
+    TANH,
+    lg.Conv((2,), padding="VALID"),
+    BATCH,
+    TANH,
+    lg.Flatten(),
+    lg.Dense(),
+)
 CASES = {
+    "normalised": run_of(NORMALISED, (6,), optimizer=lg.gd(0.6)),
+    "coupled": run_of(COUPLED, (6,), optimizer=lg.gd(0.4, momentum=0.5), param=lg.depth_mup(1.2)),
+    "coupled outputs": run_of(COUPLED, (6,), outputs=2, param=lg.depth_mup(1.2)),
     "strided": run_of(STRIDED, (6,), optimizer=lg.gd(0.6, momentum=0.5)),
     "pooled": run_of(POOLED, (4, 3), optimizer=lg.sgd(0.5, batch_size=2), outputs=2),
     "stream": run_of(STREAM, (3,), optimizer=lg.gd(0.5), param=lg.depth_mup(1.2)),
@@ -82,13 +110,15 @@ CASES = {
 def swept(run, mode, dense):
     """Return initial values, outputs of the sweep, kernels at the end, and the matrices."""
     posed, rule = posed_by(run).problem, Precision(1 / NEURONS, 1e-6)
-    model = SweepModel.of(posed, run, mode, Kept(test=True))
+    model = SweepModel.of(posed, run, mode, Kept(test=not posed.coupled))
     with jax.enable_x64(True):
         start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
         keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)
         if dense:
             rng = np.random.default_rng(5)
-            matrices = stored(start.inputs, start.outputs, NEURONS, None, rng, np.dtype(np.float64))
+            matrices = stored(
+                start.inputs, start.outputs, NEURONS, None, drawn_by(rng), np.dtype(np.float64)
+            )
             start = start._replace(anchors=None)
         else:
             matrices = initial_matrices(start, (256, 256))
@@ -161,7 +191,12 @@ def trained(run, network, params):
     rates = jax.tree.map(lambda name: network.table[name].lr, network.module.names)
     y, velocity, outputs = run.data.y_train, jax.tree.map(np.zeros_like, params), []
     while True:
-        f, pull = jax.vjp(lambda params: network.outputs_of(params, x), params)
+
+        def both(params):  # training samples are one batch, and test samples another
+            parts = network.outputs_of(params, x[:p]), network.outputs_of(params, x[p:])
+            return jnp.concatenate(parts)
+
+        f, pull = jax.vjp(both, params)
         outputs.append(np.reshape(f, (len(x), -1)))
         step = len(outputs) - 1
         if step == STEPS:
@@ -183,6 +218,9 @@ def trained(run, network, params):
         ("strided", "variance_reduced", True),
         ("pooled", "finite_width", False),
         ("stream", "variance_reduced", True),
+        ("normalised", "variance_reduced", False),
+        ("coupled", "variance_reduced", False),
+        ("coupled outputs", "finite_width", True),
     ],
 )
 def test_training_of_the_rebuilt_network(name, mode, dense):
@@ -199,6 +237,8 @@ def test_training_of_the_rebuilt_network(name, mode, dense):
         expected, params = trained(run, network, params)
         assert np.abs(expected[-1] - expected[0]).max() > 0.1
         np.testing.assert_allclose(f, expected, atol=2e-9)
+        if posed.coupled:
+            return
         one, two = (probe(network, params, jnp.asarray(x)) for x in (run.data.x, run.data.x_train))
         theirs = jax.tree.map(np.asarray, kernels(network, one, two))
     p = posed.samples
@@ -211,6 +251,16 @@ def test_training_of_the_rebuilt_network(name, mode, dense):
 NETS = {
     "empty positions": lg.serial(
         lg.Conv((3,)), RELU, lg.Conv((3,), strides=2), RELU, lg.GlobalAvgPool(), lg.Dense()
+    ),
+    "normalised": lg.serial(
+        lg.Conv((3,)),
+        lg.LayerNorm(over_space=True, eps=0.2),
+        RELU,
+        lg.Conv((3,), strides=2),
+        lg.RMSNorm(eps=0.1),
+        RELU,
+        lg.GlobalAvgPool(),
+        lg.Dense(),
     ),
     "every layer": lg.serial(
         lg.layers.Axes("CW"),
@@ -309,6 +359,22 @@ def test_ensembles_of_wide_networks():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("norm", [lg.LayerNorm(over_space=True), BATCH])
+def test_ensembles_of_normalised_networks(norm):
+    pool = lg.layers.AvgPool((2,), padding="SAME")
+    conv = lg.Conv((3,), strides=2)
+    net = lg.serial(lg.Conv((3,)), norm, TANH, conv, norm, TANH, pool, lg.Flatten(), lg.Dense())
+    run = run_of(net, (5,), param=lg.mean_field(1.0), optimizer=lg.gd(0.5), steps=10)
+    limit = solve(run, particles=512, replicates=12, rtol=1e-2, key=1)
+    names = () if norm == BATCH else ("feature_kernel", "gradient_kernel", "ntk")
+    nets = lg.train(run, width=256, seeds=32, key=2, record=names, progress=False)
+    assert np.abs(limit.f_train[-1]).max() > 0.2
+    for what in ("f_train", "f_test", *names):
+        ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
+        assert_chance(ours, error, getattr(nets, what))
+
+
+@pytest.mark.slow
 def test_weights_that_are_not_shared_train_as_networks():
     net = lg.serial(
         lg.layers.LocallyConnected((2,)), TANH, lg.layers.LocallyConnected((2,)), TANH,
@@ -335,7 +401,6 @@ def test_weights_that_are_not_shared_train_as_networks():
             NoTheory,
             "a bias of each position, got LocallyConnected",
         ),
-        ((lg.Conv((2,)), lg.layers.BatchNorm(), TANH, lg.Flatten()), NoRule, "BatchNorm"),
         ((lg.Conv((2,)), TANH, lg.Conv((2,), groups=2), TANH, lg.Flatten()), NoTheory, "groups"),
         (
             (lg.Conv((2,)), lg.layers.AvgPool((2,)), TANH, lg.Flatten()),

@@ -14,7 +14,7 @@ from scipy.special import softmax
 import largen as lg
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
-from largen.theories.mean_field.deep.matrices.dense import stored
+from largen.theories.mean_field.deep.matrices.dense import drawn_by, stored
 from largen.theories.mean_field.deep.sweep.causal_sweep import sweep
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
@@ -83,7 +83,7 @@ def swept(run, mode, dense_start=False):
             start = start._replace(anchors=None)
             rng = np.random.default_rng(5)
             sides, dtype = (start.inputs, start.outputs), np.dtype(np.float64)
-            matrices = stored(*sides, NEURONS, start.live, rng, dtype)
+            matrices = stored(*sides, NEURONS, start.live, drawn_by(rng), dtype)
         weights = np.array(matrices.change)
         state, constants = begin(posed, run, descent(run), start, keys, rule, matrices)
         state, _ = sweep(model, state, constants, STEPS + 1)

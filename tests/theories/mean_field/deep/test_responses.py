@@ -74,7 +74,11 @@ def test_one_hidden_layer_and_targets_with_an_axis():
 
 
 def assert_responses_of_networks(run, phi, slope, *, size=0.0, **options):
-    """Compare with networks of width 300 by the root mean square of z."""
+    """Compare with networks of width 300 by the root mean square of z.
+
+    Of six networks it is 1.3 in the mean, as for Student's t: 0.85 to 1.5 in four groups of six of
+    the networks with wide blocks, and 0.7 for A and 0.9 for B with 24 of them.
+    """
     problem, how = posed_by(run).problem, run.optimizer
     found = lg.theories.response_functions(run, replicates=4, **options)
     with jax.enable_x64(True):

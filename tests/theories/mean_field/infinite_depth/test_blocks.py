@@ -58,7 +58,9 @@ def test_independent_sets_agree_within_their_errors():
     training = Training(lg.losses.as_loss("mse"), Y[:, :1], np.full(4, 0.4))
     network = network_of("tanh", MAPS)
     few, more = (
-        blocks_limit(network, training, particles=1024, replicates=4, nodes=nodes, key=nodes)
+        blocks_limit(
+            network, training, particles=1024, replicates=4, grids=(nodes, nodes - 1), key=nodes
+        )
         for nodes in (2, 3)
     )
     z = (few.outputs - more.outputs)[1:] / np.hypot(few.error, more.error)[1:]

@@ -32,7 +32,7 @@ def network_of(phi, *, outputs=2, field_rate=(1.0, 0.3, 0.0)):
 @pytest.mark.parametrize("batches", [None, BATCHES])
 def test_linear_neurons_are_the_linear_equations(batches):
     training = Training(lg.losses.as_loss("mse"), Y, RATES, 0.6, 0.3, batches)
-    options = {"particles": 512, "replicates": 1, "nodes": 5, "tolerance": 1e-5}
+    options = {"particles": 512, "replicates": 1, "grids": (5, 4), "tolerance": 1e-5}
     found = blocks_limit(network_of("linear"), training, [0, 6], dtype=np.float64, **options)
 
     def pull(t, f):
@@ -144,7 +144,7 @@ def test_bases_grow(monkeypatch):
 def test_nan_after_it_has_escaped():
     network = network_of("linear", outputs=1, field_rate=(1, 1, 1))
     training = Training(lg.losses.as_loss("mse"), Y[:, :1], np.full(12, 50.0))
-    found = blocks_limit(network, training, [0, 12], particles=64, replicates=2, nodes=2)
+    found = blocks_limit(network, training, [0, 12], particles=64, replicates=2, grids=(2, 1))
     finite = np.isfinite(found.outputs).all((1, 2))
     assert finite[0]
     assert not finite[-1]
@@ -159,7 +159,7 @@ def test_error_estimate_and_one_program():
 
     def limit(rate, particles, key, *, sets=4, known=None):
         training = Training(lg.losses.as_loss("mse"), Y[:, :1], np.full(6, rate))
-        options = {"particles": particles, "replicates": sets, "nodes": 2, "key": key}
+        options = {"particles": particles, "replicates": sets, "grids": (2, 1), "key": key}
         return blocks_limit(network, training, **options, known=known)
 
     few, more = limit(0.3, 512, 0), limit(0.3, 2048, 1)

@@ -1,13 +1,15 @@
 """Infinite depth by extrapolation from networks of several depths."""
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import NoRule, NoTheory
+from largen.errors import NoTheory
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.infinite_depth import extrapolation
@@ -106,16 +108,45 @@ def test_refusals_name_the_reason():
     for net, param, optimizer, words in (
         (block(), lg.mean_field(), None, "grow as L"),
         (block(), lg.depth_mup(), lg.adam(0.1), "Adam"),
-        (block(), lg.depth_mup(), lg.optimizers.langevin(0.1, 0.1), "noise"),
         (lg.residual_mlp(3, "tanh"), lg.depth_mup(), None, "has a number of blocks"),
         (lg.mlp(2, "tanh"), lg.mup(), None, "has a number of blocks"),
     ):
         with pytest.raises(NoTheory, match=words):
             lg.theories.InfiniteDepth.pose(run_of(net, param, optimizer=optimizer))
-    normed = lg.serial(lg.layers.BatchNorm(), lg.Activation("tanh"), lg.Dense())
-    net = lg.serial(lg.Dense(), lg.repeat(lg.Residual(normed), math.inf), lg.Dense())
-    with pytest.raises(NoRule, match="BatchNorm"):
-        lg.theories.InfiniteDepth.pose(run_of(net))
+    tanh = lg.Activation("tanh")
+    between = replace(lg.complete_p(), branch=Fraction(3, 4), branch_rate=Fraction(1, 2))
+    pair = lg.Residual(lg.serial(tanh, lg.Dense(), tanh, lg.Dense()))
+    net = lg.serial(lg.Dense(), lg.repeat(pair, math.inf), lg.Dense())
+    noise = lg.optimizers.langevin(0.1, 0.1)
+    with pytest.raises(NoTheory, match="for blocks of several matrices"):
+        lg.theories.InfiniteDepth.pose(run_of(net, between, optimizer=noise))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("param", "initial"), [(lg.depth_mup(), 1.0), (lg.complete_p(), 0.0)])
+def test_langevin_noise_without_a_force(param, initial):
+    """With f = y = 0 weights are Gaussian: q = (1 − ηλ)²ᵗ of their start, n of noise.
+
+    The stream's kernel is then (q + n) K exp(τ(q + n)) for branches L^(−1/2), and for branches 1/L
+    it has the noise alone, (q + n) K exp(τn): rates are L times larger.
+    """
+    rate, temperature, decay, steps = 0.3, 0.4, 0.5, 3
+    q, n = 1.0, 0.0
+    for _ in range(steps):
+        q, n = ((1 - rate * decay) ** 2 * each for each in (q, n))
+        n += 2 * rate * temperature
+    x = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    noise = lg.optimizers.langevin(rate, temperature, weight_decay=decay)
+    net, data = lg.residual_mlp(math.inf, "linear"), lg.Dataset(x, np.zeros(2))
+    run = lg.Run(net, param, data, optimizer=noise, steps=steps)
+    limit = lg.solve(run, particles=256, replicates=12, record="feature_kernel", progress=False)
+    tau = limit.layer[:, None, None]
+    expected = (q + n) * np.exp(tau * (initial * q + n)) * (x @ x.T / 3)
+    z = (limit.feature_kernel[-1] - expected) / limit.feature_kernel_error[-1]
+    assert np.abs(z).max() < 4.5
+    assert np.sqrt(np.mean(z**2)) < 2.2
+    wrong = expected * np.exp(tau * (1 - 2 * initial) * q)  # the other power of the branches
+    assert np.abs((limit.feature_kernel[-1] - wrong) / limit.feature_kernel_error[-1]).max() > 5
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +21,17 @@ from largen.reading.torch.population.run import Population
 F64 = torch.float64
 RULES: dict[str, Rule] = {}
 ONE = (1.0, 1.0)
+
+
+class Form(NamedTuple):
+    """How a product with a parameter goes over axes, as :class:`Affine` has it."""
+
+    fan_in: tuple[int, ...]
+    fan_out: int
+    axis: int
+    move: Callable[[np.ndarray], np.ndarray] = lambda features: features
+    part: str = ""
+    share: int = 1  # the number of matrices in the parameter
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -66,13 +79,13 @@ def dense(
         fan_in, fan_out, weight = (fan_out,), fan_in[0], weight._replace(axes=None)
         plain, native = native, lambda x, w, b: plain(x, w.mT, b)
     rank = input.ndim if isinstance(input, Tensor) else len(population.widths.shapes(input)[0])
-    return product(population, call, input, weight, bias, fan_in, fan_out, rank - 1, _same, native)
+    form = Form(fan_in, fan_out, rank - 1)
+    return product(population, call, input, weight, bias, form, native)
 
 
-def product(  # noqa: PLR0913
-    population: Population, call: Pending, input: Any, weight: Param, bias: Any,
-    fan_in: tuple[int, ...], fan_out: int, axis: int, move: Any, native: Any, part: str = "",
-    share: int = 1, whole: bool = True,
+def product(
+    population: Population, call: Pending, input: Any, weight: Param, bias: Any, form: Form,
+    native: Callable[..., Tensor], whole: bool = True,
 ) -> Tensor:  # fmt: skip
     """Return the product of a value and a parameter; ``whole``: whether the call does no more."""
     if weight.axes:
@@ -82,8 +95,8 @@ def product(  # noqa: PLR0913
         of = population.widths.factors
         factors = of(call.index), of(call.index, before=False)
     its = Affine(
-        weight.name, _bias(population, call, bias), fan_in, fan_out, axis, move, factors,
-        population.shape(weight)[fan_out] // share, part,
+        weight.name, _bias(population, call, bias), *form[:4], factors,
+        population.shape(weight)[form.fan_out] // form.share, form.part,
     )  # fmt: skip
     return population.affine(call, input, its, native)
 
@@ -145,11 +158,10 @@ def _convolution(
             call,
             f"its {groups} groups have to be of channels whose number does not grow with the width",
         )
-    fan_in = (axes[0], *range(2, len(window) + 2))
+    form = Form((axes[0], *range(2, len(window) + 2)), axes[1], 1, move)
     return product(
-        population, call, input, weight, bias, fan_in, axes[1], 1, move,
-        lambda x, w, b: func(x, w, b, groups),
-    )  # fmt: skip
+        population, call, input, weight, bias, form, lambda x, w, b: func(x, w, b, groups)
+    )
 
 
 @rule("embedding")
@@ -202,15 +214,33 @@ def attention(
 
 
 @rule("multi_head_attention_forward")
-def _(  # noqa: PLR0913  (the arguments of PyTorch)
-    population: Population, call: Pending, query: Any, key: Any, value: Any,
-    embed_dim_to_check: int, num_heads: int, in_proj_weight: Any, in_proj_bias: Any, bias_k: Any,
-    bias_v: Any, add_zero_attn: bool, dropout_p: float, out_proj_weight: Any, out_proj_bias: Any,
-    training: bool = True, key_padding_mask: Any = None, need_weights: bool = True,
-    attn_mask: Any = None, use_separate_proj_weight: bool = False, q_proj_weight: Any = None,
-    k_proj_weight: Any = None, v_proj_weight: Any = None, static_k: Any = None,
-    static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
-) -> Any:  # fmt: skip
+def _(population: Population, call: Pending, *args: Any, **options: Any) -> Any:
+    bound = inspect.signature(F.multi_head_attention_forward).bind(*args, **options)
+    bound.apply_defaults()
+    given = SimpleNamespace(**bound.arguments)
+    _check_heads(population, call, given)
+    queries, keys, values = _projected(population, call, given)
+    length, batch, channels = queries.shape
+
+    def heads(value: Tensor) -> Tensor:
+        return value.reshape(value.shape[0], batch, given.num_heads, -1).permute(1, 2, 0, 3)
+
+    masks = [population.tensors(each, call) for each in (given.attn_mask, given.key_padding_mask)]
+    mask = _joined(masks[0], masks[1], batch, given.num_heads)
+    causal = given.is_causal and mask is None
+    out, found = attention(heads(queries), heads(keys), heads(values), mask, causal, None)
+    out = Computed(out.permute(2, 0, 1, 3).reshape(length, batch, channels))
+    form = Form((1,), 0, 2, part=".out")
+    out = product(
+        population, call, out, given.out_proj_weight, given.out_proj_bias, form, _fails, whole=False
+    )
+    if not given.need_weights:
+        return out, None
+    return out, found.mean(1) if given.average_attn_weights else found
+
+
+def _check_heads(population: Population, call: Pending, given: SimpleNamespace) -> None:
+    """Refuse heads of a growing size, and what has no rule."""
     one, two = population.widths.calls(call.index)
     sizes = [c.args[3] // c.args[4] for c in (one, two)]
     if sizes[0] != sizes[1]:
@@ -220,41 +250,25 @@ def _(  # noqa: PLR0913  (the arguments of PyTorch)
             "growing size have random logits at every width. Let the number of heads grow, such as "
             "num_heads=n // 8",
         )
-    others = (bias_k, bias_v, static_k, static_v)
-    if add_zero_attn or any(o is not None for o in others) or (training and dropout_p):
+    others = (given.bias_k, given.bias_v, given.static_k, given.static_v)
+    drops = given.training and given.dropout_p
+    if given.add_zero_attn or any(o is not None for o in others) or drops:
         raise population.refused(call, "bias_k, bias_v, zero attention and masks have no rule")
-    projected = []
-    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
-    for part, read, single in zip("qkv", (query, key, value), weights, strict=True):
-        weight, share = (single, 1) if use_separate_proj_weight else (in_proj_weight, 3)
+
+
+def _projected(population: Population, call: Pending, given: SimpleNamespace) -> list[Tensor]:
+    """Return the queries, keys and values."""
+    weights, share = [given.in_proj_weight] * 3, 3
+    if given.use_separate_proj_weight:
+        weights, share = [given.q_proj_weight, given.k_proj_weight, given.v_proj_weight], 1
+    found, reads = [], (given.query, given.key, given.value)
+    for part, read, weight in zip("qkv", reads, weights, strict=True):
         centred_law(weight.name, population.widths.parameters[0])
-        projected.append(
-            product(
-                population, call, read, weight, in_proj_bias, (1,), 0, 2, _same, _fails,
-                f".{part}", share, whole=False,
-            )
-        )  # fmt: skip
-    length, batch, channels = projected[0].shape
-
-    def heads(value: Tensor) -> Tensor:
-        return value.reshape(value.shape[0], batch, num_heads, -1).permute(1, 2, 0, 3)
-
-    masks = [population.tensors(each, call) for each in (attn_mask, key_padding_mask)]
-    mask = _joined(masks[0], masks[1], batch, num_heads)
-    out, found = attention(
-        heads(projected[0]), heads(projected[1]), heads(projected[2]), mask,
-        is_causal and mask is None, None,
-    )  # fmt: skip
-    out = out.permute(2, 0, 1, 3).reshape(length, batch, channels)
-    out = product(population, call, Computed(out), out_proj_weight, out_proj_bias, (1,), 0, 2,
-                   _same, _fails, ".out", whole=False)  # fmt: skip
-    if not need_weights:
-        return out, None
-    return out, found.mean(1) if average_attn_weights else found
-
-
-def _same(features: np.ndarray) -> np.ndarray:
-    return features
+        form = Form((1,), 0, 2, part=f".{part}", share=share)
+        found.append(
+            product(population, call, read, weight, given.in_proj_bias, form, _fails, whole=False)
+        )
+    return found
 
 
 def _fails(*args: Any) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from largen.reading.engine.calls import Computed, Pending
-from largen.reading.torch.population.maps import product, rule
+from largen.reading.torch.population.maps import Form, product, rule
 from largen.reading.torch.population.run import Population
 
 State = tuple[Tensor, ...]  # the hidden values, and with an LSTM its cells
@@ -42,7 +42,7 @@ def _step(
     """Return the state behind a step, with weights of the input, of the state, and biases."""
     gates = [
         product(
-            population, call, Computed(value), weight, bias, (1,), 0, 1, lambda r: r, F.linear,
+            population, call, Computed(value), weight, bias, Form((1,), 0, 1), F.linear,
             whole=False,
         )
         for value, weight, bias in zip((x, state[0]), weights[:2], weights[2:], strict=True)

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -81,6 +82,25 @@ def estimated_ranks(problem: Problem, steps: int, neurons: int) -> tuple[int, in
     if not smooth_throughout(problem):
         gradients = max(gradients, problem.training_columns * (steps + 1))
     return min(features, problem.taps * neurons), min(gradients, neurons)
+
+
+def records_of(
+    problem: Problem, record: str | Sequence[str] | None, sample_neurons: int
+) -> str | Sequence[str] | None:
+    """Return the names of the records of a problem, given the options; None for all kernels.
+
+    Where a normalisation couples the samples of a batch, there are no gradients of single samples.
+    """
+    if not problem.coupled:
+        return record
+    names = ("feature_kernel",) if record is None else record
+    if sample_neurons or set(names) - {"feature_kernel"}:
+        what = "sample_neurons" if sample_neurons else "record"
+        raise InvalidInput(
+            f"{what}: a normalisation over the batch couples its samples, so that outputs have no "
+            "gradients of a sample of their own; outputs and record='feature_kernel' remain."
+        )
+    return names
 
 
 def check_particles(problem: Problem, method: Method, particles: int, sample_neurons: int) -> None:

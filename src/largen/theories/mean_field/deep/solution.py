@@ -39,6 +39,7 @@ from largen.theories.mean_field.deep.method import (
     Method,
     check_particles,
     choose_method,
+    records_of,
     wanted_particles,
 )
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
@@ -97,6 +98,11 @@ class DeepMeanField(Theory):
     (40), corrected: the update within a branch's gradient has a factor L^(−1/2), which is missing
     in print) have the branch's factor in σ, and one set of neurons for all layers of the residual
     stream.
+
+    Layers may be normalised before their activation (:class:`~largen.LayerNorm`,
+    :class:`~largen.RMSNorm`, :class:`~largen.layers.BatchNorm`), h̃ = (h − ⟨h⟩)/σ. Gradients pass
+    through the averages, [v − ⟨v⟩ − h̃⟨h̃v⟩]/σ with v = φ'(h̃)z. As in :func:`largen.train`, the
+    training samples are a batch, and the test samples another one.
 
     Parameters
     ----------
@@ -278,7 +284,8 @@ class DeepMeanField(Theory):
         """Solve the mean-field limit of a deep network."""
         run, problem = posed.run, posed.problem
         times = self.record_at, self.record_pairs
-        wanted = wanted_kernels(run, self.record, *times, more=SPECTRA)
+        record = records_of(problem, self.record, self.sample_neurons)
+        wanted = wanted_kernels(run, record, *times, more=SPECTRA)
         outliers, stopped = SPECTRA[0] in wanted.names, None
         method = self._method(run, problem, outliers)
         particles = self.particles or wanted_particles(method, problem)

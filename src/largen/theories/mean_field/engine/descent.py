@@ -90,15 +90,17 @@ def residual(
 
 
 def pulled_together(
-    delta: Float[Array, "k output"], readout: Float[Array, "output n"]
+    delta: Float[Array, "k output"], readout: Float[Array, "output n"], coupled: bool = False
 ) -> tuple[Float[Array, "k n"], Float[Array, " k"]]:
     """Return z and coefficients p with Σ_c Δ_c w_c = p z for each sample.
 
-    Only Σ_c Δ_c ∂f_c/∂θ enters the update, so that one backward pass from z serves all outputs.
+    Only Σ_c Δ_c ∂f_c/∂θ enters the update, so that one backward pass from z serves all outputs, and
+    all samples if outputs depend on other samples (``coupled``): p is the same for them.
     """
-    if delta.shape[1] == 1:
+    if delta.shape[1] == 1 and not coupled:
         return jnp.broadcast_to(readout, (len(delta), readout.shape[1])), delta[:, 0]
     size = jnp.abs(delta).max(1) + jnp.finfo(delta.dtype).tiny
+    size = jnp.full_like(size, size.max()) if coupled else size
     return (delta / size[:, None]) @ readout, size
 
 

@@ -92,25 +92,24 @@ def blocks_limit(
     # blocks at a node; and number of sets.
     particles: int = 8192,
     replicates: int = 4,
-    # nodes, coarse: number of nodes of depth, and that of the grid beside which the error of depth
-    # is found, by default one less. Where φ' jumps, neurons cross the jump between nodes, and
-    # neurons of blocks differ between nodes, so that two grids differ by sampling errors, too:
-    # there several sets are solved on both grids, otherwise one.
-    nodes: int = 3,
-    coarse: int | None = None,
+    # Numbers of nodes of depth, and of the coarser grid beside which the error of depth is found.
+    # Where φ' jumps, neurons cross the jump between nodes, and neurons of blocks differ between
+    # nodes, so that two grids differ by sampling errors, too: there several sets are solved on both
+    # grids, otherwise one.
+    grids: tuple[int, int] = (3, 2),
     # Relative size of the part of features and gradients outside their bases that is neglected.
     tolerance: float = 1e-3,
     dtype: Any = np.float32,  # precision of the neurons
     key: int = 0,  # random key of the sets of neurons
     sample_neurons: int = 0,  # number of neurons of the first set whose h and g are recorded
     tell: Callable[[float], Any] = lambda done: None,  # called with the finished fraction
-    # Solutions by set and number of nodes, of calls that differ in replicates, nodes and coarse
-    # only; those that are lacking are added.
+    # Solutions by set and number of nodes, of calls that differ in replicates and grids only; those
+    # that are lacking are added.
     known: dict[tuple[int, int], Found] | None = None,
 ) -> DepthEstimate:
     """Solve with several independent sets of neurons."""
     network, known = by_size(network), {} if known is None else known
-    coarse = nodes - 1 if coarse is None else coarse
+    nodes, coarse = grids
     pairs = replicates if len(network.maps) > 1 else min(PAIRS, replicates)
     pairs = 1 if analytic(network) else pairs
     wanted = [(i, n) for i in range(replicates) for n in (coarse, nodes) if n == nodes or i < pairs]

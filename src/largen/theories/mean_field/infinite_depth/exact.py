@@ -156,18 +156,18 @@ def deterministic(
     options: dict[str, Any] = {"particles": particles, "dtype": dtype, "key": key, "tell": tell}
     options |= {"tolerance": float(tolerance), "sample_neurons": sample_neurons}
     limit = partial(blocks_limit, network, training, at, **options)
-    (nodes, coarse), *finer = grids
+    pair, *finer = grids
     known: dict[tuple[int, int], Found] = {}
     sets = replicates or FEWEST_SETS
     while True:
-        held = bytes_held(network, training, particles, nodes, dtype)
+        held = bytes_held(network, training, particles, pair[0], dtype)
         check_fits(held, f"particles: {particles} neurons", "Take fewer.")
-        found = limit(nodes=nodes, coarse=coarse, replicates=sets, known=known)
+        found = limit(grids=pair, replicates=sets, known=known)
         depth, whole = (ratio(e, found.outputs) for e in (found.depth_error, found.error))
         if not np.isfinite(found.outputs).all():
             break
         if finer and depth > rtol / 2:
-            (nodes, coarse), *finer = finer
+            pair, *finer = finer
             continue
         more = sets_for(rtol, sets, depth, whole, most // particles)
         if replicates or more <= sets:
@@ -175,7 +175,7 @@ def deterministic(
         sets = more
     variables, neurons = _recorded(net, found, _rows(net, wanted), run.output_shape, sample_neurons)
     how = (
-        f"{sets} sets of {particles} quasi-random neurons on {nodes} nodes of depth, ranks up to "
+        f"{sets} sets of {particles} quasi-random neurons on {pair[0]} nodes of depth, ranks up to "
         f"{found.ranks.max()}"
     )
     random = np.sqrt(np.maximum(found.error**2 - found.depth_error**2, 0))

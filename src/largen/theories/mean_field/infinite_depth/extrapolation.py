@@ -15,8 +15,8 @@ of half the depth,
     u_m^(L) = (u_2m^(2L) + u_(2m+1)^(2L))/√2,
 
 with a row for each sample rather than for each direction, since the sign of a direction is
-arbitrary. One program serves all depths: shallow networks have room for as many matrices as the
-deepest.
+arbitrary; stored matrices and their Langevin noise likewise. One program serves all depths:
+shallow networks have room for as many matrices as the deepest.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import precision as in_precision
@@ -122,23 +123,46 @@ def coarser(fine: list[np.ndarray], depths: Depths, level: int) -> list[np.ndarr
     found[0][-max(columns, directions) :] = fine[0][-max(columns, directions) :]
     found[-1][:outputs] = fine[-1][:outputs]
     for m in range(len(problem.skips)):
-        twins = _twins(m, stack, depths.times[level])
+        twins = _twins(m, stack, depths.times[level], 2)
         root = len(twins) ** 0.5
         for rows, end in ((bias, 1), (answers, 1), (back, 0)):
             found[m + end][rows] = sum(fine[twin + end][rows] for twin in twins) / root
     return found
 
 
-def _twins(m: int, stack: Stack, times: int) -> list[int]:
-    """Return the matrices in a network of twice the depth that correspond to a matrix."""
+def _twins(m: int, stack: Stack, times: int, deeper: int) -> list[int]:
+    """Return the matrices in a network of several times the depth that correspond to a matrix."""
     inside = m - stack.before
     if inside < 0:
         return [m]
     turn, place = divmod(inside, stack.unit)
     if turn >= times:
-        return [m + stack.unit * times]
-    first = stack.before + 2 * turn * stack.unit + place
-    return [first, first + stack.unit]
+        return [m + (deeper - 1) * stack.unit * times]
+    first = stack.before + deeper * turn * stack.unit + place
+    return [first + stack.unit * more for more in range(deeper)]
+
+
+class _Shared:
+    """Gaussian numbers of stored matrices, of which every depth takes sums of the deepest's."""
+
+    def __init__(self, depths: Depths, level: int, seed: int):
+        times, self._seed = depths.times[level], seed
+        own, deeper = range(len(depths.problems[level].skips)), depths.times[-1] // times
+        self._twins = [_twins(m, depths.stack, times, deeper) for m in own]
+
+    def __call__(self, m: int, shape: tuple[int, int]) -> np.ndarray:
+        """Return the numbers of a matrix, those of unused ones too."""
+        twins = self._twins[m] if m < len(self._twins) else []
+        drawn = (np.random.default_rng([self._seed, twin]) for twin in twins)
+        parts = [rng.standard_normal(shape, np.float32) for rng in drawn]
+        return sum(parts, np.zeros(shape, np.float32)) / max(len(twins), 1) ** 0.5
+
+    def sums(self, matrices: int) -> np.ndarray:
+        """Return the weights of the sums, in a network with room for the deepest's matrices."""
+        found = np.zeros((matrices, matrices))
+        for weights, twins in zip(found, self._twins, strict=False):
+            weights[twins] = len(twins) ** -0.5
+        return found
 
 
 def weights(times: Sequence[int]) -> np.ndarray:
@@ -167,6 +191,8 @@ def replicate(
     with in_precision(np.zeros((), settings.dtype)):
         raw = gaussian_rows(deepest, settings.sampling, settings.particles, rng, settings.dtype)
         seeds = rng.integers(2**31, size=count)
+        if settings.dense:
+            seeds[:] = seeds[0]  # of the noise and of stored matrices
         room = 0  # for the fresh Gaussian vectors, of which the deepest network has most
         for level in reversed(range(count)):
             if level + 1 < count:
@@ -178,16 +204,20 @@ def replicate(
             start = _with_room(start, len(roomy.skips), room)
             room = 0 if start.anchors is None else start.anchors.shape[1]
             keys = jax.random.split(jax.random.key(seeds[level]), max(roomy.streams) + 1)
+            shared = _Shared(depths, level, int(seeds[level]))
             if settings.dense:
                 start = start._replace(anchors=None)
-                sides, own = (start.inputs, start.outputs), np.random.default_rng(seeds[level])
-                matrices = stored(*sides, settings.particles, start.live, own, settings.dtype)
+                own = settings.particles, start.live, shared, settings.dtype
+                matrices = stored(start.inputs, start.outputs, *own)
             else:
                 most = max(counts(problem, settings.particles))
                 fresh = initial_matrices(start, first_capacities(problem, most))
                 matrices = fresh if known[level] is None else known[level]
             hidden = len(problem.skips)
             state, constants = begin(roomy, run, schedule, start, keys, rule, matrices, hidden)
+            if constants.noise is not None and len(roomy.skips) == len(deepest.skips):
+                sums = jnp.asarray(shared.sums(len(roomy.skips)), settings.dtype)
+                constants = constants._replace(noise=constants.noise._replace(sums=sums))
             model = SweepModel.of(roomy, run, settings.sampling, settings.kept)
             place = None
             if saved is not None:

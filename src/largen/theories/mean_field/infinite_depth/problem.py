@@ -52,6 +52,11 @@ class EndlessProblem:
         return self.alpha == HALF
 
     @property
+    def noisy(self) -> bool:
+        """Whether Langevin noise moves the weights, and with them the stream at order one."""
+        return temperature_of(self.run.optimizer) > 0
+
+    @property
     def matrices_per_block(self) -> int:
         """K, for blocks that are all alike."""
         return self.stack.unit // self.stack.blocks
@@ -60,12 +65,14 @@ class EndlessProblem:
     def plain(self) -> bool:
         """Whether the network is a fully connected read-in, equal blocks, and a read-out.
 
-        It must also be trained in steps, as equations without random matrices require.
+        It must also be trained in steps without noise, and not normalise over the batch, as
+        equations without random matrices require.
         """
         net = self.finite(1)
         readings = all(affine.reading.plain for affine in net.maps) and max(net.positions) == 1
         alone = self.stack.before == self.stack.behind == 0 and self.stack.blocks == 1
-        return readings and alone and not net.unequal and self.run.steps is not None
+        steps = self.run.steps is not None and not net.coupled and not self.noisy
+        return readings and alone and not net.unequal and steps
 
     @property
     def has_closed_equations(self) -> bool:
@@ -135,14 +142,15 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
             "the network has a number of blocks; infinitely many are written "
             "lg.residual_mlp(math.inf, …) or lg.repeat(block, math.inf)."
         )
-    if temperature_of(run.optimizer):
-        raise NoTheory(
-            f"{run.optimizer} has no implemented limit of infinite depth: its noise would be "
-            "another Gaussian matrix in each block at every step."
-        )
     inputs, param = run.data.inputs, run.param
     form = canonical_form(
-        param, run.net, run.optimizer, inputs, gaussian=GAUSSIAN_ROLES, infinite_depth=True
+        param,
+        run.net,
+        run.optimizer,
+        inputs,
+        gaussian=GAUSSIAN_ROLES,
+        noise=True,
+        infinite_depth=True,
     )
     if form.d != HALF:
         raise NoTheory(
@@ -152,6 +160,12 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
         )
     alpha = -Fraction(param.table(run.net, run.optimizer, inputs=inputs).branch.depth)
     problem = EndlessProblem(run, alpha, _stack(run))
+    if problem.quiet and problem.noisy:
+        raise NoTheory(
+            f"{run.optimizer} has no implemented limit of infinite depth for blocks of several "
+            f"matrices with branches L^(−{alpha}): it has one for blocks of one matrix, and for "
+            "branches L^(−1/2) and 1/L."
+        )
     return Posed(run, _reason(problem), problem)
 
 

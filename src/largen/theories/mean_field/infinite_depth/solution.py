@@ -29,7 +29,12 @@ from largen.theories.mean_field.deep.estimation.replicates import (
     sample_replicates,
 )
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
-from largen.theories.mean_field.deep.method import check_particles, choose_method, wanted_particles
+from largen.theories.mean_field.deep.method import (
+    check_particles,
+    choose_method,
+    records_of,
+    wanted_particles,
+)
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
@@ -92,11 +97,12 @@ class InfiniteDepth(Theory):
     method
         ``"closed"``: the equations of linear networks. ``"deterministic"``: neurons of α > 1/2.
         ``"sweep"``: networks of several depths, extrapolated; α = 1/2, gradient flow and
-        convolutions have no other. For 1/2 < α < 1 these networks have the same limit and smaller
-        errors: branches 1/L, or, if blocks have several matrices, branches L^(−1/2) without noise
-        in the stream. ``"auto"`` takes the first that applies; the first
-        two are of fully connected networks of a read-in, equal blocks and a read-out, under
-        gradient descent, the second not for several matrices with 1/2 < α < 1.
+        convolutions have no other, nor have batch normalisation and Langevin noise, whose matrices
+        are stored. For 1/2 < α < 1 these networks have the same limit and smaller errors: branches
+        1/L, or, if blocks have several matrices, branches L^(−1/2) without noise in the stream.
+        ``"auto"`` takes the first that applies; the first two are of fully connected networks of a
+        read-in, equal blocks and a read-out, under gradient descent, the second not for several
+        matrices with 1/2 < α < 1.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until the sampling error is that small.
@@ -217,13 +223,14 @@ class InfiniteDepth(Theory):
     def solve(self, posed: Posed[EndlessProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of an infinitely deep network."""
         run, endless = posed.run, posed.problem
-        wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
+        record = records_of(endless.finite(1), self.record, self.sample_neurons)
+        wanted = wanted_kernels(run, record, self.record_at, self.record_pairs)
         method, stopped = self._method(endless), None
         if method == "sweep":
             times = self.depths or (FEW if self.rtol >= FINE else MANY)
             depths = Depths.of(endless, times)
             net, shares = depths.recorded_network, depths.shares
-            estimate, stopped = self._extrapolate(run, depths, wanted)
+            estimate, stopped = self._extrapolate(endless, depths, wanted)
         elif method == "closed":
             from largen.theories.mean_field.infinite_depth.exact import solve_linear
 
@@ -296,12 +303,14 @@ class InfiniteDepth(Theory):
             )
 
     def _extrapolate(
-        self, run: Run, depths: Depths, wanted: WantedKernels
+        self, endless: EndlessProblem, depths: Depths, wanted: WantedKernels
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and the reason if they end early for lack of memory."""
-        deepest, seed = depths.deepest, np.asarray(jax.random.key_data(random_key(self.key)))
-        method: Any = "sweep"  # stored matrices would bring noise to a stream that has none
-        if not deepest.quiet:
+        run, deepest = endless.run, depths.deepest
+        seed = np.asarray(jax.random.key_data(random_key(self.key)))
+        # Langevin noise needs stored matrices, which would bring noise to a stream that has none.
+        method: Any = "dense" if endless.noisy else "sweep"
+        if not (deepest.quiet or endless.noisy):
             method = choose_method("auto", deepest, len(run.times) - 1, self.particles, True)
         particles = self.particles or wanted_particles(method, deepest)
         check_particles(deepest, method, particles, self.sample_neurons)

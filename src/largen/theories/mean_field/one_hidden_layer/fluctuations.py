@@ -12,6 +12,11 @@ samples,
     N Cov(f) = (1 + Rℓ″)⁻¹ Cov_neuron[z φ(h)/γ₀] (1 + Rℓ″)⁻ᵀ
 
 to leading order. The initial read-out bias is a further Gaussian variable of order 1/√N.
+
+The covariance in the middle is N times that of networks whose neurons are independent draws from
+the limit's law (Hanin's primer, §4.1.1: Barron's rate). What N Cov(f) differs from it is N times
+the covariance of z φ(h)/γ₀ between two neurons, which become independent in the limit (§4.1.2:
+propagation of chaos), and the variance of the bias.
 """
 
 from __future__ import annotations
@@ -56,6 +61,9 @@ class Fluctuations(NamedTuple):
     # N times the covariance of f on training samples at equal times, (step, sample, sample_2,
     # output, output_2).
     covariance: np.ndarray
+    # √N times the standard deviation of f of independent neurons, as train and test.
+    drawn_train: np.ndarray
+    drawn_test: np.ndarray
 
 
 class Path(NamedTuple):
@@ -114,16 +122,19 @@ def fluctuations(problem: OneLayerProblem, run: Run, rng: np.random.Generator) -
         path = _path(model, steps, state, constants, counts)
     response, of_bias = _responses(model, constants, path, counts)
     shape = (steps, len(problem.train) + len(problem.test), problem.outputs)
+    drawn = np.sqrt(np.maximum(np.diagonal(covariance), 0) / problem.ratio).reshape(shape)
     # The initial bias has the standard deviation σ_b/γ₀ and is the same for all samples.
     for part in np.moveaxis(np.asarray(of_bias), -1, 0):
         start = problem.out_bias_std / problem.gamma * part.reshape(-1)
         covariance += np.outer(start, start)
     covariance /= problem.ratio  # the number of neurons per unit of width
-    return _close(np.asarray(response), covariance, np.asarray(path.curvatures), shape)
+    train = path.residuals.shape[1]
+    closed = _close(np.asarray(response), covariance, np.asarray(path.curvatures), shape)
+    return Fluctuations(*closed, drawn[:, :train], drawn[:, train:])
 
 
-def _close(response, covariance, curvatures, shape) -> Fluctuations:
-    """Solve for δf with δΔ = (∂Δ/∂f) δf, and return its covariance at equal times."""
+def _close(response, covariance, curvatures, shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Solve for δf with δΔ = (∂Δ/∂f) δf, and return the first three fields of the result."""
     steps, _, outputs = shape
     train, rows = curvatures.shape[1], int(np.prod(shape))
     # R with axes (t, sample, output; s, training sample, output), times ∂Δ/∂f at s.
@@ -139,7 +150,7 @@ def _close(response, covariance, curvatures, shape) -> Fluctuations:
     equal = np.stack([full[t, :, :, t] for t in range(steps)])
     std = np.sqrt(np.maximum(np.einsum("taoao->tao", equal), 0))
     inner = equal[:, :train, :, :train].transpose(0, 1, 3, 2, 4)
-    return Fluctuations(std[:, :train], std[:, train:], inner)
+    return std[:, :train], std[:, train:], inner
 
 
 def _outputs(model: OneLayerModel, state: OneLayerState, constants: OneLayerConstants):

@@ -126,19 +126,16 @@ def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> OneL
         for role in ("input", "output")
     )
     columns = _columns(run, {kind: weight.std for kind, weight in inner.items()})
-    rate = [np.full(c.shape[1], inner[kind].rate) for kind, c in columns.items()]
-    distributions = [
-        inner[kind].distribution for kind, c in columns.items() for _ in range(c.shape[1])
-    ]
-    parts = list(columns.values())
-    if len({r[0] for r in rate}) == 1:
+    parts, rates = list(columns.values()), [inner[kind].rate for kind in columns]
+    if len({*rates}) == 1:
         # With equal rates the problem is invariant under rotations that mix weights and bias.
-        parts, rate = [np.concatenate(parts, 1)], [np.concatenate(rate)]
+        parts, rates = [np.concatenate(parts, 1)], rates[:1]
     found = [_compress(part) for part in parts]
     fields = np.concatenate([columns for columns, _ in found], 1)
-    rates = [np.full(c.shape[1], r[0]) for (c, _), r in zip(found, rate, strict=True)]
+    sizes = [columns.shape[1] for columns, _ in found]
     weight, bias = outer["weight"], outer.get("bias")
     ratio = ratio_of(run)
+    distributions = [inner[kind].distribution for kind, c in columns.items() for _ in c.T]
     start = None
     if {*distributions, weight.distribution} != {GAUSSIAN}:
         from scipy.linalg import block_diag
@@ -149,7 +146,7 @@ def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> OneL
         phi=phi,
         train=fields[: len(run.data.x_train)],
         test=fields[len(run.data.x_train) :],
-        rate=np.concatenate(rates),
+        rate=np.repeat(rates, sizes),
         out_std=weight.std,
         out_rate=weight.rate * weight.std**2,
         out_bias_rate=0.0 if bias is None else bias.rate * bias.std**2,

@@ -119,6 +119,11 @@ class MeanField(Theory):
       of f: √N times the standard deviation of the outputs of a network of width N, to leading
       order; and ``f_train_fluctuation_covariance (step, sample, sample_2)``, N times their
       covariance. :func:`largen.compare` compares them with the distances of networks.
+      ``f_train_drawn_fluctuation`` and ``f_test_drawn_fluctuation`` are those of N neurons drawn
+      independently from the limit's law at each time, the N^(−1/2) of Barron's approximations
+      (Hanin's primer, §4.1.1). Without a read-out bias, the difference of the squares is N times
+      the covariance of zφ(h)/γ₀ between two neurons of a trained network, which vanishes in the
+      limit (§4.1.2: propagation of chaos).
 
     Raises
     ------
@@ -305,6 +310,11 @@ def _trajectory(
         extra |= {
             "f_train_fluctuation": (("step", "sample", *out), shaped(varies.train)),
             "f_test_fluctuation": (("step", "test_sample", *out), shaped(varies.test)),
+            "f_train_drawn_fluctuation": (("step", "sample", *out), shaped(varies.drawn_train)),
+            "f_test_drawn_fluctuation": (
+                ("step", "test_sample", *out),
+                shaped(varies.drawn_test),
+            ),
             "f_train_fluctuation_covariance": (
                 ("step", *samples, *pair),
                 paired(varies.covariance),

@@ -17,8 +17,14 @@ up to a further power of 1/N. The part of f that is linear in the fluctuations o
 with N, whereas that of N(f − f_∞) grows as √N. No limit is needed.
 
 What is left in ĉ_l is quadratic in the fluctuations of the layer. Its variance is at the same time
-the contribution of that quadratic part to (N/2)(f(A) − f(B_l))², Var(Nĉ_l)/N, which tells whether N
-is large enough for the leading order.
+the contribution of that quadratic part to (N/2)(f(A) − f(B_l))², Var(Nĉ_l)/N. What two layers cause
+together, a product of their fluctuations, is in V_l of both. It is all that is left, to this order,
+when all layers are changed at once and each of them alone,
+
+    I = (N/4) E[(f(A) − f(B) − Σ_l (f(A) − f(B_l)))²].
+
+So the share of the next order in Σ V_l, [Σ Var(Nĉ_l)/N + 2I]/Σ V_l, tells whether N is large
+enough for the leading order, and N Var f of networks of width N is Σ V_l − I.
 
 For ratios r of widths N is the unit of width. Layers of one residual stream share their neurons,
 and count as one group.
@@ -63,6 +69,7 @@ class Settings(NamedTuple):
     kept: Kept  # the variables of a record
     threads: int = 1  # the number of replicates that are computed at the same time
     tolerance: float = TOLERANCE  # the relative size below which directions are omitted
+    draws: bool = False  # whether the estimates of the outputs of each replicate are returned
 
 
 class Coefficient(NamedTuple):
@@ -85,7 +92,12 @@ class Corrections(NamedTuple):
     variance: dict[str, Coefficient]
     # V_l of the outputs of each replicate, summed over steps and samples, (replicate, group).
     summed: np.ndarray
-    next_order: float  # Σ Var(Nĉ_l)/N over Σ V_l, summed over steps and samples of the outputs
+    # [Σ Var(Nĉ_l)/N + 2I]/Σ V_l, summed over steps and samples of the outputs.
+    next_order: float
+    next_order_at: np.ndarray  # Σ Var(Nĉ_l)/N over Σ V_l at each step
+    # Of each replicate, (replicate, step, row, output): Σ_l Nĉ_l, and f(A), which is a network of
+    # width N. None unless ``draws``.
+    drawn: tuple[np.ndarray, np.ndarray] | None
 
 
 class Replicate(NamedTuple):
@@ -93,15 +105,19 @@ class Replicate(NamedTuple):
 
     shift: dict[str, np.ndarray]
     variance: dict[str, np.ndarray]
+    outputs: np.ndarray  # f(A)
+    joint: float  # an estimate of I, summed over steps and samples
 
 
 class Totals:
     """Sums over replicates: of each group, and of all of them together."""
 
-    def __init__(self) -> None:
+    def __init__(self, draws: bool = False) -> None:
         self.shift: dict[str, tuple[Sums, Sums]] = {}
         self.variance: dict[str, tuple[Sums, Sums]] = {}
         self.summed: list[np.ndarray] = []  # V of the outputs, summed over steps and samples
+        self.joint = 0.0  # sum of the estimates of I
+        self.drawn: tuple[list[np.ndarray], list[np.ndarray]] | None = ([], []) if draws else None
 
     def __len__(self) -> int:
         return len(self.summed)
@@ -115,6 +131,10 @@ class Totals:
                 total.add(x.sum(0))
         v = found.variance["f"]
         self.summed.append(v.reshape(len(v), -1).sum(1))
+        self.joint += found.joint
+        if self.drawn is not None:
+            self.drawn[0].append(found.shift["f"].sum(0))
+            self.drawn[1].append(found.outputs)
 
 
 def groups_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
@@ -149,19 +169,28 @@ def corrections(
     report: Callable[[int, int], object],  # called with the completed and the total percentages
 ) -> Corrections:
     """Return c and V from as many replicates as a relative error of the outputs requires."""
-    plan, totals = _Plan(problem, run, recorded, settings, Seeds(rng)), Totals()
+    plan, totals = _Plan(problem, run, recorded, settings, Seeds(rng)), Totals(settings.draws)
     goal = Goal(rtol, replicates, min(FEWEST_REPLICATES, most), most)
     with one_thread_of_blas():
         Replicates(plan, (), goal, settings.threads, report, results=totals).run()
     shift, variance = totals.shift, totals.variance
-    quadratic = float(shift["f"][0].sample_variance.sum()) / settings.width
-    linear = float(variance["f"][0].mean.sum())
+    at_steps = (0, *range(2, variance["f"][0].mean.ndim))
+    quadratic = shift["f"][0].sample_variance.sum(at_steps) / settings.width
+    linear = variance["f"][0].mean.sum(at_steps)
+    next_order = quadratic.sum() + 2 * totals.joint / len(totals)
+    kept = totals.drawn
     return Corrections(
         {name: _coefficient(*sums) for name, sums in shift.items()},
         {name: _coefficient(*sums) for name, sums in variance.items()},
         np.stack(totals.summed),
-        quadratic / linear if linear else 0.0,
+        float(_over(next_order, linear.sum())),
+        _over(quadratic, linear),
+        None if kept is None else (np.stack(kept[0]), np.stack(kept[1])),
     )
+
+
+def _over(part: Any, whole: Any) -> np.ndarray:
+    return np.divide(part, whole, out=np.zeros_like(whole, float), where=whole != 0)
 
 
 def _coefficient(groups: Sums, total: Sums) -> Coefficient:
@@ -220,7 +249,7 @@ def replicate(
 
         def values(sets: Sequence[str]) -> dict[str, np.ndarray]:
             nonlocal done
-            of_one = part(tell, done, 2 * groups + 1)
+            of_one = part(tell, done, 2 * groups + 1 + (groups > 1))
             found = _network(problem, run, recorded, settings, raw, key, sets, of_one)
             done += 1
             return {
@@ -228,7 +257,7 @@ def replicate(
             }
 
         first = values([FIRST] * groups)
-        shifts, variances = [], []
+        shifts, variances, alone = [], [], 0.0
         for group in range(groups):
             second, both = (
                 values([which if g == group else FIRST for g in range(groups)])
@@ -236,11 +265,16 @@ def replicate(
             )
             shifts.append({n: N * (f + second[n] - 2 * both[n]) for n, f in first.items()})
             variances.append({n: N / 2 * (f - second[n]) ** 2 for n, f in first.items()})
+            alone += first["f"] - second["f"]
+        joint = 0.0
+        if groups > 1:
+            together = first["f"] - values([SECOND] * groups)["f"] - alone
+            joint = float(N / 4 * (together**2).sum())
     shift, variance = (
         {name: np.stack([one[name] for one in parts]) for name in first}
         for parts in (shifts, variances)
     )
-    return Replicate(shift, variance)
+    return Replicate(shift, variance, first["f"], joint)
 
 
 def _network(

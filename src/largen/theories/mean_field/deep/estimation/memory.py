@@ -18,6 +18,8 @@ from largen.theories.mean_field.deep.sweep.linear import Size, first_rows
 from largen.theories.mean_field.deep.sweep.start import fewest
 from largen.theories.mean_field.engine.parallel import cores
 
+# Copies of stored matrices: as drawn, in training, and after the step.
+COPIES_STORED = 3.1
 AT_ONCE = 2.0**30  # largest number of bytes of all replicates that are computed at the same time
 
 
@@ -85,11 +87,12 @@ def _bytes(method: str, problem: Problem, neurons: int, dtype: Any) -> float:
     neurons = max(counts(problem, neurons))
     places = max(max(problem.positions), taps * problem.output_positions)
     passing = 4 * layers * problem.total * places * problem.outputs * neurons
+    copies = COPIES
     if method == "dense":
-        stored = (layers - 1) * taps * neurons**2
+        copies, stored = COPIES_STORED, (layers - 1) * taps * neurons**2
     else:
         rows = first_capacities(problem, neurons)
         stored = (layers - 1) * ((1 + taps) * neurons * sum(rows) + rows[0] * rows[1])
         # Fresh Gaussian vectors of initialisation, to which later ones are orthogonal.
         passing += layers * (2 * problem.columns + taps * problem.training_columns) * neurons
-    return np.dtype(dtype).itemsize * COPIES * (stored + passing)
+    return np.dtype(dtype).itemsize * copies * (stored + passing)

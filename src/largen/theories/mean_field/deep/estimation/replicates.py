@@ -27,7 +27,7 @@ from largen.theories.mean_field.deep.estimation.truncation import (
     uncertain,
 )
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
-from largen.theories.mean_field.deep.matrices.dense import stored
+from largen.theories.mean_field.deep.matrices.dense import drawn_by, stored
 from largen.theories.mean_field.deep.restarts.checkpoint import Common, Shown, SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
 from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent
@@ -278,7 +278,8 @@ def _random(
         if settings.dense:
             start = start._replace(anchors=None)
             sides = start.inputs, start.outputs
-            matrices = stored(*sides, settings.particles, start.live, rng, settings.dtype)
+            own = settings.particles, start.live, drawn_by(rng), settings.dtype
+            matrices = stored(*sides, *own)
         else:
             most = max(counts(problem, settings.particles))
             matrices = known or initial_matrices(start, first_capacities(problem, most))

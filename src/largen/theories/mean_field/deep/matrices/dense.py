@@ -13,7 +13,7 @@ order 1/N, of a network of width N; ``estimation/width_extrapolation.py`` remove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -27,6 +27,14 @@ from largen.theories.mean_field.deep.matrices.by_directions import (
     Share,
 )
 from largen.theories.mean_field.deep.matrices.row_buffers import Index
+
+# The standard Gaussian numbers of a matrix, given its place and its shape.
+Normals = Callable[[int, tuple[int, int]], np.ndarray]
+
+
+def drawn_by(rng: np.random.Generator) -> Normals:
+    """Return the rule for matrices that are drawn one after the other."""
+    return lambda _, shape: rng.standard_normal(shape, np.float32)
 
 
 class DenseMatrices(NamedTuple):
@@ -69,7 +77,7 @@ def stored(
     outputs: Sequence[tuple[np.ndarray, np.ndarray]],
     neurons: int,
     live: np.ndarray | None,
-    rng: np.random.Generator,
+    normals: Normals,
     dtype: Any,
 ) -> DenseMatrices:
     """Return Gaussian matrices with prescribed products: images Ξ of directions Q on both sides."""
@@ -79,7 +87,7 @@ def stored(
     sides = zip(before, inputs, outputs, strict=True)
     for l, (width, (q_i, xi_i), (q_o, xi_o)) in enumerate(sides):
         v = found[l, :, :width]
-        v[...] = rng.standard_normal((most, width), np.float32)
+        v[...] = normals(l, (most, width))
         v /= np.sqrt(n)
         if live is not None:
             v *= live[l + 1][:, None] * live[l]

@@ -239,7 +239,8 @@ def _step(
         [residual(model.loss, model.output_shape, each[batch], y[batch]) for each in outputs]
     )
     delta = deltas[0]
-    z, coefficients = pulled_together(delta, constants.std[-1] * state.params.readout)
+    readout = constants.std[-1] * state.params.readout
+    z, coefficients = pulled_together(delta, readout, model.coupled)
     h = of_samples(passed.h, batch, 1, at.places)
     state, g, d = backward_pass(model, state, constants, h, z)
 

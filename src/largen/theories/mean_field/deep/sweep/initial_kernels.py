@@ -38,7 +38,10 @@ def tangent(
 
 
 def initial_tangent(problem: Problem) -> np.ndarray:
-    """Return the tangent kernel at initialisation, all samples by training samples."""
+    """Return the tangent kernel at initialisation, all samples by training samples.
+
+    With normalisations over the batch, it is that of normalisations by one σ for all neurons.
+    """
     covariances = [problem.fields @ problem.fields.T]
     read, slopes = [], []
     quiet = [problem.quiet and ends for ends in (*problem.into_stream, False)]
@@ -48,8 +51,11 @@ def initial_tangent(problem: Problem) -> np.ndarray:
         ):
             covariance, size = covariances[-1], np.ones(len(covariances[-1]))
             if isinstance(phi, NormalizedActivation):
-                # Preactivations have mean zero, and averages of g vanish.
-                size = 1 / np.sqrt(np.diag(covariance) + phi.eps)
+                # Preactivations have mean zero over neurons, and averages of g vanish.
+                variance = np.diag(covariance).reshape(-1, phi.positions)
+                axes = {"channels": (), "sample": 1, "batch": (0, 1)}[phi.over]
+                variance = np.broadcast_to(variance.mean(axes, keepdims=True), variance.shape)
+                size = 1 / np.sqrt(variance.ravel() + phi.eps)
             size = np.multiply.outer(size, size)
             covariance, phi = size * covariance, elementwise(phi)
             variance = np.diag(covariance)

@@ -115,11 +115,16 @@ def fields(model: SweepModel, state: SweepState, constants: SweepConstants, seen
 def _gradients(
     model: SweepModel, state: SweepState, constants: SweepConstants, h
 ) -> tuple[SweepState, Array]:
-    """Return g of each output at given h, with the outputs of a sample in consecutive rows."""
+    """Return g of each output at given h, with the outputs of a sample in consecutive rows.
+
+    Where outputs depend on other samples, there is none of a sample alone, and g is 0.
+    """
     readout = constants.std[-1] * state.params.readout
     layers, columns, n = h.shape
     samples = columns // constants.positions.places
     each = jnp.repeat(h.reshape(layers, samples, -1, n), len(readout), axis=1)
+    if model.coupled:
+        return state, jnp.zeros_like(each).reshape(layers, -1, n)
     rows = jnp.tile(readout, (samples, 1))
     state, g, _ = backward_pass(model, state, constants, each.reshape(layers, -1, n), rows)
     return state, g

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -33,6 +34,12 @@ def add_langevin_noise(
         size,
     )
     values = params.fields, params.readout, params.biases, matrices.change
-    fields, readout, biases, change = noisy(values, sizes, lr, key)
+    normals = noisy(jax.tree.map(jnp.zeros_like, values), (1.0,) * len(values), lr, key)
+    if noise.sums is not None:
+        of_matrices = (jnp.tensordot(noise.sums, part, 1) for part in normals[2:])
+        normals = (*normals[:2], *of_matrices)
+    fields, readout, biases, change = (
+        x + size * xi for x, size, xi in zip(values, sizes, normals, strict=True)
+    )
     moved = params._replace(fields=fields, readout=readout, biases=biases)
     return moved, matrices._replace(change=change)

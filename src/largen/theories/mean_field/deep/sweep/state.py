@@ -11,7 +11,12 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from largen.runs import Loss, Run
-from largen.theories.chains.normalized import LayerActivation, pull_back, slopes
+from largen.theories.chains.normalized import (
+    LayerActivation,
+    couples_samples,
+    pull_back,
+    slopes,
+)
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import (
     TOGETHER,
@@ -59,6 +64,7 @@ class SweepModel(NamedTuple):
     units: int = 0
     # Whether images of each matrix, and of its transpose, are zero; () if none are.
     muted: tuple[tuple[bool, bool], ...] = ()
+    places: int = 1  # the largest number of positions of a layer
 
     @classmethod
     def of(
@@ -71,7 +77,13 @@ class SweepModel(NamedTuple):
         shape, skips = run.output_shape, problem.skips
         muted = tuple(zip(problem.into_stream, problem.from_stream, strict=True))
         muted = muted if problem.quiet else ()
-        return cls(different, which, skips, streams, run.loss, shape, sampling, kept, units, muted)
+        fixed = different, which, skips, streams, run.loss, shape, sampling, kept, units, muted
+        return cls(*fixed, max(problem.positions))
+
+    @property
+    def coupled(self) -> bool:
+        """Whether outputs depend on other samples."""
+        return any(map(couples_samples, self.phi))
 
     def apply(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
         """Return φ(hˡ)."""
@@ -88,9 +100,11 @@ class SweepModel(NamedTuple):
         return self._switch(l, list(map(through, self.phi)), h, z)
 
     def _switch(self, l: Index, functions: list, *fields):
+        shape = fields[0].shape
+        fields = [x.reshape(-1, self.places, shape[1]) for x in fields]
         if len(functions) == 1:
-            return functions[0](*fields)
-        return lax.switch(jnp.asarray(self.which)[l], functions, *fields)
+            return functions[0](*fields).reshape(shape)
+        return lax.switch(jnp.asarray(self.which)[l], functions, *fields).reshape(shape)
 
 
 class Moving(NamedTuple):
@@ -135,6 +149,9 @@ class Noise(NamedTuple):
     readout: Float[Array, ""]
     biases: Float[Array, "matrix 1"]
     matrices: Float[Array, " matrix"]
+    # The sums of the random numbers of matrices and biases that a network takes, those of a deeper
+    # one; None for its own.
+    sums: Float[Array, "matrix matrix"] | None = None
 
 
 class SweepConstants(NamedTuple):

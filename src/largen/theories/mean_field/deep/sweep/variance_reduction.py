@@ -51,7 +51,8 @@ def reduce_variance(
     fields, biases = network.forward(fields, biases, has)
     readout = network.read_out(readout)
     kernels = np.zeros((0, problem.total, problem.samples))
-    if problem.outputs == 1:
+    # With averages over a batch there is neither a gradient of each sample nor an exact kernel.
+    if problem.outputs == 1 and not problem.coupled:
         network.backward(readout)
         kernels = np.stack([initial_tangent(problem), network.tangent()])
     frames = network.frames()
@@ -101,6 +102,12 @@ class _Network:
         """Return the rows to which those of a layer are orthogonal."""
         return np.concatenate([self._raw[l][:0], *self._anchors[self._group[l]]])
 
+    def _values(self, l: int) -> np.ndarray:
+        return values_at(self._problem.phi[l], self._h[l], self._problem.positions[l])
+
+    def _pull_back(self, l: int, z: np.ndarray) -> np.ndarray:
+        return pull_back_at(self._problem.phi[l], self._h[l], z, self._problem.positions[l])
+
     def forward(
         self, fields: np.ndarray, biases: list[np.ndarray], has: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -109,7 +116,7 @@ class _Network:
         fields = orthonormal(fields, fields[:0])
         self._anchors[self._group[0]].append(fields)
         self._h = [problem.fields.astype(fields.dtype) @ fields]
-        self._features = [values_at(problem.phi[0], self._h[0])]
+        self._features = [self._values(0)]
         for l, (affine, skip) in enumerate(zip(problem.maps[:-1], problem.skips, strict=True)):
             basis, c, turn = new_directions(
                 gather(self._taps[l], self._features[l]), self._precision
@@ -125,7 +132,7 @@ class _Network:
                 biases[l] = both[:1]
                 image = image + affine.bias_std * both[0]
             self._h.append(image + self._h[skip] if skip >= 0 else image)
-            self._features.append(values_at(problem.phi[l + 1], self._h[-1]))
+            self._features.append(self._values(l + 1))
             self.inputs.append((basis, xi))
             self._anchors[self._group[l + 1]].append(both)
         self._g = [np.zeros_like(x) for x in self._h]
@@ -143,7 +150,7 @@ class _Network:
         """Make the gradients of all layers."""
         problem, taps, maps = self._problem, self._taps, self._problem.maps
         z = scatter(taps[-1], np.repeat(readout, problem.total, 0))
-        self._g[-1] = pull_back_at(problem.phi[-1], self._h[-1], z) * maps[-1].std
+        self._g[-1] = self._pull_back(len(maps) - 1, z) * maps[-1].std
         start = len(taps[-1]) + 1
         for l in reversed(range(len(self.inputs))):
             basis, xi, z = _transpose(
@@ -161,7 +168,7 @@ class _Network:
             if problem.skips[l] >= 0:
                 self._g[problem.skips[l]] += self._g[l + 1]
             z = scatter(taps[l], z)
-            self._g[l] += maps[l].std * pull_back_at(problem.phi[l], self._h[l], z)
+            self._g[l] += maps[l].std * self._pull_back(l, z)
             if self._tap_by_tap:
                 self._anchors[self._group[l]].append(xi.reshape(-1, self.neurons[l]))
 
@@ -270,13 +277,20 @@ def new_directions(
     return basis, weight * (basis @ x.T), vectors[:, keep]
 
 
-def values_at(phi: LayerActivation, h: np.ndarray) -> np.ndarray:
+def values_at(phi: LayerActivation, h: np.ndarray, positions: int = 1) -> np.ndarray:
     """Return φ(h) in the precision of h."""
     with in_precision(h):
-        return np.array(phi(jnp.asarray(h)))
+        return np.array(phi(_by_position(h, positions))).reshape(h.shape)
 
 
-def pull_back_at(phi: LayerActivation, h: np.ndarray, z: np.ndarray) -> np.ndarray:
+def pull_back_at(
+    phi: LayerActivation, h: np.ndarray, z: np.ndarray, positions: int = 1
+) -> np.ndarray:
     """Return φ'(h)z in the precision of h; see :func:`pull_back`."""
     with in_precision(h):
-        return np.array(pull_back(phi, slopes(phi, jnp.asarray(h)), jnp.asarray(z)))
+        at, z = slopes(phi, _by_position(h, positions)), np.broadcast_to(z, h.shape)
+        return np.array(pull_back(phi, at, _by_position(z, positions))).reshape(h.shape)
+
+
+def _by_position(x: np.ndarray, positions: int):
+    return jnp.asarray(x).reshape(-1, positions, x.shape[-1])
