@@ -89,11 +89,12 @@ def predict_networks(
     limits c is that of :func:`width_corrections_in_training`, and V the covariance of the networks
     to which its sets of neurons belong: both are the same for all widths. On the digits above the
     distance from 1200 networks was within twice their noise at widths 64 and 128, with one and with
-    two hidden layers. In the kernel limit the fluctuations of kernels
-    come from :func:`largen.finite_width.width_fluctuations` and the movement of kernels from 512
-    networks of width 64, as in :class:`largen.theories.FiniteWidth`; it takes smooth fully
-    connected networks in :func:`largen.ntk` under the squared error. The status says whether the
-    next order in 1/n is at most half of the variance.
+    two hidden layers. In the kernel limit the fluctuations of kernels come from
+    :func:`largen.finite_width.width_fluctuations`, without the part of the NTK's that depends on
+    the sizes of its own outputs, and the movement of kernels from 512 networks of width 64, as in
+    :class:`largen.theories.FiniteWidth`; it takes smooth fully connected networks in
+    :func:`largen.ntk` under the squared error. The status says whether the next order in 1/n is at
+    most half of the variance.
 
     With a kink in φ, in the kernel limit, a part of the mean is of order n^(−1/2), of which the
     linear law in 1/n takes only ρ^(1/2): :class:`largen.theories.FiniteWidth` has the mean.
