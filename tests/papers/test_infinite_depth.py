@@ -18,8 +18,8 @@ from papers.powers import fitted_powers
 @pytest.mark.slow
 def test_kernels_and_one_step(tmp_path):
     assert verdicts("001-6", tmp_path) == [True]
-    # A power that higher orders in 1/L leave open at these depths; (9) as printed.
-    assert verdicts("001-7", tmp_path) == [None, True, False, True]
+    # (9) as printed disagrees.
+    assert verdicts("001-7", tmp_path) == [True, True, False, True]
 
 
 @pytest.mark.slow
