@@ -75,7 +75,7 @@ def test_what_two_layers_cause_together_is_counted_twice():
     given = posed_by(run).problem, run, NOTHING, settings, np.random.default_rng(1)
     found = corrections(*given, 0.1, R, R, lambda done, total: None)
     V = found.summed.sum(1)
-    quadratic = (found.next_order_at * found.variance["f"].total.sum((1, 2))).sum()
+    quadratic = (found.quadratic_at * found.variance["f"].total.sum((1, 2))).sum()
     joint = (found.next_order * V.mean() - quadratic) / 2
     f = found.drawn[1].reshape(R, -1)
     more = V - N * ((f - f.mean(0)) ** 2).sum(1) * R / (R - 1)

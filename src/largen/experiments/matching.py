@@ -6,35 +6,39 @@ import numpy as np
 
 from largen.errors import InvalidInput
 from largen.runs import Run, Status, Trajectory
+from largen.runs.identity import identity_of
 
 MATCHING = ("net", "parameterization", "optimizer", "loss")
 
 
 def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool = False) -> None:
     """Check that networks and a limit, possibly of infinite depth or width, belong to one run."""
-    if limit.seeds is not None:
-        raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")
+    _check_solved(limit)
     if not nets:
         raise InvalidInput("nets: wanted at least one result of lg.train, got none.")
+    for net in nets:
+        _check_network(net, any_depth=any_depth)
+        _check_parts(limit, net, any_depth=any_depth)
+
+
+def check_limit(limit: Trajectory, run: Run) -> None:
+    """Check that a limit is that of a run."""
+    _check_solved(limit)
+    known = limit.identity
+    other = [part for part, one in identity_of(run).items() if known.get(part, one) != one]
+    if other:
+        named = ", ".join(part for part in other if part != "net of any depth")
+        raise InvalidInput(f"limit: it is of another run; not the limit's are: {named}.")
+
+
+def _check_solved(limit: Trajectory) -> None:
+    """Check that a trajectory is a limit that is known."""
+    if limit.seeds is not None:
+        raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")
     if limit.status is not Status.OK:
         raise InvalidInput(
             f"limit: its status is {limit.status!s}; networks have no distance to it."
         )
-    for net in nets:
-        _check_network(net, any_depth=any_depth)
-        _check_parts(limit, net, _words(net), any_depth=any_depth)
-
-
-def check_limit(limit: Trajectory, run: Run) -> None:
-    """Check that a limit of infinite width is that of a run."""
-    if limit.status is not Status.OK:
-        raise InvalidInput(f"limit: its status is {limit.status!s}; nothing is known about it.")
-    nothing = (
-        np.zeros((len(run.times), len(x), *run.output_shape), run.data.x_train.dtype)
-        for x in (run.data.x_train, run.data.x_test)
-    )
-    own = Trajectory.of(run, *nothing, theory=limit.theory, reason="")
-    _check_parts(limit, own, "of the run", any_depth=False)
 
 
 def _check_network(net: Trajectory, *, any_depth: bool) -> None:
@@ -52,9 +56,9 @@ def _check_network(net: Trajectory, *, any_depth: bool) -> None:
         )
 
 
-def _check_parts(limit: Trajectory, net: Trajectory, where: str, *, any_depth: bool) -> None:
+def _check_parts(limit: Trajectory, net: Trajectory, *, any_depth: bool) -> None:
     """Check that two results have the same network, scaling, optimizer, loss, data and times."""
-    ours, theirs = net.to_xarray().attrs, limit.to_xarray().attrs
+    ours, theirs, where = net.to_xarray().attrs, limit.to_xarray().attrs, _words(net)
     for key in MATCHING[any_depth:]:
         if ours[key] != theirs[key]:
             raise InvalidInput(

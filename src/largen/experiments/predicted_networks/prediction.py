@@ -166,7 +166,7 @@ def predict_networks(
     draws = integer("draws", draws, at_least=8, at_most=MOST_DRAWS)
     throw, key = flag("throw", throw), random_key(key)
     if limit is not None:
-        instance_of("limit", limit, Trajectory, "the result of lg.solve")
+        check_limit(instance_of("limit", limit, Trajectory, "the result of lg.solve"), run)
     theory = _theory(run, limit)
     keys = jax.random.split(key, 4)
     wanted = _Wanted(width, pilots, pilot_width, draws, throw, progress)
@@ -236,7 +236,6 @@ def _by_theory(
     m = integer("pilot_width", m, 2, *([wanted.width] if random else []))
     _check_memory(run, number, wanted.draws, random)
     limit = _solved(run, theory, progress) if limit is None else limit
-    check_limit(limit, run)
     if random:
         ensemble, check = by_theory.of_kernels(run, limit, m, number, keys[0], WHAT)
         f0 = theory().initial_outputs(run, wanted.draws, keys[2])

@@ -105,7 +105,7 @@ def of_mean_field(
         for f, shift, each in zip(limits, shifts, outputs, strict=True)
     )
     of_mean = {"train": shifts[0], "test": shifts[1]}
-    return Ensemble(1, train, test, of_mean), NextOrder(width, found.next_order_at)
+    return Ensemble(1, train, test, of_mean), NextOrder(width, found.quadratic_at)
 
 
 def of_kernels(

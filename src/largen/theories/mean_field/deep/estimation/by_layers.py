@@ -94,7 +94,7 @@ class Corrections(NamedTuple):
     summed: np.ndarray
     # [Σ Var(Nĉ_l)/N + 2I]/Σ V_l, summed over steps and samples of the outputs.
     next_order: float
-    next_order_at: np.ndarray  # Σ Var(Nĉ_l)/N over Σ V_l at each step
+    quadratic_at: np.ndarray  # Σ Var(Nĉ_l)/N over Σ V_l at each step
     # Of each replicate, (replicate, step, row, output): Σ_l Nĉ_l, and f(A), which is a network of
     # width N. None unless ``draws``.
     drawn: tuple[np.ndarray, np.ndarray] | None
