@@ -16,6 +16,7 @@ import numpy as np
 
 from largen.experiments.claims import Claim, above, below
 from largen.sweeps import Sweep
+from largen.sweeps.optimum import vertex
 
 STEPS = 1.0  # largest shift of a best rate that transfers, in factors of two
 # Distance, in factors of two, up to which rates count as around the best one: both neighbours on a
@@ -95,18 +96,9 @@ def _moves(swept: Sweep, along: str) -> list[_Move]:
 
 
 def _vertex(x: np.ndarray, losses: np.ndarray) -> float:
-    """Return log₂ of the best rate, by a parabola; infinite if training diverges at every rate."""
+    """Return log₂ of the best rate; infinite if training diverges at every rate."""
     mean = losses.mean(0)
-    sound = np.isfinite(mean)
-    if not sound.any():
-        return np.inf
-    best = x[np.argmin(np.where(sound, mean, np.inf))]
-    near = sound & (abs(x - best) < AROUND + 1e-9)
-    if near.sum() < 3:
-        return float(best)
-    a, b, _ = np.polyfit(x[near] - best, np.log(mean[near]), 2)
-    vertex = best - b / (2 * a) if a > 0 else best
-    return float(np.clip(vertex, x[near].min(), x[near].max()))
+    return vertex(x, mean, AROUND) if np.isfinite(mean).any() else np.inf
 
 
 def less_drift(title: str, swept: Sweep, other_title: str, other: Sweep) -> Claim:

@@ -40,7 +40,7 @@ def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
     if not sound.any():
         return NOTHING
     best = int(np.argmin(np.where(sound, mean, np.inf)))
-    at = _interpolate(x, mean, best)
+    at = vertex(x, mean)
     low, high = ((x[best] + x[min(max(j, 0), len(x) - 1)]) / 2 for j in (best - 1, best + 1))
     same = np.flatnonzero(sound & (_excess(losses, best, sound) <= 0))
     edge = (best == 0 or best == len(x) - 1) and len(x) > 1
@@ -54,16 +54,20 @@ def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
     )
 
 
-def _interpolate(x: np.ndarray, mean: np.ndarray, best: int) -> float:
-    around = slice(best - 1, best + 2)
-    if (
-        best == 0
-        or best == len(x) - 1
-        or not (np.isfinite(mean[around]) & (mean[around] > 0)).all()
-    ):
+def vertex(x: np.ndarray, mean: np.ndarray, reach: float | None = None) -> float:
+    """Return where a parabola through the logarithms of losses around the lowest has its minimum.
+
+    ``reach``: how far from the lowest losses are taken, in units of x; its neighbours by default.
+    Where fewer than three are finite and positive, the place of the lowest is returned.
+    """
+    best = int(np.argmin(np.where(np.isfinite(mean), mean, np.inf)))
+    places = np.arange(len(x)) - best if reach is None else x - x[best]
+    near = np.isfinite(mean) & (mean > 0) & (np.abs(places) <= (reach or 1) + 1e-9)
+    if near.sum() < 3:
         return float(x[best])
-    a, b, _ = np.polyfit(x[around] - x[best], np.log(mean[around]), 2)
-    return float(x[best] - b / (2 * a)) if a > 0 else float(x[best])
+    a, b, _ = np.polyfit(x[near] - x[best], np.log(mean[near]), 2)
+    at = x[best] - b / (2 * a) if a > 0 else x[best]
+    return float(np.clip(at, x[near].min(), x[near].max()))
 
 
 def _excess(losses: np.ndarray, best: int, sound: np.ndarray) -> np.ndarray:
