@@ -236,6 +236,6 @@ def bent(of: tuple[Any, ...], change: Any) -> Any:
 
 
 def root(covariance: np.ndarray) -> np.ndarray:
-    """Return R with R Rᵀ = C, of a singular C as well."""
+    """Return R with R Rᵀ = C, (…, N, N), without the negative eigenvalues of a singular C."""
     values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0))
+    return vectors * np.sqrt(np.maximum(values, 0))[..., None, :]

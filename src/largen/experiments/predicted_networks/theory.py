@@ -30,6 +30,7 @@ from largen.errors import NoTheory
 from largen.experiments.predicted_networks.pilots import NextOrder
 from largen.experiments.training_corrections import drawn_corrections, problem_of
 from largen.finite_width import width_fluctuations
+from largen.finite_width.neuron_paths import root
 from largen.finite_width.training.smooth import is_smooth
 from largen.memory import check_fits
 from largen.parameterizations import ntk
@@ -124,7 +125,7 @@ def of_kernels(
     normal = np.asarray(jax.random.normal(keys[1], (-(-draws // 2), len(x))), np.float64)
     normal = np.concatenate([normal, -normal])[:draws]  # f⁰ has the mean of the limit
     S = found.kernel + found.kernel_shift + found.kernel_samples
-    f0 = np.einsum("rab,rb->ra", _roots(S), normal)
+    f0 = np.einsum("rab,rb->ra", root(S), normal)
     tangent = (found.ntk_shift + found.ntk_samples.astype(np.float64))[:, :, :P]
     with jax.enable_x64(True):
         orders = by_orders(run, kernel, tangent, f0, y)
@@ -139,9 +140,3 @@ def of_kernels(
         first, second = (np.square(each).sum((1, 2)) for each in orders[1:])
         share = np.where(first == 0, 0.0, second / first)
     return Ensemble(width, f[:, :, :P], f[:, :, P:], {}), NextOrder(width, share)
-
-
-def _roots(S: np.ndarray) -> np.ndarray:
-    """Return symmetric square roots, without the negative eigenvalues of an expansion."""
-    values, vectors = np.linalg.eigh(S)
-    return (vectors * np.sqrt(np.maximum(values, 0))[:, None]) @ vectors.swapaxes(1, 2)
