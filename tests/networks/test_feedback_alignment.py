@@ -153,8 +153,8 @@ def test_wrong_constants_and_records_are_named():
 
 
 FOLLOW = {
-    "feature_movement", "learning_rate_curve", "solve", "solve.mean_field", "train",
-    "train_and_measure",
+    "feature_movement", "learning_rate_curve", "predict_networks", "solve", "solve.mean_field",
+    "train", "train_and_measure",
 }  # fmt: skip
 
 
@@ -169,5 +169,6 @@ def test_what_takes_a_run_follows_the_rule_or_refuses_it_by_name():
     for name in set(taking) - FOLLOW:
         given = dict(taking[name].arguments)
         given["run"] = given["run"].with_changes(optimizer=rule(0.1))
+        given.pop("limit", None)  # of the run before
         with pytest.raises(LargenError, match="FeedbackAlignment"):
             taking[name].call(**given)

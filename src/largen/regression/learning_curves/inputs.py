@@ -90,10 +90,20 @@ def given(net: Any, x: Any, y: Any, kernel: str, mask: Any, param: Any) -> Given
 
 
 def _are_names(y: Any) -> bool:
+    """Return whether all entries are text, and none is a number that was written as text."""
     try:
-        return any(isinstance(entry, str) for entry in np.asarray(y).ravel())
+        entries = np.asarray(y).ravel()
+        return all(isinstance(entry, str) and not _is_number(entry) for entry in entries)
     except (TypeError, ValueError):
         return False
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _warn_of_repeated(samples: Masked) -> None:
