@@ -38,6 +38,20 @@ def test_linear_networks():
     assert off[1] < min(2e-3, 0.6 * off[0])
 
 
+def test_progress_is_told_in_passes():
+    told = []
+    lg.theories.response_functions(
+        run_of(lg.mlp(2, "tanh"), steps=1),
+        particles=64,
+        replicates=2,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    done, total = np.array(told).T
+    assert (np.diff(done) >= 0).all()
+    assert len(set(done)) > 4
+    assert (total == done[-1]).all()
+
+
 @pytest.mark.slow
 def test_outputs_follow_from_the_responses():
     """f = (κ/γ₀)ΣΔΦ + (1/γ₀)ΣA, with other constants than one and a schedule of rates."""

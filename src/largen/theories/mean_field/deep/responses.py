@@ -1,9 +1,8 @@
 """The response functions A and B, which the sweep never forms.
 
-The fields of the neurons come from a sweep that keeps all directions, and the averages of their
-linearisation from ``neuron_responses.py``. A and B of one layer determine those of the next, from
-A⁰ = 0 and Bᴸ = 0. Since responses are causal, the iteration up and down the layers ends after
-finitely many passes.
+The fields of the neurons come from a sweep that keeps all directions, the averages of their
+linearisation from ``neuron_responses.py``, and A and B of all layers from
+``response_iteration.py``.
 
 Where φ' jumps, the linearisation contains delta functions, which averages over neurons do not see.
 Kinks are therefore rounded, φ(h) → E φ(h + δξ) with a standard Gaussian ξ, throughout the limit.
@@ -11,31 +10,30 @@ Kinks are therefore rounded, φ(h) → E φ(h + δξ) with a standard Gaussian �
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure, instance_of
+from largen.errors import InvalidInput, NoRule, NoTheory, instance_of
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import jumps, kinks_of
 from largen.interrupts import interruptible
 from largen.memory import check_fits
 from largen.parameterizations import GradientDescent, temperature_of
+from largen.progress import Report, reporter
 from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
-from largen.runs import Posed, Run, Trajectory
+from largen.runs import Posed, Run
 from largen.scalars import integer, random_key, real
 from largen.theories.chains.problem import Problem, posed_by
-from largen.theories.mean_field.deep.neuron_responses import (
-    Neurons,
-    RoundedKinks,
-    stream_responses,
-)
+from largen.theories.mean_field.deep.neuron_responses import RoundedKinks
+from largen.theories.mean_field.deep.response_iteration import Sites, memory
 from largen.theories.mean_field.deep.solution import DeepMeanField
-from largen.theories.mean_field.engine.descent import Step, moved, sample_weights
 from largen.theories.mean_field.engine.statistics import mean_and_error
 
 MOST_PARTICLES, MOST_REPLICATES, WIDEST = 10**6, 1000, 10.0
@@ -46,7 +44,8 @@ if TYPE_CHECKING:
 # Time indices × samples × outputs × layers of a residual stream: the size of the matrices.
 LARGEST = 1024
 FINE = 1e-6  # tolerance at which the sweep keeps all directions and runs in double precision
-SETTLED = 1e-10
+# The number of passes that most replicates need, and the steps in which their progress is told.
+PASSES, STEPS = 4, 100
 
 
 @cites("bordelon2022self", "pehlevan2023lecture")
@@ -106,7 +105,13 @@ class ResponseFunctions(NamedTuple):
 
 @interruptible()
 def response_functions(
-    run: Run, *, particles: int = 1024, replicates: int = 4, bend: float = 0.1, key: Any = 0
+    run: Run,
+    *,
+    particles: int = 1024,
+    replicates: int = 4,
+    bend: float = 0.1,
+    key: Any = 0,
+    progress: bool | Report | None = None,
 ) -> ResponseFunctions:
     r"""Return the response functions of the mean-field limit of a fully connected network.
 
@@ -136,6 +141,8 @@ def response_functions(
         in a step, and their standard errors grow as δ^(−1/2). Without effect on smooth activations.
     key
         The random key of the random matrices.
+    progress
+        Whether to show a progress bar, or a function of (done, total); see :func:`largen.train`.
 
     Raises
     ------
@@ -182,7 +189,15 @@ def response_functions(
         "Take fewer.",
     )
     keys = jax.random.split(random_key(key), replicates)
-    found = [_replicate(posed, particles, each) for each in keys]
+    with reporter(progress, "response functions") as report:
+
+        def tell(replicate: int, passes: float) -> None:
+            done = replicate + min(passes / PASSES, 1)
+            report(round(STEPS * done), STEPS * replicates)
+
+        found = [
+            _replicate(posed, particles, each, partial(tell, i)) for i, each in enumerate(keys)
+        ]
     (a, a_error), (b, b_error), (f, f_error) = (
         mean_and_error(np.stack(parts)) for parts in zip(*found, strict=True)
     )
@@ -242,9 +257,12 @@ def _rounded(posed: Posed[Problem], bend: float) -> Posed[Problem]:
 
 
 def _replicate(
-    posed: Posed[Problem], particles: int, key: Any
+    posed: Posed[Problem], particles: int, key: Any, tell: Callable[[float], object]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the matrices A and B of each layer, and f computed from them, for one replicate."""
+    """Return the matrices A and B of each layer, and f computed from them, for one replicate.
+
+    ``tell``: called with the number of passes up and down the layers so far, ∞ at the end.
+    """
     run, problem = posed.run, posed.problem
     limit = DeepMeanField(
         method="sweep",
@@ -257,9 +275,10 @@ def _replicate(
         key=key,
         progress=False,
     ).solve(posed)
-    sites, (past, share) = _Sites(problem, limit), _memory(run, problem, limit)
-    while sites.update(past, share):
-        pass
+    sites, (past, share) = Sites(problem, limit), memory(run, problem, limit)
+    for passes in sites.passes(past, share):
+        tell(passes)
+    tell(math.inf)
     shape = len(run.times), problem.samples
     out = run.output_shape
     both = *shape, *shape, *out
@@ -267,118 +286,3 @@ def _replicate(
     b = sites.b[:-1].reshape(-1, *shape, problem.outputs, *shape)
     f = sites.outputs(past, share) / problem.gamma
     return a, np.moveaxis(b, 3, -1).reshape(-1, *both), f.reshape(*shape, *out)
-
-
-class _Sites:
-    """The neurons of all layers, and the matrices A and B so far.
-
-    Rows and columns are n times and samples for h and u, and m times, samples and outputs for g and
-    r.
-    """
-
-    def __init__(self, problem: Problem, limit: Trajectory):
-        self.problem = problem
-        self.neurons = _neurons(problem, limit)
-        n, c = self.neurons[0].g.shape[1:]
-        self.features = [np.repeat(one.feature_kernel, c, 1) for one in self.neurons]
-        gradients = [one.gradient_kernel.reshape(n * c, n, c) for one in self.neurons[1:]]
-        self.gradients = [*gradients, np.tile(np.eye(c)[:, None], (n, n, 1))]
-        layers = len(self.neurons)
-        self.a, self.b = np.zeros((layers, n, n * c)), np.zeros((layers, n * c, n))
-        skips = np.eye(layers)
-        for m, skip in enumerate(problem.skips):
-            if skip >= 0:
-                skips[m + 1, skip] = -1
-        self.sums = np.linalg.inv(skips)
-
-    def update(self, past: np.ndarray, share: np.ndarray) -> bool:
-        """Pass up and down all layers once; return whether A and B have changed."""
-        problem, last_a, last_b = self.problem, self.a.copy(), self.b.copy()
-        p, (n, m) = problem.samples, past.shape
-        # Causality is imposed exactly: A vanishes unless s < t, and B unless s ≤ t.
-        t = np.arange(n) // p
-        before, until = (
-            np.repeat(t[:, None] > t, m // n, 1),
-            np.repeat(t[:, None] >= t, m // n, 0),
-        )
-        streams = np.array(problem.streams)
-        for stream in (*range(streams.max() + 1), *reversed(range(streams.max()))):
-            at = np.flatnonzero(streams == stream).tolist()
-            matrices = zip(*(self.coefficients(l, past, share) for l in at), strict=True)
-            found = stream_responses(
-                [self.neurons[l] for l in at], self.sums[np.ix_(at, at)], *matrices
-            )
-            for l, responses in zip(at, found, strict=True):
-                self.a[l] = before * responses.forward
-                if l:
-                    self.b[l - 1] = until * responses.backward
-        change = max(np.abs(self.a - last_a).max(), np.abs(self.b - last_b).max())
-        if not np.isfinite(change):
-            raise NumericalFailure("response functions diverge; lower the learning rate.")
-        return bool(change > SETTLED * max(1.0, np.abs(self.a).max(), np.abs(self.b).max()))
-
-    def coefficients(
-        self, l: int, past: np.ndarray, share: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return C and D of hidden layer l, counted from 0."""
-        problem, (n, m) = self.problem, past.shape
-        if l:
-            into = problem.maps[l - 1]
-            learnt = into.kernel_rate * self.features[l - 1] + into.bias_kernel_rate
-            c = into.std**2 * _left(share, into.rate, self.a[l - 1]) + past * learnt
-        else:
-            rows = problem.fields[: problem.samples]
-            first = rows * problem.field_rate @ rows.T
-            times = n // problem.samples
-            c = past * np.repeat(np.tile(first, (times, times)), m // n, 1)
-        out = problem.maps[l]
-        moves = np.repeat(past.reshape(n, n, m // n), m // n, 0)
-        d = out.std**2 * _left(share, out.rate, self.b[l])
-        return c, d + out.kernel_rate * (moves * self.gradients[l]).sum(2)
-
-    def outputs(self, past: np.ndarray, share: np.ndarray) -> np.ndarray:
-        """Return γ₀f that follows from Φ and A of the last layer, (time and sample, output)."""
-        last, (n, m) = self.problem.maps[-1], past.shape
-        moved = past * (last.kernel_rate * self.features[-1] + last.bias_kernel_rate)
-        known = last.std**2 * _left(share, last.rate, self.a[-1])
-        return (moved + known).reshape(n, n, m // n).sum(1)
-
-
-def _left(share: np.ndarray, rate: float, responses: np.ndarray) -> np.ndarray:
-    """Return s_t s_s times a response; the initial weights of frozen maps do not decay."""
-    rows, columns = (np.repeat(share, size // len(share)) for size in responses.shape)
-    return rows[:, None] * columns * responses if rate else responses
-
-
-def _memory(run: Run, problem: Problem, limit: Trajectory) -> tuple[np.ndarray, np.ndarray]:
-    """Return K(t, s)Δ(s), of times and samples by times, samples and outputs, and s_t."""
-    optimizer, times, p = run.optimizer, len(run.times), problem.samples
-    assert isinstance(optimizer, GradientDescent)
-    # Shares of the updates in a weight, and last of its initial value.
-    units = np.eye(times + 1)
-    weights, velocity, seen = units[-1], 0 * units[-1], [units[-1]]
-    for update, rate in zip(units, run.rates, strict=False):
-        step = Step(rate, optimizer.momentum, optimizer.weight_decay)
-        weights, velocity = moved(weights, velocity, update, step)
-        seen.append(weights)
-    left = np.stack(seen)
-    with jax.enable_x64(True):
-        counted = np.asarray(sample_weights(run, np.float64))
-        f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
-        delta = np.stack([np.asarray(run.loss.residual(each, y)) for each in f])
-    delta = problem.gamma * counted[:, :, None] * delta.reshape(times, p, -1)
-    past = np.einsum("ts,snc->tsnc", left[:, :-1], delta).reshape(times, -1)
-    return np.repeat(past, p, 0), left[:, -1]
-
-
-def _neurons(problem: Problem, limit: Trajectory) -> list[Neurons]:
-    """Return the neurons of all layers."""
-    h, g, z = (np.asarray(getattr(limit, f"neuron_{name}")) for name in "hgz")
-    times, layers, count, p = h.shape
-    h = h.transpose(1, 2, 0, 3).reshape(layers, count, -1)
-    g, z = (x.reshape(times, layers, count, p, -1).transpose(1, 2, 0, 3, 4) for x in (g, z))
-    unit = np.where(problem.inside, problem.branch, 1.0)
-    return [
-        Neurons.of(phi, h[l], *(unit[l] * x[l].reshape(count, times * p, -1) for x in (g, z)))  # type: ignore[arg-type]
-        for l, phi in enumerate(problem.phi)
-    ]
