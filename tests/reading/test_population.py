@@ -76,6 +76,14 @@ def test_models_without_exact_rules_have_kernels(name):
         net.kernel(x, method="recursion")
 
 
+def test_populations_tell_their_progress():
+    told = []
+    how = Population(neurons=64, replicates=3, progress=lambda *done: told.append(done))
+    case = CASES["perceptron"]
+    lg.read(case.make, case.x, SMALL).kernel(case.x, method=how)
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 def alone(self, its: Affine) -> Matrix:
     return Matrix()
 

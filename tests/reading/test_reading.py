@@ -70,6 +70,22 @@ def test_a_uniform_read_in_has_its_own_law():
     assert "excess kurtosis about" in str(net)
 
 
+def sines(n):
+    """PyTorch's uniform biases times 32, which are most of the variance at width 128."""
+    net = Net(n, lambda m, x: m.head(torch.sin(32 * m.b(torch.sin(m.a(x))))))
+    for part, std in ((net.a, 1.0), (net.b, 1 / 32), (net.head, 1.0)):
+        nn.init.normal_(part.weight, std=std / part.in_features**0.5)
+    return net
+
+
+@pytest.mark.slow
+def test_a_check_names_biases_that_are_not_gaussian():
+    check = lg.read(sines, VECTORS, SMALL).check(widths=(64, 128), seeds=100)
+    assert not check.agrees
+    assert check.uniform == ("b",)
+    assert "at width 128 the biases of b are a large part of the variance" in check.verdict
+
+
 @pytest.mark.slow
 def test_functions_take_a_model_as_a_network():
     net = lg.read(CASES["recurrent"].make, VECTORS, SMALL)

@@ -38,6 +38,10 @@ class Check(NamedTuple):
         The first module, in the order of the forward pass, whose outputs have other mean squares
         than the reading says, |z| > 4 at infinite width. Empty if kernels agree, if no single
         module shows the difference, or behind a read-in of a few numbers that are not Gaussian.
+    uniform
+        The modules behind which preactivations are not Gaussian at the largest width, if kernels
+        do not agree: biases such as those of ``torch.nn.Linear``, which are uniform, are a large
+        part of the variance there. Kernels with the constants of a width take them as Gaussian.
     """
 
     widths: np.ndarray
@@ -50,6 +54,7 @@ class Check(NamedTuple):
     nngp_z: np.ndarray
     ntk_z: np.ndarray
     first: str = ""
+    uniform: tuple[str, ...] = ()
 
     @property
     def exponents(self) -> tuple[float, float]:
@@ -79,6 +84,11 @@ class Check(NamedTuple):
             f"the model and its reading {said}: largest z-score {largest[0]:.1f} in the NNGP and "
             f"{largest[1]:.1f} in the NTK, extrapolated to infinite width"
             + (f"; the first module whose second moments differ is {self.first}" * bool(self.first))
+            + (
+                f"; at width {max(self.widths)} the biases of {', '.join(self.uniform)} are a "
+                "large part of the variance, and not Gaussian, as kernels take them to be: compare "
+                "at larger widths" * bool(self.uniform)
+            )
         )
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ from largen.programs.signals import Signal
 from largen.reading.check import Check, compared
 from largen.reading.family import Family
 from largen.reading.laws import Parameter
-from largen.reading.moments import first_difference
+from largen.reading.moments import first_difference, uniform_biases
 from largen.reading.nodes import Nodes
 from largen.reading.population import Population, population_of, sampled
 from largen.reading.questions import Questions
@@ -331,13 +331,15 @@ class Model(Questions, Sequence):
             self.family.kernels(last, samples, n, range(key + i * seeds, key + (i + 1) * seeds))
             for i, n in enumerate(chosen)
         ]
-        theory = [self.kernel(samples, width=n) for n in chosen]
         limit = None if self.why_not else self.kernel(samples)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotGaussian)  # said above, of the limit
+            theory = [self.kernel(samples, width=n) for n in chosen]
         found = compared(chosen, drawn, theory, limit)
         if found.agrees:
             return found
         first = first_difference(self, samples, chosen, [moments for _, _, moments in drawn])
-        return found._replace(first=first)
+        return found._replace(first=first, uniform=uniform_biases(self, samples, max(chosen)))
 
     def input(self, name: str, x: Any) -> np.ndarray:
         """Return samples, given as a tensor or an array, as an array of floats after a check."""

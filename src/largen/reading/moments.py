@@ -23,6 +23,28 @@ Moments = Mapping[str, np.ndarray]  # by the module's path, (seed, sample) each
 FEW = 0.1  # excess kurtosis of a read-in from which on moments behind it are not Gaussian ones
 
 
+def uniform_biases(net: Model, x: np.ndarray, width: int) -> tuple[str, ...]:
+    """Return the modules whose biases vanish with the width and are not Gaussian, but felt at one.
+
+    The excess kurtosis of a preactivation of variance K is that of its bias times (σ_b²/K)².
+    """
+    try:
+        found = propagate(net.at(width), x)
+    except LargenError:
+        return ()
+    variance = dict(zip(found.layers, found.variance.min(1), strict=True))
+    parameters = net.family.at(width)
+    felt = []
+    for weight in net.weights:
+        law = None if weight.map.bias is None else law_of(weight.map.bias, parameters)
+        if law is None or not weight.bias_variance.power or not net.nodes.felt(weight.node):
+            continue
+        share = weight.map.variances(parameters)[1] / variance.get(weight.node, np.inf)
+        if abs(law.excess) * share**2 > FEW:
+            felt.append(weight.node)
+    return tuple(felt)
+
+
 def first_difference(
     net: Model, x: np.ndarray, widths: tuple[int, ...], drawn: list[Moments]
 ) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.progress import Report, check_progress, reporter
 from largen.reading.rates import checked
 from largen.runs import KernelEstimate
 from largen.scalars import integer, real
@@ -42,6 +43,8 @@ class Population:
         Number of independent populations.
     key
         Where random numbers begin.
+    progress
+        Whether to show a progress bar, or a function of (done, total); see :func:`largen.train`.
 
     Raises
     ------
@@ -62,8 +65,10 @@ class Population:
     neurons: int = 2048
     replicates: int = 32
     key: int = 0
+    progress: bool | Report | None = None
 
     def __post_init__(self) -> None:
+        check_progress(self.progress)
         for name, least, most in (
             ("neurons", 64, 2**20), ("replicates", 2, MOST_REPLICATES), ("key", 0, 2**31),
         ):  # fmt: skip
@@ -104,9 +109,11 @@ def sampled(
         of = checked(rates, net.nodes, gains=False)
     count = len(x1)
     x = x1 if x2 is None else np.concatenate([x1, x2])
-    found = net.sampler.kernels(
-        x, width=width, neurons=how.neurons, replicates=how.replicates, key=how.key, rates=of
-    )
+    with reporter(how.progress, "net.kernel, by populations of neurons") as report:
+        found = net.sampler.kernels(
+            x, width=width, neurons=how.neurons, replicates=how.replicates, key=how.key, rates=of,
+            report=report,
+        )  # fmt: skip
     worst = max(
         float(error.max() / max(np.abs(kernel).max(), 1e-300))
         for kernel, error in ((found.nngp, found.nngp_error), (found.ntk, found.ntk_error))

@@ -10,6 +10,7 @@ import numpy as np
 
 from largen.errors import NoRule
 from largen.interrupts import check
+from largen.progress import Report
 from largen.reading.engine.constants import Constants, Widths
 from largen.reading.engine.outputs import Outputs
 from largen.reading.engine.population import Engine
@@ -80,17 +81,21 @@ class Sampler(ABC):
 
     def kernels(
         self, x: Any, *, width: int | None, neurons: int, replicates: int, key: int,
-        rates: Callable[[str], float] | None = None,
+        rates: Callable[[str], float] | None = None, report: Report = lambda done, total: None,
     ) -> KernelEstimate:  # fmt: skip
         """Return means over populations with standard errors, which include the part of 1/neurons.
 
         That part is a third of the difference from populations of a quarter of the neurons.
         """
-        size = self._neurons(neurons)
+        size, begins = self._neurons(neurons), key * 10_000
+        found: tuple[list[Kernels], list[Kernels]] = ([], [])
+        for number in range(replicates):
+            for each, n in zip(found, (size, size // FEWER), strict=True):
+                check()
+                each.append(self._run(n, width, x, begins + number, rates)[1])
+            report(number + 1, replicates)
         means, errors = [], []
-        large, small = (
-            self._replicas(n, width, x, replicates, key, rates) for n in (size, size // FEWER)
-        )
+        large, small = ([np.stack(k) for k in zip(*each, strict=True)] for each in found)
         for one, two in zip(large, small, strict=True):
             spread = one.std(0, ddof=1) / replicates**0.5
             bias = (two.mean(0) - one.mean(0)) / (FEWER - 1)
@@ -99,16 +104,6 @@ class Sampler(ABC):
         if not means[0].any() and np.any(np.asarray(x)):
             raise refused("the output", "its variance is 0 at initialisation")
         return KernelEstimate(*means, *errors)
-
-    def _replicas(
-        self, neurons: int, width: int | None, x: Any, replicates: int, key: int, rates: Any
-    ) -> Kernels:
-        found = []
-        for number in range(replicates):
-            check()
-            found.append(self._run(neurons, width, x, key * 10_000 + number, rates)[1])
-        nngp, ntk = (np.stack(each) for each in zip(*found, strict=True))
-        return nngp, ntk
 
     def _neurons(self, count: int) -> int:
         """Return a width of about a number of neurons for which the family has a model."""
