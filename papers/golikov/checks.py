@@ -166,8 +166,12 @@ def divergence(seen: Series, far: tuple[int, np.ndarray]) -> Claim:
     )
 
 
-def slowing(seen: Series, name: str) -> Claim:
-    """Check that a term or an increment is not yet a power law: its decay slows with the width."""
+def straight(seen: Series, name: str) -> Claim:
+    """Check that a term or an increment is a power of the width, as a line in the paper's plots.
+
+    The exponents of the first and of the last doubling of the width are to differ by less than half
+    of the quarter of which predicted exponents are multiples.
+    """
     if name in seen.terms:
         squares, label = seen.variance[..., seen.terms.index(name)], f"f_{name}"
     else:
@@ -175,14 +179,12 @@ def slowing(seen: Series, name: str) -> Claim:
     mean = squares.mean(1)
     relative = squares.std(1, ddof=1) / np.sqrt(squares.shape[1]) / mean
     local = np.diff(np.log(mean)) / np.diff(np.log(seen.widths)) / 2
-    value = float(local[-1] - local[0])
-    half = float(np.linalg.norm(relative[[0, 1, -2, -1]]) / np.log(2))
-    return above(
-        f"{seen.scaling}: {label} is no power law at small widths, it falls ever more slowly",
+    return near(
+        f"{seen.scaling}: {label} is a power of the width, whose exponent does not change",
         f"exponent of the last doubling, {local[-1]:.2f}, minus that of the first, {local[0]:.2f}",
-        value,
-        value - half,
-        value + half,
+        (local[-1] - local[0], np.linalg.norm(relative[[0, 1, -2, -1]]) / (2 * np.log(2))),
+        0.0,
+        QUARTER / 2,
     )
 
 

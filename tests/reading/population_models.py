@@ -265,9 +265,8 @@ class Llama(nn.Module):
         u = self.norm(0, h)
         parts = (p(u).view(batch, length, -1, 4) for p in (self.q, self.k, self.v))
         q, k, v = (part.transpose(1, 2) for part in parts)
-        k, v = (
-            z[:, :, None].expand(-1, -1, 2, -1, -1).reshape(q.shape) for z in (self.rotated(k), v)
-        )
+        k = self.rotated(k)[:, :, None].expand(-1, -1, 2, -1, -1).reshape(q.shape)
+        v = v.repeat_interleave(2, dim=1)
         mask = torch.full((length, length), float("-inf")).triu(1)
         w = torch.softmax(self.rotated(q) @ k.transpose(2, 3) / 2 + mask, -1)
         h = h + self.out((w @ v).transpose(1, 2).reshape(batch, length, self.n))

@@ -84,6 +84,31 @@ def test_populations_tell_their_progress():
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
+def twice(join):
+    """Return a family of networks whose second map reads every neuron twice."""
+
+    class Twice(nn.Module):
+        def __init__(self, n):
+            super().__init__()
+            self.a, self.b, self.head = nn.Linear(5, n), nn.Linear(2 * n, n), nn.Linear(n, 2)
+            normal(self)
+
+        def forward(self, x):
+            return self.head(torch.tanh(self.b(join(torch.tanh(self.a(x))))))
+
+    return Twice
+
+
+@pytest.mark.parametrize(
+    "join", [lambda h: h.repeat_interleave(2, -1), lambda h: h.repeat(1, 2),
+             lambda h: torch.tile(h, (2,))]
+)  # fmt: skip
+def test_copies_of_neurons_are_those_of_a_concatenation(join):
+    found = lg.read(twice(join), VECTORS, SMALL).kernel(VECTORS, method=FEW)
+    joined = lg.read(twice(lambda h: torch.cat([h, h], -1)), VECTORS, SMALL)
+    assert largest_z(found, joined.kernel(VECTORS, method="recursion")) < 4
+
+
 def alone(self, its: Affine) -> Matrix:
     return Matrix()
 

@@ -44,7 +44,8 @@ DRAWS = frozenset(name for name in ELEMENTWISE if "dropout" in name)
 VIEWS = frozenset({
     "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "mT",
     "T", "t", "movedim", "moveaxis", "expand", "expand_as", "getitem", "split", "chunk", "unbind",
-    "narrow", "select", "view_as", "tensor_split", "iter", "reshape_as", "broadcast_to",
+    "narrow", "select", "view_as", "tensor_split", "iter", "reshape_as", "broadcast_to", "repeat",
+    "tile",
 })  # fmt: skip
 # Functions along an axis (the second argument, or by name) that no growing axis may be.
 ALONG = frozenset({
@@ -78,7 +79,7 @@ def _anywhere(population: Population, call: Pending) -> None:
 
 
 def _view(population: Population, call: Pending) -> None:
-    if call.op not in ("expand", "expand_as", "broadcast_to"):
+    if call.op not in ("expand", "expand_as", "broadcast_to", "repeat", "tile"):
         check_part(population, call)
 
 
@@ -86,6 +87,8 @@ def _along(population: Population, call: Pending) -> None:
     tensors = list(leaves_of((call.args, call.kwargs)))
     if len(tensors) > 1 and call.op in ("max", "min"):
         return  # of two tensors
+    if call.op == "repeat_interleave" and isinstance((*call.args, None)[1], int):
+        return  # as keys and values of a group of heads: every neuron several times
     axes = _axes(call, len(population.widths.shapes(tensors[0])[0]))
     if call.op not in MEANS:
         check_along(population, call, tensors[0], axes)
