@@ -82,7 +82,7 @@ def sines(n):
 def test_a_check_names_biases_that_are_not_gaussian():
     check = lg.read(sines, VECTORS, SMALL).check(widths=(64, 128), seeds=100)
     assert not check.agrees
-    assert check.uniform == ("b",)
+    assert check.uniform == "b"
     assert "at width 128 the biases of b are a large part of the variance" in check.verdict
 
 

@@ -54,7 +54,7 @@ class Check(NamedTuple):
     nngp_z: np.ndarray
     ntk_z: np.ndarray
     first: str = ""
-    uniform: tuple[str, ...] = ()
+    uniform: str = ""
 
     @property
     def exponents(self) -> tuple[float, float]:
@@ -85,8 +85,8 @@ class Check(NamedTuple):
             f"{largest[1]:.1f} in the NTK, extrapolated to infinite width"
             + (f"; the first module whose second moments differ is {self.first}" * bool(self.first))
             + (
-                f"; at width {max(self.widths)} the biases of {', '.join(self.uniform)} are a "
-                "large part of the variance, and not Gaussian, as kernels take them to be: compare "
+                f"; at width {max(self.widths)} the biases of {self.uniform} are a large "
+                "part of the variance, and not Gaussian, as kernels take them to be: compare "
                 "at larger widths" * bool(self.uniform)
             )
         )

@@ -23,7 +23,7 @@ Moments = Mapping[str, np.ndarray]  # by the module's path, (seed, sample) each
 FEW = 0.1  # excess kurtosis of a read-in from which on moments behind it are not Gaussian ones
 
 
-def uniform_biases(net: Model, x: np.ndarray, width: int) -> tuple[str, ...]:
+def uniform_biases(net: Model, x: np.ndarray, width: int) -> str:
     """Return the modules whose biases vanish with the width and are not Gaussian, but felt at one.
 
     The excess kurtosis of a preactivation of variance K is that of its bias times (σ_b²/K)².
@@ -31,7 +31,7 @@ def uniform_biases(net: Model, x: np.ndarray, width: int) -> tuple[str, ...]:
     try:
         found = propagate(net.at(width), x)
     except LargenError:
-        return ()
+        return ""
     variance = dict(zip(found.layers, found.variance.min(1), strict=True))
     parameters = net.family.at(width)
     felt = []
@@ -42,7 +42,7 @@ def uniform_biases(net: Model, x: np.ndarray, width: int) -> tuple[str, ...]:
         share = weight.map.variances(parameters)[1] / variance.get(weight.node, np.inf)
         if abs(law.excess) * share**2 > FEW:
             felt.append(weight.node)
-    return tuple(felt)
+    return ", ".join(felt)
 
 
 def first_difference(
