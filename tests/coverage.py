@@ -29,7 +29,7 @@ def measured(workers: int, *, quick: bool) -> tuple[dict, bool]:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow" if quick else ""]
         command += ["-n", str(workers), "--dist", "worksteal", "-p", "no:cacheprovider"]
-        command += ["--cov=largen", f"--cov-report=json:{report}"]
+        command += ["--without-shapes", "--cov=largen", f"--cov-report=json:{report}"]
         ended = subprocess.run(command, cwd=ROOT, check=False)
         found = json.loads(report.read_text())
     return found, ended.returncode == 0
