@@ -1,7 +1,7 @@
 """Fluctuations at infinite width and depth beside those of wide and deep networks.
 
-    python benchmarks/fluctuations.py              # a quarter of an hour
-    python benchmarks/fluctuations.py 512          # fewer networks
+    python benchmarks/fluctuations.py > docs/evidence/fluctuations.csv  # a quarter of an hour
+    python benchmarks/fluctuations.py 512                               # fewer networks
 
 To leading order N times the variance of an output depends neither on the width N nor, with
 branches L^(−1/2), on the depth L (Bordelon et al., Depthwise hyperparameter transfer in residual
@@ -10,7 +10,7 @@ narrow networks of few blocks; the mean over four keys is compared with networks
 blocks: the ratio of sums over samples and steps, with its 95 % interval from all ensembles.
 """
 
-import json
+import csv
 import math
 import sys
 import time
@@ -53,7 +53,7 @@ def networks_of(number):
 
 
 def main():
-    """Print the ratio and what it took as one line of JSON."""
+    """Print the ratio and what it took as CSV."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else NETWORKS
     began = time.process_time()
     limits = [limit_of(key) for key in range(LIMITS)]
@@ -64,13 +64,16 @@ def main():
     said_error = math.hypot(*(error for _, error in limits)) / LIMITS
     ratio = said / seen
     half = 1.96 * ratio * math.hypot(said_error / said, seen_error / seen)
-    print(json.dumps({
-        "width": WIDTH, "depth": DEPTH, "networks": number, "limits": LIMITS, "steps": STEPS,
-        "limit over networks": round(ratio, 4),
-        "interval": [round(ratio - half, 4), round(ratio + half, 4)],
-        "cpu s of one limit": round((middle - began) / LIMITS, 1),
-        "cpu s of the networks": round(ended - middle, 1),
-    }))  # fmt: skip
+    row = {
+        "networks": f"{number} of width {WIDTH}, {DEPTH} blocks",
+        "limit over networks": f"{ratio:.3f}",
+        "95 %": f"{ratio - half:.3f} to {ratio + half:.3f}",
+        "cpu s of the limit": f"{(middle - began) / LIMITS:.1f}",
+        "cpu s of the networks": f"{ended - middle:.0f}",
+    }
+    writer = csv.DictWriter(sys.stdout, row, lineterminator="\n")
+    writer.writeheader()
+    writer.writerow(row)
 
 
 if __name__ == "__main__":

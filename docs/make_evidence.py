@@ -370,6 +370,14 @@ def page() -> str:
         table("tuned_base.csv"),
     )
     lines += section(
+        "Fluctuations at infinite width and depth",
+        "python benchmarks/fluctuations.py",
+        "N Var f of a residual tanh network in training, summed over samples and steps: by "
+        "`lg.solve(run, fluctuations=True)` at infinitely many blocks, mean over four keys, over "
+        "that of wide and deep networks. Its intervals take errors of all outputs as one.",
+        table("fluctuations.csv"),
+    )
+    lines += section(
         "False alarms of the coordinate check",
         "python benchmarks/false_alarms.py",
         "How often a check in width or depth fails although the plan is right: at most one time in "
