@@ -166,21 +166,18 @@ def divergence(seen: Series, far: tuple[int, np.ndarray]) -> Claim:
     )
 
 
-def straight(seen: Series, name: str) -> Claim:
-    """Check that a term or an increment is a power of the width, as a line in the paper's plots.
+def straight(seen: Series, weight: str) -> Claim:
+    """Check that increments of a matrix are a power of the width (Figure 3).
 
     The exponents of the first and of the last doubling of the width are to differ by less than half
     of the quarter of which predicted exponents are multiples.
     """
-    if name in seen.terms:
-        squares, label = seen.variance[..., seen.terms.index(name)], f"f_{name}"
-    else:
-        squares, label = seen.increment[..., seen.weights.index(name[1:])] ** 2, name
+    squares = seen.increment[..., seen.weights.index(weight)] ** 2
     mean = squares.mean(1)
     relative = squares.std(1, ddof=1) / np.sqrt(squares.shape[1]) / mean
     local = np.diff(np.log(mean)) / np.diff(np.log(seen.widths)) / 2
     return near(
-        f"{seen.scaling}: {label} is a power of the width, whose exponent does not change",
+        f"{seen.scaling}: δ{weight} is a power of the width, whose exponent does not change",
         f"exponent of the last doubling, {local[-1]:.2f}, minus that of the first, {local[0]:.2f}",
         (local[-1] - local[0], np.linalg.norm(relative[[0, 1, -2, -1]]) / (2 * np.log(2))),
         0.0,

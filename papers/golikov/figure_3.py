@@ -26,7 +26,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     seen = by_scaling(found, "gd", LIMITS, how)
     return [
         *(c for name in LIMITS for c in checks.exponents(name, seen[name].increment_laws(steps))),
-        *(checks.straight(seen[name], weight) for name in LIMITS for weight in ("δa", "δw")),
+        *(checks.straight(seen[name], weight) for name in LIMITS for weight in "aw"),
     ]
 
 

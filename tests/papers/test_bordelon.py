@@ -30,7 +30,6 @@ def tiny(panel):
         log2_lrs=panel.grid.log2_lrs[2:4] or panel.grid.log2_lrs,
         steps=10,
         batch_size=8,
-        seeds=min(panel.grid.seeds, 5),
     )
     return replace(panel, grid=grid)
 

@@ -100,7 +100,7 @@ def twice(join):
 
 
 @pytest.mark.parametrize(
-    "join", [lambda h: h.repeat_interleave(2, -1), lambda h: h.repeat(1, 2),
+    "join", [lambda h: torch.repeat_interleave(h, repeats=2, dim=-1), lambda h: h.repeat(1, 2),
              lambda h: torch.tile(h, (2,))]
 )  # fmt: skip
 def test_copies_of_neurons_are_those_of_a_concatenation(join):

@@ -331,10 +331,11 @@ class Model(Questions, Sequence):
             self.family.kernels(last, samples, n, range(key + i * seeds, key + (i + 1) * seeds))
             for i, n in enumerate(chosen)
         ]
-        limit = None if self.why_not else self.kernel(samples)
+        theory = [self.kernel(samples, width=chosen[0])]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotGaussian)  # said above, of the limit
-            theory = [self.kernel(samples, width=n) for n in chosen]
+            warnings.simplefilter("ignore", NotGaussian)  # said above, of the first width
+            theory += [self.kernel(samples, width=n) for n in chosen[1:]]
+            limit = None if self.why_not else self.kernel(samples)
         found = compared(chosen, drawn, theory, limit)
         if found.agrees:
             return found

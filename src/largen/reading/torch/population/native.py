@@ -44,9 +44,9 @@ DRAWS = frozenset(name for name in ELEMENTWISE if "dropout" in name)
 VIEWS = frozenset({
     "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "mT",
     "T", "t", "movedim", "moveaxis", "expand", "expand_as", "getitem", "split", "chunk", "unbind",
-    "narrow", "select", "view_as", "tensor_split", "iter", "reshape_as", "broadcast_to", "repeat",
-    "tile",
+    "narrow", "select", "view_as", "tensor_split", "iter", "reshape_as",
 })  # fmt: skip
+COPIES = frozenset({"expand", "expand_as", "broadcast_to", "repeat", "tile"})
 # Functions along an axis (the second argument, or by name) that no growing axis may be.
 ALONG = frozenset({
     "softmax", "log_softmax", "logsumexp", "max", "min", "amax", "amin", "argmax", "argmin",
@@ -78,18 +78,20 @@ def _anywhere(population: Population, call: Pending) -> None:
         raise population.refused(call, "it draws masks; wanted training=self.training")
 
 
-def _view(population: Population, call: Pending) -> None:
-    if call.op not in ("expand", "expand_as", "broadcast_to", "repeat", "tile"):
-        check_part(population, call)
+def _copies(population: Population, call: Pending) -> None:
+    """Every neuron several times, as keys and values of a group of heads, has a limit."""
 
 
 def _along(population: Population, call: Pending) -> None:
     tensors = list(leaves_of((call.args, call.kwargs)))
     if len(tensors) > 1 and call.op in ("max", "min"):
         return  # of two tensors
-    if call.op == "repeat_interleave" and isinstance((*call.args, None)[1], int):
-        return  # as keys and values of a group of heads: every neuron several times
-    axes = _axes(call, len(population.widths.shapes(tensors[0])[0]))
+    count = len(population.widths.shapes(tensors[0])[0])
+    axes = _axes(call, count)
+    if call.op == "repeat_interleave" and axes != tuple(range(count)):
+        times = call.kwargs.get("repeats", (*call.args, None)[1])
+        if isinstance(times, int):
+            return  # as of _copies
     if call.op not in MEANS:
         check_along(population, call, tensors[0], axes)
 
@@ -165,12 +167,13 @@ def _contracted(
 
 _TABLE: Table = (
     (ELEMENTWISE, _anywhere),
-    (VIEWS, _view),
+    (VIEWS, check_part),
+    (COPIES, _copies),
     (MEANS | ALONG, _along),
     (frozenset({"sum"}), _sum),
     (NORMS, _norm),
     (POSITIONS, _positions),
     (JOINS, _join),
     (CONTRACTIONS, _contraction),
-    (frozenset({"pad"}), _view),
+    (frozenset({"pad"}), check_part),
 )
