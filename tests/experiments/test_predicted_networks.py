@@ -8,7 +8,15 @@ import pytest
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.experiments.digits import digits
-from largen.experiments.predicted_networks.pilots import Draws, Pilots, Samples, distance, moments
+from largen.experiments.predicted_networks.pilots import (
+    Draws,
+    Pilots,
+    Samples,
+    changes,
+    distance,
+    growth,
+    moments,
+)
 
 DATA = digits(16, 24)
 SMALL = lg.Dataset(DATA.x_train[:4], DATA.y_train[:4], DATA.x_test[:3], DATA.y_test[:3])
@@ -38,6 +46,19 @@ def synthetic(random, count=60):
     losses = np.square(law).sum(-1) / 6
     one = Samples(f, limit, losses, law.mean(0), law.var(0), np.zeros((2, 3)), y)
     return Pilots(8, {"train": one}, loss, ())
+
+
+def test_variances_change_by_chance_and_are_not_refused():
+    """Deviations in the kernel limit are a fluctuation of the kernel times an initial output."""
+    rng = np.random.default_rng(0)
+
+    def found(factor):
+        narrow, wide = np.prod(rng.standard_normal((2, 2, 300, 1, 1)), axis=1)
+        ratio, error = growth([narrow], [factor * wide / 2**0.5])
+        return bool(changes(ratio, error, 300)[0])
+
+    assert np.mean([found(1.0) for _ in range(400)]) < 0.02
+    assert np.mean([found(4.0) for _ in range(100)]) == 1.0
 
 
 @pytest.mark.parametrize("random", [False, True])

@@ -25,6 +25,18 @@ def by_hand(kernel, number, flow):
     return 25 * np.sum((left @ Y) ** 2) / np.trace(left) ** 2
 
 
+@pytest.mark.parametrize("left", [1e-6, 1e-13, 1e-40])
+def test_value_at_late_times(left):
+    """What is left of the slowest mode does not drown in the padding's modes."""
+    values, vectors = np.linalg.eigh(lg.ntk_kernel(NET, X))
+    time = -25 * np.log(left) / values[0]
+    r = np.exp(-values * time / 25)
+    want = 25 * np.sum((r[:, None] * (vectors.T @ Y)) ** 2) / np.sum(r) ** 2
+    of = Validation(evidence(NET, X, Y, None), "ntk", flow=True)
+    value, _, _ = of.at(of.given.stds, time)
+    np.testing.assert_allclose(value, -25 * np.log(want), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("kind", "flow", "number"), [("ntk", True, 40.0), ("ntk", False, 0.2), ("nngp", False, 0.05)]
 )

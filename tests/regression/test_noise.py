@@ -106,6 +106,20 @@ def test_the_best_time_is_that_of_cross_validation():
     assert one_by_one(choice._cross_validation(values, z, w))(7.0) == pytest.approx(want, rel=1e-9)
 
 
+def test_the_best_time_is_not_one_at_which_a_single_mode_is_left_by_chance():
+    """The last mode's target is small in one of many draws, which is no small error."""
+    values, vectors = np.linalg.eigh(lg.ntk_kernel(NET, X))
+    noise = np.random.default_rng(0).standard_normal((30, 200))
+    signal = 2 * vectors[:, -1:] + vectors[:, -2:-1]
+    times = [choice.best_time(lg.ntk_kernel(NET, X), signal + y[:, None]) for y in noise.T]
+    late = np.array(times) * (values[1] - values[0]) / 30 > 3
+    assert late.mean() < 0.05
+    # Without noise, what is left of the targets is small.
+    smooth = (vectors * values) @ vectors.T @ np.ones((30, 1))
+    left = np.exp(-values * choice.best_time(lg.ntk_kernel(NET, X), smooth) / 30)
+    assert np.linalg.norm(left * (vectors.T @ smooth)[:, 0]) < 0.01 * np.linalg.norm(smooth)
+
+
 @pytest.mark.parametrize(("kind", "by"), [("nngp", "likelihood"), ("ntk", "leave-one-out")])
 def test_posteriors_choose_it(kind, by):
     kernel = lg.nngp_kernel(NET, X) if kind == "nngp" else lg.ntk_kernel(NET, X)

@@ -159,7 +159,8 @@ def lazy_or_rich(
     prediction = prediction_for(limit, nets, on)
     distance = distances_of(nets, prediction, on, np.random.default_rng(0))
     size = distance["output_size"]
-    if not (size and nets.ntk[:, 0].any()):
+    rounding = 100 * np.finfo(nets.f_train.dtype).eps * np.abs(run.data.y_train).max()
+    if not (size > rounding and nets.ntk[:, 0].any()):
         raise NumericalFailure(
             "lg.training.lazy_or_rich: the outputs of the limit and their tangent kernels are "
             "compared with networks as parts of their size, which is 0 here: inputs or targets "

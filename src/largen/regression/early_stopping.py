@@ -72,7 +72,8 @@ def flow_posterior(
     time
         η₀t ≥ 0, possibly infinite: one number, or (time,), which adds a leading axis of times to
         all moments. At 0 they are those of the prior. ``"auto"`` minimises the error of generalised
-        cross-validation, as defined in :func:`largen.regression.fit_cross_validation`.
+        cross-validation, as defined in :func:`largen.regression.fit_cross_validation`, or at late
+        times, where it rests on the few modes that are left, its 95 % upper limit.
     weights
         Weights w ≥ 0 of the samples in the loss (1/Σw) Σ ½w(f − y)², (sample,); equal if None.
     mask, param

@@ -18,7 +18,10 @@ the leave-one-out error of one copy of sample i is (Wahba 1990, §4.2)
     e_i = (y_i − f_i)/(1 − (1 − s_i)/max(w_i, 1)).
 
 After a time t of gradient flow the residual is r_k z_k with r_k = e^(−λ_k t/W), and generalised
-cross-validation estimates the squared error as W Σ_k |r_k z_k|²/(W − P + Σ_k r_k)².
+cross-validation estimates the squared error as W Σ_k |r_k z_k|²/(W − P + Σ_k r_k)². At late times
+one mode is left of the residual, and the estimate is the square of one random number: small by
+chance, however large the error. It is an average over about k = (Σ_k r_k²)²/Σ_k r_k⁴ squares. Where
+they are few, its 95 % upper limit is minimised instead, with that of k squares of Gaussian numbers.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import eigh_tridiagonal, get_lapack_funcs
 from scipy.optimize import minimize_scalar
+from scipy.special import gammaincinv
 
 from largen.errors import NumericalFailure
 from largen.scalars import SMALLEST
@@ -36,6 +40,8 @@ _SMALLEST = 1e-10  # of the largest eigenvalue: below, the kernel is singular in
 _LARGEST = 1e3  # of the largest eigenvalue, or of the mean square of the targets
 _LONGEST = 1e290  # longest time scale
 _TRIED = 53  # points of a logarithmic grid; the best one's neighbours bracket the minimum
+
+_FEW, _BY_CHANCE = 10.0, 0.05  # squares in an average, and probability to be below its limit
 
 _COLUMNS = 64  # that are multiplied by all eigenvectors together
 
@@ -64,7 +70,8 @@ def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: 
 def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float:
     """Return the time η₀t of gradient flow with the least error by generalised cross-validation.
 
-    Searched between 1e-3 and 1e10 times the time scale of the fastest mode.
+    Times at which few modes are left have its 95 % upper limit instead. Searched between 1e-3 and
+    1e10 times the time scale of the fastest mode.
     """
     w = np.ones(len(y)) if weights is None else weights
     values, z = _spectrum(kernel, y, w)
@@ -86,7 +93,11 @@ def _cross_validation(values: Matrix, z: Matrix, w: Matrix) -> Cost:
 
     def error(times: np.ndarray) -> np.ndarray:
         left = np.exp(-above * times[:, None] / total)
-        return total * (left**2 @ power) / (repeats + np.sum(left, axis=1)) ** 2
+        estimate = total * (left**2 @ power) / (repeats + np.sum(left, axis=1)) ** 2
+        squares = (repeats + np.sum(left**2, axis=1)) ** 2 / (repeats + np.sum(left**4, axis=1))
+        few = squares < min(_FEW, total / 2)
+        upper = estimate * squares / (2 * gammaincinv(squares / 2, _BY_CHANCE))
+        return np.where(few, upper, estimate)
 
     return error
 

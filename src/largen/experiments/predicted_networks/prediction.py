@@ -319,8 +319,8 @@ def _trained(
 
 def _check_growth(narrow: Trajectory, wide: Trajectory, width: int) -> None:
     """Raise before the limit is solved if N Var is not the same at both widths."""
-    ratio = growth(*([t.f_train, t.f_test] for t in (narrow, wide)))
-    bad = np.flatnonzero(changes(ratio, len(wide.f_train)))
+    ratio, error = growth(*([t.f_train, t.f_test] for t in (narrow, wide)))
+    bad = np.flatnonzero(changes(ratio, error, len(wide.f_train)))
     if len(bad):
         raise NumericalFailure(_advice(None, wide.width or 0, int(bad[0]), width))
 
