@@ -19,6 +19,11 @@ def test_recommendations_by_class():
     assert tanh.effective_depth == pytest.approx(2 / 3, rel=0.02)
     elu = lg.criticality.critical_initialization("elu", depth=30)
     assert elu.gradient_growth == pytest.approx(1, rel=1e-3)
+    # With φ = u², K = 1/(4σ_w²) on the edge, and differences of K grow by 6σ_w²K = 3/2 a layer.
+    square = lg.criticality.critical_initialization(lambda u: u**2, depth=10)
+    assert "multiplies differences of the variance by 1.5" in square.reason
+    assert "nor does this one attract" in square.reason
+    assert "nor does" not in elu.reason
     with pytest.raises(NoTheory, match="no edge of chaos"):
         lg.criticality.critical_initialization("softplus", depth=10)
     with pytest.raises(InvalidInput, match="widths"):

@@ -166,13 +166,15 @@ def critical_initialization(
             "makes the variance grow at every K. Subtract its mean, or take a residual network."
         )
     i = int(np.argmin(np.abs(1 - np.abs(edge.chi_parallel))))
+    parallel = float(edge.chi_parallel[i])
     reason = (
-        f"on the edge of chaos at K* = {edge.variance[i]:.4g}: gradients are kept, differences of "
-        f"the variance fall by {edge.chi_parallel[i]:.4g} a layer; no point of the edge is "
+        f"on the edge of chaos at K* = {edge.variance[i]:.4g}: gradients are kept, each layer "
+        f"multiplies differences of the variance by {parallel:.4g}; no point of the edge is "
         "critical in both"
+        + (", nor does this one attract variances near it" if abs(parallel) > 1 + 1e-6 else "")
     )
     constants = float(edge.weight_std[i]), float(edge.bias_std[i]), float(edge.variance[i])
-    return _at(phi, *constants, depth, inverse, reason, float(edge.chi_parallel[i]))
+    return _at(phi, *constants, depth, inverse, reason, parallel)
 
 
 def _inverse_widths(widths: int | Sequence[int] | None, depth: int) -> np.ndarray | None:
