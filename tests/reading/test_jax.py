@@ -575,6 +575,89 @@ def test_draws_agree_with_populations(name):
         assert np.max(abs(draws.mean(0) - getattr(found, name)) / error) < 4
 
 
+def of_edges(h):  # sums over the edges of a graph
+    sent, received = np.array([0, 1, 2, 3, 0]), np.array([1, 2, 3, 0, 2])
+    return jax.vmap(lambda h: jax.ops.segment_sum(h[sent], received, num_segments=4))(h)
+
+
+def by_adjacency(h):
+    adjacency = np.zeros((4, 4))
+    np.add.at(adjacency, ([1, 2, 3, 0, 2], [0, 1, 2, 3, 0]), 1)
+    return jnp.einsum("ts,bsn->btn", adjacency, h)
+
+
+def kept(h):  # written position by position
+    def step(t, made):
+        return made.at[:, t].set(jnp.tanh(h[:, t]))
+
+    return jax.lax.fori_loop(0, 4, step, jnp.zeros_like(h))
+
+
+WRITTEN = {
+    "tiles": (lambda h: jnp.tile(h, (1, 1, 2)), lambda h: jnp.concatenate([h, h], -1)),
+    "edges": (of_edges, by_adjacency),
+    "a position is set": (
+        lambda h: h.at[:, 0].set(0.0), lambda h: h * np.array([0.0, 1, 1, 1])[:, None],
+    ),
+    "a position is multiplied": (
+        lambda h: h.at[:, 1].multiply(2.0), lambda h: h * np.array([1.0, 2, 1, 1])[:, None],
+    ),
+    "a loop": (kept, jnp.tanh),
+    "a slice": (
+        lambda h: jax.lax.dynamic_update_slice(h, h[:, :2], (0, 2, 0)),
+        lambda h: jnp.concatenate([h[:, :2], h[:, :2]], 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_values_that_are_copied_or_written_to_places_are_those_of_other_functions(name):
+    def make(key, width):
+        keys = jax.random.split(key, 3)
+        return {
+            "w": normal(keys[0], 3, width),
+            "v": normal(keys[1], width * (1 + (name == "tiles")), width) / width**0.5,
+            "head": normal(keys[2], width, 1) / width**0.5,
+        }
+
+    found = []
+    for function in WRITTEN[name]:
+
+        def apply(p, x, function=function):
+            h = jax.nn.relu(function(jnp.maximum(x @ p["w"], x @ p["w"] / 2)) @ p["v"])
+            return h.mean(1) @ p["head"]
+
+        net = lg.read(make, TOKENS, SMALL, apply=apply)
+        few = lg.reading.Population(neurons=64, replicates=2)
+        found.append(net.kernel(TOKENS, method=few))
+    np.testing.assert_allclose(found[0].nngp, found[1].nngp, rtol=1e-9)
+    np.testing.assert_allclose(found[0].ntk, found[1].ntk, rtol=1e-9)
+
+
+def test_parts_of_the_channels_that_are_written_are_refused():
+    def apply(p, x):
+        h = affine(p["first"], x)
+        return h.at[:, 0].set(0.0) @ p["head"]
+
+    with pytest.raises(NoRule, match=r"scatter\): it writes into a part of the channels"):
+        lg.read(init, VECTORS, SMALL, apply=apply)
+
+
+def test_samples_of_single_precision_are_compared_with_draws():
+    def apply(p, x):  # convolutions take arguments of one precision
+        h = jax.lax.conv_general_dilated(
+            x, p["a"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return jnp.tanh(h).reshape(len(h), -1) @ p["head"]
+
+    x = IMAGES[:, :2, :2].astype(np.float32)
+    net = lg.read(image_init, x, SMALL, apply=apply)
+    (last,) = (w.map for w in net.weights if w.map.last)
+    nngp, ntk, _ = net.family.kernels(last, net.input("x", x), 8, range(2))
+    assert nngp.shape == ntk.shape == (2, 2, 2)
+    assert np.isfinite([nngp, ntk]).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("break_it", [without_derivatives, without_biases])
 def test_a_broken_population_disagrees_with_the_exact_reading(monkeypatch, break_it):

@@ -71,6 +71,42 @@ def test_the_table_of_stacked_blocks(plan):
     assert plan["wpe"].lr == 1.0
 
 
+def test_matrices_in_the_layers_of_embeddings_are_no_tables():
+    import equinox as eqx
+
+    def init(key, width):
+        keys = jax.random.split(key, 6)
+        return {
+            "embed": normal(keys[0], 11, width),
+            "time_embed": {"w1": normal(keys[1], 8, width), "w2": normal(keys[2], width, width)},
+            "unembed": normal(keys[3], width, 11),
+            "transposed": {"unembed": normal(keys[4], 11, width)},
+            "embed_out": eqx.nn.Linear(width, 11, key=keys[5]),
+        }
+
+    plan = scale(init, {"width": 16}, {"width": 32}, scheme="mup", layout="in_out")
+    assert {w.name: w.role for w in plan.weights if w.role != "scalar"} == {
+        "embed": "embedding",
+        "time_embed.w1": "embedding",
+        "time_embed.w2": "hidden",
+        "unembed": "output",
+        "transposed.unembed": "output",
+        "embed_out.weight": "output",
+    }
+
+
+def test_a_vector_that_reads_out_is_told_by_its_role():
+    def init(key, width):
+        return {"w": normal(key, 5, width), "c": jnp.ones(width) / width}
+
+    sizes = {"width": 16}, {"width": 64}
+    found = scale(init, *sizes, scheme="mup", layout="in_out")
+    assert "hints=Hints(roles={name: 'output'})" in found.notes[0]
+    told = scale(init, *sizes, scheme="mup", layout="in_out", hints=Hints(roles={"c": "output"}))
+    assert told["c"].lr == 0.25
+    assert not told.notes
+
+
 def test_initialisation_scales_the_users_own(plan):
     key = KEY
     built, own = plan.init(key), stacked(key, **TARGET)

@@ -189,6 +189,49 @@ def test_repaired_plans_train_alike_beyond_the_sizes_measured():
         assert abs(np.log2(more / some) / 3 - slope) < 0.2
 
 
+def tied(key, width):
+    keys = jax.random.split(key, 2)
+    table, w = (jax.random.normal(k, (n, width)) for k, n in zip(keys, (8, width), strict=True))
+    return {"e": table, "w": w / width**0.5}
+
+
+def of_tied(factor):
+    def apply(p, ids):
+        h = jnp.tanh(p["e"][ids].mean(1) @ p["w"])
+        return factor(h.shape[1]) * h @ p["e"].T
+
+    return apply
+
+
+TIED = {"tied": ["e"]}
+TOKENS = np.random.default_rng(3).integers(0, 8, (12, 3))
+
+
+def test_logits_of_a_tied_read_out_have_the_plans_factor():
+    plan = planned(tied, None, TOKENS, verify=False, **TIED)
+    parameters = plan.init(0)
+    found, expected = (
+        effects.Measurement(of_tied(factor), parameters, TOKENS, True, known)(parameters, plan)
+        for factor, known in ((lambda n: 1.0, {"e": 0.25}), (lambda n: 0.25, {}))
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_the_factor_of_a_tied_read_out_is_verified_once(optimizer):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WrongPlan)
+        plan = planned(tied, of_tied(lambda n: 1.0), TOKENS, optimizer, **TIED)
+        own = planned(tied, of_tied(lambda n: 16 / n), TOKENS, optimizer, **TIED)
+    assert plan.verified[0].passed
+    assert own.verified[0].passed
+    assert not any("do not multiply again" in note for note in plan.notes)
+    assert any("do not multiply again by plan.factor('e')" in note for note in own.notes)
+    with pytest.warns(WrongPlan, match="fades"):
+        planned(tied, of_tied(lambda n: (16 / n) ** 2), TOKENS, optimizer, **TIED)
+
+
 def network(init, apply, example, optimizer="adam", **options):
     plan = planned(init, apply, example, optimizer, verify=False, **options)
     parameters = plan.init(0)

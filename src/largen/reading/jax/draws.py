@@ -31,7 +31,7 @@ def kernels_of(
     rates = {n: 0.0 if p.law is None else p.law.variance for n, p in parameters.items()}
     nngp, ntk, squares = [], [], []
     with computed():
-        samples = jnp.asarray(x)
+        samples = jnp.asarray(x, family.x.dtype)
         outputs, tangents = _measured(family, width), _tangents(f, samples, rates)
         for seed in seeds:
             check()

@@ -59,6 +59,8 @@ class Pass:
     logits: dict[str, Any] = field(default_factory=dict)
     output: Any = None
     last: frozenset[str] = frozenset()  # weights that act on the output first
+    # Embeddings that are the read-out as well → the factor of their logits.
+    tied: Mapping[str, float] = field(default_factory=dict)
 
     def run(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
         """Return the outputs of a jaxpr."""
@@ -82,6 +84,9 @@ class Pass:
             value.users += 1
         weights = frozenset[str]().union(*(v.weights for v in values))
         outputs = evaluate(equation, [v.array for v in values], jaxpr)
+        if name == "dot_general" and data:  # behind the tokens, on which an embedding acts first
+            again = {n for v in values if not v.data for n in v.weights if n in self.tensors}
+            outputs = [prod(self.tied.get(n, 1.0) for n in again) * array for array in outputs]
         made = [Value(array, frozenset() if data else weights, data) for array in outputs]
         if not data:
             return made
@@ -157,8 +162,13 @@ def acting_last(output: Value) -> Iterator[str]:
         behind += [v for v in value.before if v.users == 1]
 
 
-def passed(apply: Callable[[Any, Any], Any], parameters: Any, inputs: Any) -> Callable[..., Pass]:
-    """Return a function of the weights by name that goes through the forward pass."""
+def passed(
+    apply: Callable[[Any, Any], Any], parameters: Any, inputs: Any, tied: Mapping[str, float]
+) -> Callable[..., Pass]:
+    """Return a function of the weights by name that goes through the forward pass.
+
+    ``tied``: embeddings that are the read-out as well → the factor of their logits.
+    """
     names = list(weights_of(parameters))
 
     def flat(values: Sequence[Any], x: Any) -> Any:
@@ -169,7 +179,7 @@ def passed(apply: Callable[[Any, Any], Any], parameters: Any, inputs: Any) -> Ca
     closed = jax.make_jaxpr(flat)([*weights_of(parameters).values()], inputs)
 
     def forward(weights: Mapping[str, Any], x: Any) -> Pass:
-        found = Pass()
+        found = Pass(tied=tied)
         given = [Value(weights[name], frozenset({name})) for name in names]
         leaves = [Value(leaf, data=True) for leaf in jax.tree.leaves(x)]
         (output,) = found.run(closed.jaxpr, closed.consts, [*given, *leaves])
@@ -190,7 +200,8 @@ def output_of(outputs: Any) -> Any:
 class Measurement:
     """The effects of single updates in networks of one shape, compiled once.
 
-    ``single``: whether effects of weights on the tensors that they act on first are measured.
+    ``single``: whether effects of weights on the tensors that they act on first are measured;
+    ``tied``: embeddings that are the read-out as well → the factor of their logits.
     """
 
     def __init__(
@@ -199,9 +210,10 @@ class Measurement:
         parameters: Any,
         inputs: Any,
         single: bool,
+        tied: Mapping[str, float] | None = None,
     ):
         self.inputs, self.single = inputs, single
-        self.forward = passed(apply, parameters, inputs)
+        self.forward = passed(apply, parameters, inputs, tied or {})
         self.order: list[str] = []
         self.last: frozenset[str] = frozenset()
         self.input_sizes: dict[str, int] = {}

@@ -57,10 +57,15 @@ def _by_convention(weight: Weight) -> str | None:
     if weight.ndim == 1 or leaf == "bias":
         normalises = "norm" in type(weight.owner).__name__.lower() or leaf in GAINS
         return "norm" if normalises and leaf not in BIASES else "bias"
-    if kind == "Embedding" or "embed" in name or _contains(leaf, TABLES):
+    if kind == "Embedding":
         return "positional" if "pos" in name else "embedding"
-    last = tuple(weight.growing) == (weight.ndim - 1,)
-    return "positional" if kind is None and last and _contains(leaf, POSITIONAL) else None
+    if kind is not None or tuple(weight.growing) != (weight.ndim - 1,):
+        return None  # tables have rows of features; other matrices of an embedding's layers do not
+    if "unembed" in name:
+        return "output"
+    if "embed" in name or _contains(leaf, TABLES):
+        return "positional" if "pos" in name else "embedding"
+    return "positional" if _contains(leaf, POSITIONAL) else None
 
 
 def _by_sides(weight: Weight, layout: str | None) -> str:

@@ -78,7 +78,8 @@ def scale(
         ``W @ x``. Equinox's layers need no layout.
     tied
         Names of embeddings that the forward pass uses as a read-out, too; the forward pass has
-        to multiply these logits by :meth:`JaxPlan.factor`.
+        to multiply these logits by :meth:`JaxPlan.factor`. The one in ``verify`` is that of the
+        base, without the factor: the verification multiplies by it.
     budget
         The target's batch size and number of training samples relative to the base's, a
         :class:`largen.transfer.Budget`: rates, weight decay and ε are adjusted by
@@ -167,7 +168,10 @@ def scale(
         for name, role in found_roles.items()
     )
     if not any(family(w.role) == "output" for w in weights) and not shared:
-        notes.append("no read-out was found; name an embedding that is used as one in tied=…")
+        notes.append(
+            "no read-out was found; name an embedding that is used as one in tied=…, or "
+            "a vector that is summed over: hints=Hints(roles={name: 'output'})"
+        )
     plan = JaxPlan(
         scheme=str(param),
         optimizer=moved.name,

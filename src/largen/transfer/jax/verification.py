@@ -40,6 +40,7 @@ from largen.transfer.verifying import (
     words_of,
 )
 
+HAS_FACTOR = "the forward pass that was verified has the logits' factor: do not multiply again by"
 EXACT = 1e-3  # relative distance below which logits are twice what they were
 
 
@@ -57,20 +58,35 @@ class Request:
 def verified(plan: JaxPlan, request: Request) -> JaxPlan:
     """Return the plan with the records of its verification; warn if a slope is wrong."""
 
+    notes: list[str] = []
+
     def record_of(along: str) -> Verification:
         why = not_meant(request.scheme, along)
         if why or request.forward is None:
             raise NotVerified(why or "pass verify=(apply, inputs), the forward pass and its inputs")
         networks = Networks(request, along)
-        found, survey = measured_verdict(
-            along, networks.ratios, networks.kind, lambda seeds: networks.survey(seeds=seeds)
-        )
+        found, survey = _measured(networks)
         if found.passed:
             return found
+        if plan.multipliers:
+            as_it_is, _ = _measured(Networks(request, along, tied=False))
+            if as_it_is.passed:
+                notes.extend(f"{HAS_FACTOR} plan.factor({m.module!r})" for m in plan.multipliers)
+                return as_it_is
         return replace(found, corrections=tuple(repair.next_corrections(networks, survey, (), [])))
 
     advice = "\n  plan.repaired() corrects what it can."
-    return replace(with_records(plan, request.hints, record_of, advice), request=request)
+    found = with_records(plan, request.hints, record_of, advice)
+    return replace(found, request=request, notes=(*plan.notes, *dict.fromkeys(notes)))
+
+
+def _measured(networks: Networks) -> tuple[Verification, Slopes]:
+    return measured_verdict(
+        networks.along,
+        networks.ratios,
+        networks.kind,
+        lambda seeds: networks.survey(seeds=seeds),
+    )
 
 
 def repaired(plan: JaxPlan) -> JaxPlan:
@@ -87,10 +103,13 @@ def repaired(plan: JaxPlan) -> JaxPlan:
 
 
 class Networks:
-    """Networks of several sizes, by plans of these sizes."""
+    """Networks of several sizes, by plans of these sizes.
 
-    def __init__(self, request: Request, along: str):
-        self.along, self._hints = along, request.hints
+    ``tied``: whether logits of tied read-outs are multiplied by the plans' factors.
+    """
+
+    def __init__(self, request: Request, along: str, *, tied: bool = True):
+        self.along, self._hints, self._tied = along, request.hints, tied
         assert request.forward is not None
         self.apply, self.example = request.forward
         hints, survey = request.hints, request.survey
@@ -174,4 +193,5 @@ class Networks:
         inputs = self.example(**plan.target) if callable(self.example) else self.example
         inputs = jax.tree.map(jax.numpy.asarray, inputs)
         single = self.along == "width" and self.kind != "proportional"
-        return Measurement(self.apply, parameters, inputs, single)
+        tied = {m.module: m.factor for m in plan.multipliers if m.module and self._tied}
+        return Measurement(self.apply, parameters, inputs, single, tied)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from largen.reading.calls import leaves_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 ELEMENTWISE = frozenset(FUNCTIONS) | {
     "select_n", "stop_gradient", "convert_element_type", "reduce_precision", "nextafter", "rem",
     "real", "round", "lgamma", "digamma", "erf_inv", "copy_p", "population_count", "iota",
-    "broadcast_in_dim", "optimization_barrier",
+    "broadcast_in_dim", "optimization_barrier", "tile",
 }  # fmt: skip
 VIEWS = frozenset({
     "reshape", "transpose", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev", "pad",
@@ -37,6 +38,7 @@ ALONG = frozenset({
 WINDOWS = frozenset({
     "reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window",
 })  # fmt: skip
+SCATTERS = frozenset({"scatter", "scatter-add", "scatter-sub", "scatter-mul"})
 AXES = ("axes", "axis", "dimension", "dimensions")  # the options that say along which axes
 
 
@@ -74,6 +76,25 @@ def _window(population: Population, call: Pending) -> None:
         raise population.refused(call, "its windows are along an axis that grows with the width")
 
 
+def _scatter(population: Population, call: Pending) -> None:
+    its = call.kwargs["dimension_numbers"]
+    _check_written(population, call, {*its.scatter_dims_to_operand_dims, *its.inserted_window_dims})
+
+
+def _update(population: Population, call: Pending) -> None:
+    whole, part, *_ = population.shapes
+    _check_written(population, call, {i for i, n in enumerate(part) if n != whole[i]})
+
+
+def _check_written(population: Population, call: Pending, axes: Collection[int]) -> None:
+    """Refuse new values at places along axes, if one of these grows."""
+    one, two = (made.shape for made in population.widths.calls(call.index))
+    if any(one[axis] != two[axis] for axis in axes):
+        raise population.refused(
+            call, "it writes into a part of the channels; wanted all of them at a position"
+        )
+
+
 def _join(population: Population, call: Pending) -> None:
     check_join(population, call, call.args, call.kwargs["dimension"])
 
@@ -89,6 +110,8 @@ _TABLE: Table = (
     (ALONG, _along),
     (frozenset({"reduce_sum"}), _sum),
     (WINDOWS, _window),
+    (SCATTERS, _scatter),
+    (frozenset({"dynamic_update_slice"}), _update),
     (frozenset({"concatenate"}), _join),
     (frozenset({"dot_general"}), _contraction),
 )
