@@ -95,6 +95,29 @@ def test_matrices_in_the_layers_of_embeddings_are_no_tables():
     }
 
 
+def test_stacks_of_equinoxs_layers_have_the_settings_of_single_ones():
+    import equinox as eqx
+
+    def layers(key, width):
+        return {
+            "norm": eqx.nn.LayerNorm(width),
+            "up": eqx.nn.Linear(width, 2 * width, key=key),
+            "conv": eqx.nn.Conv2d(width, width, 3, key=key),
+            "cell": eqx.nn.GRUCell(4, width, key=key),
+        }
+
+    def stacked(key, width):  # of a number that is no key of the shapes
+        return eqx.filter_vmap(lambda key: layers(key, width))(jax.random.split(key, 2))
+
+    one, two = (
+        scale(init, {"width": 16}, {"width": 32}, scheme="mup") for init in (layers, stacked)
+    )
+    for weight in one.weights:
+        found = two[weight.name]
+        assert (found.role, found.lr, found.init) == (weight.role, weight.lr, weight.init)
+    assert one["up.weight"].role == one["conv.weight"].role == "hidden"
+
+
 def test_a_vector_that_reads_out_is_told_by_its_role():
     def init(key, width):
         return {"w": normal(key, 5, width), "c": jnp.ones(width) / width}

@@ -54,18 +54,28 @@ def _by_convention(weight: Weight) -> str | None:
     """Return the role of a vector, a table or a position, which its axes do not tell."""
     name, kind = weight.name.lower(), _equinox_kind(weight.owner)
     leaf = name.rpartition(".")[2]
-    if weight.ndim == 1 or leaf == "bias":
-        normalises = "norm" in type(weight.owner).__name__.lower() or leaf in GAINS
-        return "norm" if normalises and leaf not in BIASES else "bias"
+    of_norm, last = _is_norm(weight), tuple(weight.growing) == (weight.ndim - 1,)
+    if weight.ndim == 1 or _is_bias(weight) or (of_norm and last):
+        return "norm" if (of_norm or leaf in GAINS) and leaf not in BIASES else "bias"
     if kind == "Embedding":
         return "positional" if "pos" in name else "embedding"
-    if kind is not None or tuple(weight.growing) != (weight.ndim - 1,):
+    if kind is not None or not last:
         return None  # tables have rows of features; other matrices of an embedding's layers do not
     if "unembed" in name:
         return "output"
     if "embed" in name or _contains(leaf, TABLES):
         return "positional" if "pos" in name else "embedding"
     return "positional" if _contains(leaf, POSITIONAL) else None
+
+
+def _is_norm(weight: Weight) -> bool:
+    return "norm" in type(weight.owner).__name__.lower()
+
+
+def _is_bias(weight: Weight) -> bool:
+    """Whether a weight is a bias by its name, of which there may be a stack without a key."""
+    leaf = weight.name.rpartition(".")[2].lower()
+    return leaf == "bias" or (leaf == "bias_n" and _equinox_kind(weight.owner) == "recurrent")
 
 
 def _by_sides(weight: Weight, layout: str | None) -> str:
@@ -96,10 +106,12 @@ def _contains(name: str, words: tuple[str, ...]) -> bool:
 def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return the axes of fan-in and fan-out, or None if they cannot be determined."""
     ndim = weight.ndim
-    if ndim < 2 or weight.name.rpartition(".")[2].lower() == "bias":
+    if ndim < 2 or _is_bias(weight):
         return (), tuple(range(ndim))
     if _equinox_kind(weight.owner) in ("Linear", "Conv", "recurrent"):
-        return (1,), (0,)
+        # There are more axes in a stack whose length no key of the shapes is, as of filter_vmap.
+        first = ndim - 2 - getattr(weight.owner, "num_spatial_dims", 0)
+        return (first + 1,), (first,)
     if layout == "out_in":
         if not set(weight.growing) <= {0, 1}:
             raise _unclear(weight)
