@@ -288,6 +288,53 @@ def test_laws_that_are_not_known_are_not_guessed(draw, said):
         lg.read(make, VECTORS, SMALL, apply=lambda p, x: jnp.tanh(x @ p["w"]) @ p["v"])
 
 
+COPIED = {
+    "mirrored": lambda key, n: jnp.concatenate([normal(key, n // 2, n), -normal(key, n // 2, n)]),
+    "one row": lambda key, n: jnp.broadcast_to(normal(key, 1, n), (n, n)),
+    "repeated": lambda key, n: jnp.repeat(jax.random.uniform(key, (n, n // 2)), 2, axis=1),
+    "a batch of keys": lambda key, n: jax.vmap(lambda k: normal(k, n, n // 2))(
+        jnp.stack([key, key])
+    ).reshape(n, n),
+}
+
+
+@pytest.mark.parametrize("name", [*COPIED, "parts of one draw", "an equal sign in each column"])
+def test_copies_inside_a_weight_are_not_taken_to_be_independent(name):
+    def draw(key, n):
+        if name == "parts of one draw":
+            return jnp.concatenate(jnp.split(normal(key, n, n), 2, axis=1), axis=0).reshape(n, n)
+        if name in COPIED:
+            return COPIED[name](key, n)
+        return jax.nn.initializers.orthogonal(n**0.5)(key, (n, n))
+
+    def make(key, width):
+        keys = jax.random.split(key, 3)
+        return {
+            "a": normal(keys[0], 5, width),
+            "b": draw(keys[1], width) / width**0.5,
+            "c": normal(keys[2], width, 1) / width**0.5,
+        }
+
+    def apply(p, x):
+        return jnp.tanh(jnp.tanh(x @ p["a"]) @ p["b"]) @ p["c"]
+
+    if name in COPIED:
+        with pytest.raises(NoRule, match=r"b: .*its entries are copies of each other"):
+            lg.read(make, VECTORS, SMALL, apply=apply)
+    else:
+        assert lg.read(make, VECTORS, SMALL, apply=apply).layer
+
+
+def test_layers_of_a_stack_that_have_one_key_are_not_taken_to_be_independent():
+    def make(key, width):
+        weights = stacked_init(key, width)
+        one = weights["blocks"]["up"][:1]
+        return weights | {"blocks": weights["blocks"] | {"up": jnp.repeat(one, 3, axis=0)}}
+
+    with pytest.raises(NoRule, match=r"blocks.up\[0\]: .*copies of each other"):
+        lg.read(make, VECTORS, SMALL, apply=lambda p, x: by_scan(p, x @ p["first"]) @ p["head"])
+
+
 @pytest.mark.parametrize(
     ("draw", "reused"),
     [

@@ -28,6 +28,8 @@ from largen.reading.laws import (
 
 ENDS = 1e-6  # distance from ±1 of uniform numbers whose erf⁻¹ is normal but for rounding
 BITS = "random bits"  # stands for the law of bits that fill a mantissa
+COPIES = b"copies"  # among the keys of entries of which some may be copies of others
+MOST_EQUAL = 1 / 16  # share of equal entries among independent ones, which rounding makes equal
 # Primitives that move entries, or change nothing that a law depends on.
 VIEWS = frozenset({
     "reshape", "transpose", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "rev", "copy",
@@ -45,10 +47,15 @@ def keys(closed: Any, key: Any) -> list[frozenset[bytes]]:
     """Return the entries of the random keys from which each result of a jaxpr of a key is drawn."""
 
     def step(equation: Any, given: list[Any]) -> list[Any]:
-        sources = frozenset().union(*(of for _, of in given))
+        own = [of for _, of in given]
+        sources = frozenset().union(*own)
         if equation.primitive.name == "random_bits":
             # Of any shape: one is the beginning of the other.
-            sources = frozenset(_each_key(given[0][0]()))
+            each = _each_key(given[0][0]())
+            sources = frozenset(each)
+            own = [frozenset({key}) for key in each]
+        if _may_copy(equation, own):
+            sources |= {COPIES}
         # Only what keys are made of is evaluated.
         made = cache(lambda: evaluated(equation, [array() for array, _ in given]))
         return [(lambda n=n: made()[n], sources) for n in range(len(equation.outvars))]
@@ -57,6 +64,23 @@ def keys(closed: Any, key: Any) -> list[frozenset[bytes]]:
         start = (lambda: key), frozenset()
         found = Tracer(step, lambda array: ((lambda: array), frozenset())).run(closed, [start])
         return [sources for _, sources in found]
+
+
+def _may_copy(equation: Any, sources: list[frozenset[bytes]]) -> bool:
+    """Whether a primitive may put entries that are drawn from a key into several places."""
+    match equation.primitive.name:
+        case "random_bits" | "concatenate":
+            return sum(map(len, sources)) > len(frozenset().union(*sources))
+        case "broadcast_in_dim":
+            return bool(sources[0]) and equation.outvars[0].aval.size > equation.invars[0].aval.size
+    return False
+
+
+def has_copies(entries: np.ndarray) -> bool:
+    """Whether many random entries are those of other places, but for their signs."""
+    if entries.size < 2 or entries.dtype.itemsize < 4 or np.all(entries == entries.flat[0]):
+        return False
+    return np.unique(np.abs(entries)).size < (1 - MOST_EQUAL) * entries.size
 
 
 def _each_key(array: Any) -> list[bytes]:

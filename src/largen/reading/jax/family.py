@@ -17,7 +17,7 @@ from largen.errors import InvalidInput, LargenError
 from largen.reading.calls import Record
 from largen.reading.entries import compared
 from largen.reading.family import Family
-from largen.reading.jax.construction import keys, laws
+from largen.reading.jax.construction import COPIES, has_copies, keys, laws
 from largen.reading.jax.elementwise import joined as with_functions
 from largen.reading.jax.recording import check_derivatives, record, traced
 from largen.reading.jax.rules import REASONS, RULES
@@ -81,20 +81,37 @@ class Functions(Family):
         entries = self.function(width)[1](0) if unread else {}
         drawn = [frozenset()] * len(names) if meta else keys(closed, jax.random.key(0))
         shapes = [tuple(each.shape) for each in closed.out_avals]
-        used = _drawn_before(names, drawn)
+        used = self._dependent(width, names, drawn)
         rows: dict[str, Any] = {n: row for n, *row in zip(names, read, shapes, used, strict=True)}
         for name, axis in self._stacks.items():
-            law, shape, before = rows.pop(name)
+            law, shape, why = rows.pop(name)
             part = (*shape[:axis], *shape[axis + 1 :])
-            rows |= {f"{name}[{n}]": [law, part, before] for n in range(shape[axis])}
-        for name, (law, shape, before) in rows.items():
-            if before is not None:
-                why = f"it is drawn from the random key of {before}; split the key"
+            rows |= {f"{name}[{n}]": [law, part, why] for n in range(shape[axis])}
+        for name, (law, shape, why) in rows.items():
+            if why:
                 found[name] = Parameter(None, shape, why)
             elif isinstance(law, Law) or meta:
                 found[name] = Parameter(law if isinstance(law, Law) else None, shape, str(law))
             else:
                 found[name] = compared(law, np.asarray(entries[name]))
+        return found
+
+    def _dependent(
+        self, width: int | None, names: list[str], drawn: Sequence[frozenset[bytes]]
+    ) -> list[str]:
+        """Return of each weight why its entries are not independent, or an empty text."""
+        found = []
+        for before in _drawn_before(names, drawn):
+            why = f"it is drawn from the random key of {before}; split the key"
+            found.append(why if before else "")
+        if any(COPIES in of for of in drawn):
+            with computed():
+                made = list(_whole(self._made(jax.random.key(0), width)).values())
+            for place, of in enumerate(drawn):
+                if COPIES in of and has_copies(np.asarray(made[place])):
+                    found[place] = (
+                        "its entries are copies of each other; draw each from its own key"
+                    )
         return found
 
     def _made(self, key: Any, width: int | None) -> Any:
@@ -281,7 +298,8 @@ def _drawn_before(names: list[str], keys_of: Sequence[Any]) -> list[str | None]:
     """Return of each weight another one before it that is drawn from the same key, or None."""
     first: dict[bytes, str] = {}  # of each key, the weight that is drawn from it first
     found: list[str | None] = []
-    for name, of in zip(names, keys_of, strict=True):
+    for name, each in zip(names, keys_of, strict=True):
+        of = each - {COPIES}
         found.append(next((first[key] for key in of if first.get(key, name) != name), None))
         first |= {key: name for key in of if key not in first}
     return found
