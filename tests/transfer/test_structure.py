@@ -47,6 +47,40 @@ def test_names_that_end_in_numbers_are_a_sequence():
     assert found.parts["h_10"] == "h_8"
 
 
+def layers(*shapes, reverse=False):
+    """Return the weights of an nn.LSTM, two for each layer and direction."""
+    ends = ("", "_reverse") if reverse else ("",)
+    return {
+        f"{kind}_l{i}{end}": shape
+        for i, own in enumerate(shapes)
+        for end in ends
+        for kind, shape in (("ih", own), ("hh", (8, 2)))
+    }
+
+
+def test_numbered_weights_are_a_sequence():
+    def net(depth):
+        return Part("Net", {"scale": ()}, {"w": Part("ParameterList", dict(hidden(depth)))})
+
+    def hidden(depth):
+        return ((str(i), (8, 8)) for i in range(depth))
+
+    found = correspondence(net(2), net(12))
+    assert [found.parts[f"w.{i}"] for i in (0, 1, 2, 11)] == ["w.0", "w.1", "w.1", "w.1"]
+    assert found.depth_ratio(net(2), net(12)) == 6
+    assert [r.path for r in found.repetitions] == ["w.…"]
+
+    two, four = (Part("LSTM", layers((8, 3), *[(8, 4)] * n, reverse=True)) for n in (1, 3))
+    found = correspondence(Part("Net", {}, {"rnn": two}), Part("Net", {}, {"rnn": four}))
+    assert found.parts["rnn.ih_l3_reverse"] == "rnn.ih_l1_reverse"
+    assert found.parts["rnn.hh_l0"] == "rnn.hh_l0"
+    assert found.depth_ratio(two, four) == 2
+    with pytest.raises(InvalidInput, match="take a base that has every kind of block"):
+        correspondence(Part("LSTM", layers((8, 3))), Part("LSTM", layers((8, 3), (8, 4))))
+    with pytest.raises(InvalidInput, match=r"\['b'\] exist at one depth only"):
+        correspondence(Part("", {"w0": (2,)}), Part("", {"w0": (2,), "w1": (2,), "b": (2,)}))
+
+
 def test_stages_grow_by_themselves():
     def net(*depths):
         return Part("Net", {}, {"stages": sequence("List", *(sequence("List", *[LINEAR] * d)

@@ -45,6 +45,11 @@ class Family(ABC):
         """The name of the model."""
 
     @property
+    def frozen(self) -> frozenset[str]:
+        """The parameters that are not trained, by name."""
+        return frozenset()
+
+    @property
     @abstractmethod
     def takes_integers(self) -> bool:
         """Whether samples are numbers of the rows of an embedding."""

@@ -182,7 +182,8 @@ class Model(Questions, Sequence):
         rates
             ρ_k: a number for all parameters, such as 1 for a module that is trained as it is, or
             numbers by the name of the parameter, 1 for those that are missing, those of
-            normalisations of PyTorch modules included. With a width, because this kernel grows
+            normalisations of PyTorch modules included. Frozen parameters (``requires_grad`` is
+            False) have the rate 0 unless they are named. With a width, because this kernel grows
             with it.
         method
             ``"recursion"``: exact, over the operations that were read, as :class:`Kernels`.
@@ -247,7 +248,7 @@ class Model(Questions, Sequence):
     ) -> Kernels:  # fmt: skip
         net, param = self.layer if width is None else self.at(width), ntk()
         if rates is not None:
-            net, param = at_rates(*self.nodes_at(width), rates)
+            net, param = at_rates(*self.nodes_at(width), rates, self.family.frozen)
         with self.named():
             read_ins = self.not_gaussian
             if len(read_ins) == 1 and len(self.sample) == 1:

@@ -106,7 +106,7 @@ def sampled(
     rtol = None if rtol is None else real("rtol", rtol, above=0)
     of = None
     if rates is not None:
-        of = checked(rates, net.nodes, gains=False)
+        of = checked(rates, net.nodes, net.family.frozen, gains=False)
     count = len(x1)
     x = x1 if x2 is None else np.concatenate([x1, x2])
     with reporter(how.progress, "net.kernel, by populations of neurons") as report:

@@ -123,9 +123,9 @@ class Questions:
         """Return the rate above which full-batch gradient descent diverges at a width.
 
         2(1 + β)P/λ_max for the loss (1/P) Σ ½(f − y)² of one output and one rate for all parameters
-        of affine maps: :func:`largen.regression.critical_learning_rate` of ``net.kernel(x,
-        width=width, rates=1.0)``. The loss ``nn.MSELoss`` of C outputs has gradients 2/C times as
-        large, and its critical rate is C/2 times this one.
+        of affine maps that are not frozen: :func:`largen.regression.critical_learning_rate` of
+        ``net.kernel(x, width=width, rates=1.0)``. The loss ``nn.MSELoss`` of C outputs has
+        gradients 2/C times as large, and its critical rate is C/2 times this one.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from largen.architectures import Graph
@@ -19,14 +19,14 @@ NONE = 1e-100
 
 
 def at_rates(
-    nodes: Nodes, parameters: Mapping[str, Parameter], rates: Any
+    nodes: Nodes, parameters: Mapping[str, Parameter], rates: Any, frozen: Collection[str] = ()
 ) -> tuple[Graph, Parameterization]:
     """Return the network of a width, and a parameterization in which Θ = Σ_k ρ_k ⟨∂f, ∂f'⟩.
 
     A weight W = σθ with a standard normal θ that moves with the rate ρ/σ² in the NTK
     parameterization moves with the rate ρ itself.
     """
-    of = checked(rates, nodes)
+    of = checked(rates, nodes, frozen)
     nodes, trained = nodes.with_gains()
     variances, found = {}, {}
     for path, node in nodes.paths().items():
@@ -58,9 +58,12 @@ def _of_gains(name: str, its: Trained, of: Any) -> dict[str, float]:
     return found
 
 
-def checked(rates: Any, nodes: Nodes, gains: bool = True) -> Any:
-    """Return the function from names to rates; without ``gains`` theirs have to be 0."""
-    of = _by_name(rates, nodes)
+def checked(rates: Any, nodes: Nodes, frozen: Collection[str] = (), gains: bool = True) -> Any:
+    """Return the function from names to rates; without ``gains`` theirs have to be 0.
+
+    Parameters that are ``frozen`` have the rate 0 unless they are named.
+    """
+    of = _by_name(rates, nodes, frozen)
     for name in nodes.gains if not gains else ():
         if of(name):
             raise NoTheory(
@@ -70,12 +73,12 @@ def checked(rates: Any, nodes: Nodes, gains: bool = True) -> Any:
     return of
 
 
-def _by_name(rates: Any, nodes: Nodes) -> Any:
+def _by_name(rates: Any, nodes: Nodes, frozen: Collection[str]) -> Any:
     names: set[Any] = {name for each in nodes.maps.values() for name in (each.weight, each.bias)}
     names = (names | nodes.gains) - {None}
     if not isinstance(rates, Mapping):
         rate = real("rates", rates, at_least=0)
-        return lambda name: rate
+        return lambda name: 0.0 if name in frozen else rate
     for name in rates:
         if name not in names:
             raise InvalidInput(
@@ -83,4 +86,4 @@ def _by_name(rates: Any, nodes: Nodes) -> Any:
                 f"are {', '.join(sorted(names)[:8])}."
             )
     found = {name: real(f"rates[{name!r}]", r, at_least=0) for name, r in rates.items()}
-    return lambda name: found.get(name, 1.0)
+    return lambda name: found.get(name, 0.0 if name in frozen else 1.0)

@@ -82,6 +82,11 @@ def _notes(net: Model) -> Iterator[str]:
             "vectors and a function follows; net.layer has a Gaussian read-in."
         )
     yield from _of_matrices(net)
+    if frozen := [w.map.weight for w in net.weights if w.map.weight in net.family.frozen]:
+        yield (
+            f"frozen: {', '.join(frozen)}. The NTK of net.kernel(x) is over all parameters; "
+            "net.kernel(x, width=n, rates=1.0) is over those that are trained."
+        )
     yield f"no limit: {net.why_not}." if net.why_not else _of_kernels(net)
     if net.unread:
         yield f"other theories: none. {net.unread}"

@@ -15,6 +15,7 @@ from itertools import groupby, takewhile
 from largen.errors import InvalidInput
 
 Shape = tuple[int, ...]
+NUMBERED = re.compile(r"\d+(?=(_reverse)?$)")  # at the end of a name, as in bias_hh_l1_reverse
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def correspondence(shallow: Part, deep: Part) -> Correspondence:
 
 def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked) -> None:
     parts[b_path] = a_path
-    _match_weights(a_path, a, b_path, b, parts, stacked)
+    _match_weights(a_path, a, b_path, b, parts, repetitions, stacked)
     groups = _groups(a), _groups(b)
     for stem, members in groups[1].items():
         others = groups[0].get(stem) or groups[0].get(f"{stem.removesuffix('_')}.", [])
@@ -133,17 +134,20 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
             )  # fmt: skip
 
 
-def _match_weights(a_path, a: Part, b_path, b: Part, parts, stacked) -> None:
+def _match_weights(a_path, a: Part, b_path, b: Part, parts, repetitions, stacked) -> None:
+    sources = {name: name for name in b.weights if name in a.weights}
     if set(a.weights) != set(b.weights):
-        odd = sorted(set(a.weights) ^ set(b.weights))
+        sources |= _numbered(a, b_path, b, repetitions)
+    odd = sorted((set(b.weights) - set(sources)) | (set(a.weights) - set(sources.values())))
+    if odd:
         raise InvalidInput(
             f"make_model: at {b_path or 'the root'} the weights {odd} exist at one depth only; "
             "blocks that repeat with depth must be parts of a sequence."
         )
     for name, shape in b.weights.items():
-        was = a.weights[name]
+        was = a.weights[sources[name]]
         full = _join(b_path, name)
-        parts[full] = _join(a_path, name)
+        parts[full] = _join(a_path, sources[name])
         grown = [i for i, (x, y) in enumerate(zip(was, shape, strict=False)) if x != y]
         if len(was) != len(shape) or len(grown) > 1:
             raise InvalidInput(
@@ -152,6 +156,30 @@ def _match_weights(a_path, a: Part, b_path, b: Part, parts, stacked) -> None:
             )
         if grown:
             stacked[full] = grown[0]
+
+
+def _numbered(a: Part, b_path, b: Part, repetitions) -> dict[str, str]:
+    """Return numbered weights of a part as a sequence: a ParameterList, layers of an nn.LSTM."""
+    groups: tuple[dict[str, list[str]], ...] = ({}, {})
+    alone = []
+    for part, found in zip((a, b), groups, strict=True):
+        for name in sorted((n for n in part.weights if NUMBERED.search(n)), key=_number):
+            found.setdefault(NUMBERED.sub("", name, count=1), []).append(name)
+        weights = {n: Part("", {"": shape}) for n, shape in part.weights.items()}
+        alone.append(Part(part.kind, parts=weights))
+    sources: dict[str, str] = {}
+    longest: list[Repetition] = []
+    for stem, members in groups[1].items():
+        others = groups[0].get(stem, [])
+        if others == members or not others:
+            continue
+        pairs, repeated = _pairs(b_path, f".{stem}", alone[0], others, alone[1], members)
+        sources |= {name: source for source, name in pairs}
+        longest += [r for r, _ in repeated]
+    if longest:  # all are of the same layers
+        most = max(longest, key=lambda r: r.shallow)
+        repetitions.append(replace(most, path=_join(b_path, "…")))
+    return sources
 
 
 def _kind(part: Part) -> tuple:
@@ -246,7 +274,7 @@ def _groups(part: Part) -> dict[str, list[str]]:
 
 
 def _number(name: str) -> int:
-    number = re.search(r"\d+$", name)
+    number = NUMBERED.search(name)
     return int(number.group()) if number else 0
 
 

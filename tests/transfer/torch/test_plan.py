@@ -250,6 +250,55 @@ class Silent(nn.Module):
         return self.inp(graph.features)
 
 
+class Outside(nn.Module):
+    """A function of the model itself behind each layer."""
+
+    def __init__(self, width, depth):
+        super().__init__()
+        self.inp, self.head = nn.Linear(3, width), nn.Linear(width, 2)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+
+    def forward(self, x):
+        h = self.inp(x)
+        for layer in self.layers:
+            h = h + torch.relu(layer(h))
+        return self.head(h)
+
+
+class Recurrent(nn.Module):
+    """An LSTM whose layers are the depth, and gains in a list."""
+
+    def __init__(self, width, depth):
+        super().__init__()
+        self.rnn = nn.LSTM(3, width, depth, batch_first=True)
+        self.gains = nn.ParameterList(torch.ones(width) for _ in range(depth))
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, x):
+        h = self.rnn(x)[0][:, -1]
+        for gain in self.gains:
+            h = h * gain
+        return self.head(h)
+
+
+def test_layers_of_an_lstm_and_lists_of_parameters_are_depth():
+    example = torch.randn(4, 5, 3)
+    plan = scale(
+        Recurrent, {"width": 8, "depth": 2}, {"width": 32, "depth": 4}, scheme="mup",
+        example=example, verify=False,
+    )  # fmt: skip
+    shallow = scale(
+        lambda width: Recurrent(width, 2), {"width": 8}, {"width": 32}, scheme="mup",
+        example=example, verify=False,
+    )  # fmt: skip
+    assert "n = 4, l = 2" in str(plan)
+    for name in ("rnn.weight_ih_l", "rnn.weight_hh_l", "rnn.bias_ih_l", "gains."):
+        assert plan[f"{name}0"].lr == shallow[f"{name}0"].lr
+        assert plan[f"{name}3"].lr == plan[f"{name}1"].lr == shallow[f"{name}1"].lr
+        assert plan[f"{name}3"].init_std == shallow[f"{name}1"].init_std
+    assert plan.build(seed=0)(example).shape == (4, 2)
+
+
 def hinted(**hints):
     return scale(SmallNet, BASE, TARGET, hints=Hints(**hints))
 
@@ -258,6 +307,10 @@ def hinted(**hints):
     ("call", "message"),
     [
         (lambda: scale(plain_stack, BASE, TARGET), "branches: the forward pass adds nothing"),
+        (
+            lambda: scale(Outside, BASE, TARGET),
+            r"branches: the model \(Outside\) adds what its own forward pass makes \(relu\)",
+        ),
         (
             lambda: scale(Unclear, {"width": 4}, {"width": 8}, scheme="standard"),
             "roles=.*'readout': 'output'",

@@ -40,6 +40,31 @@ def learned(make, example, optimizer, widths, lr, seeds=4):
     return slope_with_margin(np.array(widths), np.array(rows), 0.975)
 
 
+class Towers(torch.nn.Module):
+    """Normalised features of a fixed number, which start as small as read-outs do."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.a, self.b = (
+            torch.nn.Sequential(
+                torch.nn.Linear(inputs, width), torch.nn.ReLU(), torch.nn.Linear(width, 4)
+            )
+            for inputs in (5, 3)
+        )
+        self.logit_scale = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, a, b):
+        a, b = (torch.nn.functional.normalize(z, dim=-1) for z in (self.a(a), self.b(b)))
+        return self.logit_scale.exp() * a @ b.t()
+
+
+def test_a_wrong_plan_of_a_model_with_a_scalar_is_warned_of():
+    draw = np.random.default_rng(0).standard_normal
+    example = tuple(torch.tensor(draw((6, k)), dtype=torch.float32) for k in (5, 3))
+    with pytest.warns(WrongPlan, match="output"):
+        scale(Towers, {"width": 64}, {"width": 256}, scheme="mup", optimizer="sgd", example=example)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "lr"), [("adam", 1e-3), ("sgd", 3e-3)])
 @pytest.mark.parametrize("name", ALIKE)

@@ -72,7 +72,13 @@ def check_product(
     for tensor, axes in summed:
         if not isinstance(tensor, (Ref, Param)) or not set(engine.widths.wide(tensor)) & set(axes):
             continue
-        if made := engine.of_parameters(list(leaves_of((call.args, call.kwargs)))):
+        # One axis of neurons: a vector of each, as learned queries are, and no matrix of them.
+        matrices = [
+            leaf
+            for leaf in leaves_of((call.args, call.kwargs))
+            if len(engine.widths.wide(leaf)) > 1
+        ]
+        if made := engine.of_parameters(matrices):
             raise engine.refused(
                 call,
                 f"its weight is computed from parameters ({made}); a transposed, tied, shared or "

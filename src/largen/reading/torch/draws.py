@@ -15,7 +15,7 @@ from largen.errors import InvalidInput, LargenError
 from largen.interrupts import check
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, law_of
-from largen.reading.torch.family import Modules, as_input
+from largen.reading.torch.family import Modules
 from largen.reading.torch.precision import doubles
 from largen.transfer.torch.tangents import ntk_of_module
 
@@ -40,7 +40,7 @@ def kernels_of(
                 "make: modules of all seeds are equal; wanted a function that sets no seed itself, "
                 "as torch.manual_seed does."
             )
-        inputs = as_input("x", x, module)
+        inputs = family.as_input("x", x, module)
         with doubles(), _squares(module, len(inputs), squares):
             nngp.append(_covariance(_outputs(module, last, parameters, inputs, seed)))
         trained = {name: rates.get(name, 0.0) for name, _ in module.named_parameters()}

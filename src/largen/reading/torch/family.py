@@ -37,16 +37,31 @@ class Modules(Family):
         self.make: Callable[[int], nn.Module] = make
         self._known: dict[tuple[int | None, bool], tuple[nn.Module, dict[str, Parameter]]] = {}
         self.x: np.ndarray = np.asarray(as_array("x", x))
+        self._reads_integers = False  # without an embedding, such as rows of a parameter
 
     @property
     def takes_integers(self) -> bool:
         """Whether samples are numbers of the rows of an embedding."""
-        return not as_input("x", self.x, self._module).is_floating_point()
+        return not self.as_input("x", self.x, self._module).is_floating_point()
+
+    def as_input(self, name: str, x: Any, module: nn.Module) -> Tensor:
+        """Return an input as a tensor in the precision of a module's parameters.
+
+        Whole numbers stay what they are for a module that holds an embedding, whose rows they
+        number, or that takes no others.
+        """
+        return _as_input(name, x, module, self._reads_integers or _looks_up(module))
 
     @property
     def name(self) -> str:
         """The name of the module's class."""
         return type(self._module).__name__
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        """The parameters that require no gradient."""
+        named = self._module.named_parameters()
+        return frozenset(name for name, p in named if not p.requires_grad)
 
     @property
     def _module(self) -> nn.Module:
@@ -59,7 +74,17 @@ class Modules(Family):
     def recorded(self, width: int | None) -> Record:
         """Return the forward pass at a width."""
         module = self._built(width, False)[0]
-        return record(module, as_input("x", self.x, module))
+        try:
+            return record(module, self.as_input("x", self.x, module))
+        except InvalidInput:
+            if self.x.dtype.kind not in "iu" or self.takes_integers:
+                raise
+            self._reads_integers = True
+            try:
+                return record(module, self.as_input("x", self.x, module))
+            except InvalidInput:
+                self._reads_integers = False
+            raise
 
     def shapes(self, width: int) -> nn.Module:
         """Return the module of a width, whose tensors have shapes and no entries."""
@@ -115,13 +140,9 @@ def _looks_up(module: nn.Module) -> bool:
     return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
 
 
-def as_input(name: str, x: Any, module: nn.Module) -> Tensor:
-    """Return an input as a tensor in the precision of a module's parameters.
-
-    Whole numbers stay what they are for a module that holds an embedding, whose rows they number.
-    """
+def _as_input(name: str, x: Any, module: nn.Module, integers: bool) -> Tensor:
     array = np.asarray(as_array(name, x))
-    ids = _looks_up(module) and array.dtype.kind in "iu"
+    ids = integers and array.dtype.kind in "iu"
     array = array.astype(np.int64) if ids else floating(name, x)
     if array.ndim < 2 or not array.size:
         raise InvalidInput(

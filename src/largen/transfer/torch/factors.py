@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
 from math import log
+from typing import NoReturn
 
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization, Power
@@ -90,6 +91,8 @@ class Factors:
             if facts.l == 1.0:
                 self.notes.append("no residual sums were found; the depth does not change")
                 return set()
+            if (made := facts.sum_of_own_making()) is not None:
+                self._refuse_branch(facts.reading, made)
             raise InvalidInput(
                 "branches: the forward pass adds nothing to what it was computed from, so that "
                 "there are no residual sums. Name the modules that residual branches end in, such "
@@ -137,15 +140,18 @@ class Factors:
             elif reading.foldable[i]:
                 self._fold_all(weights, "branch", factor)
             elif facts.l != 1.0:
-                node = reading.base.record.nodes[own.branch]
-                where = reading.base.record.nodes[own.node].module
-                kind = type(reading.base.model.get_submodule(where)).__name__
-                raise InvalidInput(
-                    f"branches: {where or 'the model'} ({kind}) adds what its own forward pass "
-                    f"makes ({node.op}), which no weight and no module multiplies. Make it in a "
-                    "module of its own, or name the modules that branches end in: "
-                    "hints=Hints(branches=[…])."
-                )
+                self._refuse_branch(reading, own)
+
+    def _refuse_branch(self, reading: Reading, own: Sum) -> NoReturn:
+        """Refuse a branch whose end is neither a product with a weight nor a module's output."""
+        node = reading.base.record.nodes[own.branch]
+        where = reading.base.record.nodes[own.node].module
+        kind = type(reading.base.model.get_submodule(where)).__name__
+        raise InvalidInput(
+            f"branches: {where or 'the model'} ({kind}) adds what its own forward pass makes "
+            f"({node.op}), which no weight and no module multiplies. Make it in a module of its "
+            "own, or name the modules that branches end in: hints=Hints(branches=[…])."
+        )
 
     def _built_in_depth(self, reading: Reading, own: Sum) -> Power:
         """Return the power of l of the constant that multiplies a branch in the user's model."""

@@ -19,6 +19,7 @@ from largen.transfer.torch.examples import NotCallable
 from largen.transfer.torch.layouts import fan_in_axes, role_of
 from largen.transfer.torch.names import join
 from largen.transfer.torch.reading import Reading
+from largen.transfer.torch.streams import Sum
 from largen.transfer.torch.survey import allocated_bytes, initial_moments, on_meta, part_of
 
 SMALL = 0.01  # share of the target's weights that may be in memory without a note
@@ -161,6 +162,22 @@ class Facts(Alignment):
             if not stems or any(name.startswith(stem) for name in names for stem in stems):
                 found.append(i)
         return found
+
+    def sum_of_own_making(self) -> Sum | None:
+        """Return a residual sum whose branch has weights of growing sequences, and none at its end.
+
+        An example is h + relu(layer(h)) in the forward pass of the model itself.
+        """
+        stems = tuple(r.path[:-1] for r in self._deeper.repetitions)
+        if self.reading is None or not stems:
+            return None
+        record = self.reading.base.record
+        for own in self.reading.sums:
+            inside = (w for node in own.between(record) for w in record.weights(node))
+            names = (name for w in inside for name in record.parameters(w))
+            if not own.walk.takes_a_factor and any(name.startswith(stems) for name in names):
+                return own
+        return None
 
     def not_recorded(self) -> list[str]:
         """Return the base's weights in sequences that grow with depth and that are not recorded."""

@@ -91,7 +91,8 @@ def fan_in_axes(
     layout = _layout(module, name)
     if layout is not None:
         return layout.fan_in
-    return (ndim - 1,) if not summed or _both_ways(summed, ndim) else tuple(summed)
+    last = tuple(range(ndim))[-1:]  # a scalar has none
+    return last if not summed or _both_ways(summed, ndim) else tuple(summed)
 
 
 def _both_ways(summed: Collection[int] | None, ndim: int) -> bool:

@@ -13,7 +13,6 @@ from largen.errors import InvalidInput
 from largen.reading.engine.constants import Constants
 from largen.reading.engine.sampler import Kernels, Outputs, Sampler
 from largen.reading.refusals import refused
-from largen.reading.torch.family import as_input
 from largen.reading.torch.population.native import ELEMENTWISE
 from largen.reading.torch.population.rules import RULES
 from largen.reading.torch.population.run import Population
@@ -39,7 +38,7 @@ class Modules(Sampler):
     ) -> tuple[Population, Kernels]:
         """Return a population behind a forward pass, and the kernels of its outputs."""
         module = self._module(constants.neurons)
-        inputs = as_input("x", x, module)
+        inputs = self._family.as_input("x", x, module)
         forget(module)
         with ALONE, fixed_seed(0), doubles(), torch.no_grad(), forward_ad.dual_level():
             run = Population(module, inputs, constants, RULES, seed, rates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from largen.reading.calls import Param, Ref, leaves_of
 from largen.reading.engine.native import (
@@ -39,6 +39,7 @@ ELEMENTWISE = frozenset({
     "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_tensor",
     "nan_to_num", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
     "feature_dropout", "feature_alpha_dropout", "broadcast_tensors", "fill", "zero",
+    "one_hot",
 })  # fmt: skip
 DRAWS = frozenset(name for name in ELEMENTWISE if "dropout" in name)
 VIEWS = frozenset({
@@ -54,7 +55,7 @@ ALONG = frozenset({
     "roll", "all", "any", "tril", "triu", "softmin", "index_select", "repeat_interleave",
     "gather", "std", "var", "var_mean",
 })  # fmt: skip
-MEANS = frozenset({"mean", "var", "std", "var_mean"})  # those that converge
+MEANS = frozenset({"mean", "var", "std", "var_mean", "cosine_similarity"})  # those that converge
 NORMS = frozenset({"layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"})
 POSITIONS = frozenset({
     "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
@@ -63,7 +64,11 @@ POSITIONS = frozenset({
     "pixel_unshuffle", "lp_pool1d", "lp_pool2d", "max_pool1d_with_indices",
     "max_pool2d_with_indices",
 })  # fmt: skip
-CONTRACTIONS = frozenset({"matmul", "bmm", "mm", "einsum", "linear", "baddbmm"})
+FACTORS = {
+    "matmul": ("input", "other"), "bmm": ("input", "mat2"), "mm": ("input", "mat2"),
+    "linear": ("input", "weight"), "baddbmm": ("input", "batch1", "batch2"),
+}  # fmt: skip
+CONTRACTIONS = frozenset({"einsum", *FACTORS})
 JOINS = frozenset({"cat", "stack", "hstack", "concat"})
 DEFAULT_AXIS = {"normalize": 1, "topk": -1, "sort": -1, "argsort": -1, "median": None}
 
@@ -138,31 +143,39 @@ def _join(population: Population, call: Pending) -> None:
 
 
 def _contraction(population: Population, call: Pending) -> None:
-    tensors = list(leaves_of((call.args, call.kwargs)))
-    axes = _contracted(population, call, tensors)
-    check_product(population, call, zip(tensors, axes, strict=True))
+    check_product(population, call, _contracted(population, call))
 
 
-def _contracted(
-    population: Population, call: Pending, tensors: list[Ref | Param]
-) -> list[tuple[int, ...]]:
-    """Return the axes of each tensor over which a product sums."""
-    ranks = [len(population.widths.shapes(t)[0]) for t in tensors]
+def _contracted(population: Population, call: Pending) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return the factors of a product with the axes over which it sums; numbers have none."""
     if call.op == "einsum":
-        inputs, _, output = str(call.args[0]).replace(" ", "").partition("->")
-        if "." in inputs or not output:
-            raise population.refused(call, "wanted an equation with an output and without dots")
-        return [
-            tuple(i for i, letter in enumerate(term) if letter not in output)
-            for term in inputs.split(",")
-        ]
-    if call.op == "baddbmm":
-        return [(), (ranks[1] - 1,), (ranks[2] - 2,)]
-    if len(tensors) < 2:  # by a tensor of numbers
-        return [tuple(range(max(ranks[0] - 2, 0), ranks[0]))]
-    if call.op == "linear":
-        return [(ranks[0] - 1,), (ranks[1] - 1,), *[() for _ in tensors[2:]]]
-    return [(ranks[0] - 1,), (max(ranks[1] - 2, 0),)]
+        return _contracted_in_equation(population, call)
+    named = dict(zip(FACTORS[call.op], call.args, strict=False)) | call.kwargs
+    found = []
+    for name, from_right in zip(FACTORS[call.op][-2:], (1, 2), strict=True):
+        factor = named[name]
+        if isinstance(factor, (Ref, Param)):
+            rank = len(population.widths.shapes(factor)[0])
+            last = call.op == "linear" or rank == 1
+            found.append((factor, (rank - (1 if last else from_right),)))
+    return found
+
+
+def _contracted_in_equation(
+    population: Population, call: Pending
+) -> list[tuple[Any, tuple[int, ...]]]:
+    inputs, arrow, output = str(call.args[0]).replace(" ", "").partition("->")
+    kept = output if arrow else [letter for letter in inputs if inputs.count(letter) == 1]
+    one = call.args[1]  # a list of all, or the first
+    operands = call.args[1:] if isinstance(one, (Ref, Param)) or hasattr(one, "shape") else one
+    found = []
+    for term, factor in zip(inputs.split(","), operands, strict=True):
+        if isinstance(factor, (Ref, Param)):
+            before, _, behind = term.partition("...")
+            from_right = len(population.widths.shapes(factor)[0]) - len(behind)
+            axes = [*enumerate(before), *enumerate(behind, from_right)]
+            found.append((factor, tuple(i for i, letter in axes if letter not in kept)))
+    return found
 
 
 _TABLE: Table = (
