@@ -91,7 +91,8 @@ class Factors:
             if facts.l == 1.0:
                 self.notes.append("no residual sums were found; the depth does not change")
                 return set()
-            if (made := facts.sum_of_own_making()) is not None:
+            made = facts.sum_of_own_making()
+            if facts.reading is not None and made is not None:
                 self._refuse_branch(facts.reading, made)
             raise InvalidInput(
                 "branches: the forward pass adds nothing to what it was computed from, so that "
