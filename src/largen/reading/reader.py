@@ -115,7 +115,9 @@ class Reader:
     def value(self, argument: Any, call: Call) -> Value:
         """Return an argument that depends on the input."""
         if not self.is_value(argument):
-            raise self.refused(call, f"wanted a tensor that depends on the input, got {argument}")
+            got = "numbers" if not isinstance(argument, (Param, Ref)) else "one of parameters alone"
+            got = f"the parameter {argument.name}" if isinstance(argument, Param) else got
+            raise self.refused(call, f"wanted a tensor that depends on the input, got {got}")
         found = self._values[argument.place]
         if not isinstance(found, Value):
             raise self.refused(call, "it reads a mean over channels, of which norms have rules")

@@ -389,6 +389,22 @@ def test_a_read_outs_bias_is_built_as_large_as_at_the_base(outputs):
     assert built.std().item() == pytest.approx((3 * 16) ** -0.5, rel=0.2)
 
 
+@pytest.mark.parametrize("power", [None, 0, -0.5, -1])
+def test_one_output_takes_few_models(power):
+    built = []
+
+    def build(width):
+        built.append(width)
+        model = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 1))
+        if power is not None:  # the builder's own values in the place of PyTorch's
+            nn.init.normal_(model[2].bias, std=0.3 * width**power)
+        return model
+
+    plan = scale(build, {"width": 16}, {"width": 256}, scheme="mup", verify=False)
+    assert plan["2.bias"].init == 16 ** (0.5 if power is None else -power)
+    assert (len(built) < 60) == (power is None)
+
+
 class Ranged(nn.Module):
     """Reads numbers from a range, and sets devices if it is told to."""
 

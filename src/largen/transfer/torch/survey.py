@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -13,14 +14,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import Moments, measured
+from largen.transfer.initial import FEW_DRAWS, Moments, measured
 from largen.transfer.structure import Part
-from largen.transfer.torch.process import fixed_seed
+from largen.transfer.torch.process import ALONE, fixed_seed
 from largen.transfer.torch.recording import name_of
 
 BLOCK = 4096  # entries of a large tensor that are drawn
 RANDOM = frozenset({"normal", "uniform", "exponential", "log_normal", "cauchy", "bernoulli"})
 RANGES = frozenset({torch.linspace, torch.logspace, torch.arange, torch.tensor})
+RESETS = 64  # draws of a layer alone at a time
 LARGE = 200_000  # entries of a model above which its large tensors are not drawn again
 
 
@@ -69,9 +71,17 @@ def initial_moments(
     """Return the moments of initial weights."""
 
     large = False
+    layers: dict[str, nn.Module] | None = None
 
     def draw(number: int, wanted: Collection[str] | None) -> Iterator[tuple[str, np.ndarray]]:
-        nonlocal large
+        nonlocal large, layers
+        if wanted is not None and number >= FEW_DRAWS:
+            if layers is None:  # the bias of one output takes hundreds of draws
+                layers = _as_reset(make_model, sizes, wanted)
+            yield from _reset_again({n: layers[n] for n in wanted if n in layers}, number)
+            wanted = [name for name in wanted if name not in layers]
+            if not wanted:
+                return
         if wanted is None or not large:
             model = real(make_model, sizes, number)
             large = sum(p.numel() for p in model.parameters()) > LARGE
@@ -83,6 +93,54 @@ def initial_moments(
                 yield name, tensor.detach().double().numpy()
 
     return measured(draw, names, entries)
+
+
+def _as_reset(
+    make_model: Callable[..., nn.Module], sizes: Mapping[str, Any], wanted: Collection[str]
+) -> dict[str, nn.Module]:
+    """Return the layers of weights that start as PyTorch's ``reset_parameters`` draws them.
+
+    The builder changes them no further if their values are those that the reset has left.
+    """
+    left: dict[int, tuple[nn.Module, dict[str, Tensor]]] = {}
+
+    def noting(reset: Callable[[Any], None]) -> Callable[[Any], None]:
+        def reset_parameters(layer: Any) -> None:
+            reset(layer)
+            own = layer.named_parameters(recurse=False)
+            left[id(layer)] = layer, {leaf: p.detach().clone() for leaf, p in own}
+
+        return reset_parameters
+
+    kinds = {type(layer) for layer in on_meta(make_model, sizes).modules()}
+    with ALONE, ExitStack() as patches:
+        for kind in kinds:
+            reset = getattr(kind, "reset_parameters", None)
+            if reset is not None and kind.__module__.startswith("torch.nn."):
+                patches.enter_context(patch.object(kind, "reset_parameters", noting(reset)))
+        model = real(make_model, sizes, 0)
+    found = {}
+    for name in wanted:
+        path, _, leaf = name.rpartition(".")
+        layer = model.get_submodule(path)
+        _, values = left.get(id(layer), (layer, {}))
+        if leaf in values and torch.equal(values[leaf], layer.get_parameter(leaf)):
+            found[name] = layer
+    return found
+
+
+def _reset_again(layers: Mapping[str, nn.Module], number: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield weights of :data:`RESETS` draws by the layers alone."""
+    drawn: dict[str, list[np.ndarray]] = {name: [] for name in layers}
+    with fixed_seed(number), torch.no_grad():
+        for _ in range(RESETS):
+            for layer in {id(layer): layer for layer in layers.values()}.values():
+                layer.reset_parameters()  # pyright: ignore[reportCallIssue]
+            for name, layer in layers.items():
+                entries = layer.get_parameter(name.rpartition(".")[2])
+                drawn[name].append(entries.double().numpy().copy())
+    for name, draws in drawn.items():
+        yield name, np.stack(draws)
 
 
 class _RangesInMemory(TorchFunctionMode):

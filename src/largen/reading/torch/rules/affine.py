@@ -6,7 +6,7 @@ from typing import Any
 
 from largen.reading.calls import Call, Param
 from largen.reading.reader import Reader
-from largen.reading.torch.rules.registry import channels_first, per_axis, rule
+from largen.reading.torch.rules.registry import channels_first, fixed_groups, per_axis, rule
 from largen.reading.values import Value
 
 
@@ -41,11 +41,7 @@ def _(
     axes = len(value.shape) - 2
     window = reader.shape(weight, call)[2:]
     if groups > 1 and (reader.alone or not reader.grows(weight, 1)):
-        raise reader.refused(
-            call,
-            f"its {groups} groups have to be of channels whose number grows with the width, "
-            "which a function of the width shows, lg.read(make, x)",
-        )
+        raise reader.refused(call, fixed_groups(reader, groups))
     ends: Any = str(padding).upper() if isinstance(padding, str) else per_axis(padding, axes)
     geometry = {
         "window": tuple(window),

@@ -10,7 +10,7 @@ import torch
 from largen.architectures import LayerNorm, RMSNorm
 from largen.reading.calls import Call
 from largen.reading.reader import Reader
-from largen.reading.torch.rules.registry import per_axis, rule
+from largen.reading.torch.rules.registry import fixed_groups, per_axis, rule
 from largen.reading.values import Value
 
 
@@ -59,11 +59,7 @@ def _(
     if reader.positions_as_channels(value) and num_groups > 1:
         raise reader.refused(call, "groups of channels that are positions have no rule")
     if num_groups > 1 and not reader.groups_grow(call):
-        raise reader.refused(
-            call,
-            f"its {num_groups} groups have to be of channels whose number grows with the width, "
-            "which a function of the width shows, lg.read(make, x)",
-        )
+        raise reader.refused(call, fixed_groups(reader, num_groups))
     # Every group has infinitely many channels of one law, and so the statistics of all of them.
     node = reader.layer(call, LayerNorm(over_space=bool(value.space), eps=eps), value)
     return reader.with_gain(call, value.at(node, call.shape), weight, bias)

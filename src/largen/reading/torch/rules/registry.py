@@ -28,8 +28,8 @@ _WHY = (
     ),
     (
         ("scaled_dot_product_attention", "multi_head_attention_forward[0]", "bmm"),
-        "attention of heads of a fixed size has random logits, for which there is no rule; "
-        "lg.layers.QKVAttention is attention whose logits converge",
+        "only a value times a parameter has a rule; logits of attention heads of a fixed size are "
+        "random, and those of lg.layers.QKVAttention converge",
     ),
     (("embedding",), "tokens have no rule; lg.token_inputs makes inputs of a Linear of them"),
     (("instance_norm",), "it divides by a standard deviation over few positions, which is random"),
@@ -51,6 +51,19 @@ def per_axis(value: Any, axes: int) -> tuple[int, ...]:
     """Return an argument that is one number, or one for each spatial axis, as a tuple."""
     found = tuple(value) if isinstance(value, (tuple, list, torch.Size)) else (value,)
     return found * axes if len(found) == 1 else found
+
+
+def fixed_groups(reader: Reader, groups: int) -> str:
+    """Return why groups of channels have no rule."""
+    if reader.alone:
+        shows = "which a function of the width shows, lg.read(make, x)"
+        return (
+            f"its {groups} groups have to be of channels whose number grows with the width, {shows}"
+        )
+    return (
+        f"its {groups} groups have a fixed number of channels each, as those of a depthwise "
+        "convolution; groups whose channels grow in number with the width have a rule"
+    )
 
 
 def channels_first(reader: Reader, call: Call, input: Any) -> Value:
