@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from largen.runs import Run
+from largen.errors import NumericalFailure
+from largen.runs import Run, Trajectory
 from largen.theories.mean_field.engine.statistics import LEVEL, NORMAL, relative
 from largen.theories.mean_field.options import WantedKernels
 
@@ -69,3 +70,16 @@ def error_in_words(
     if told > rtol:
         note += f", more than rtol={rtol:g}: raise max_particles for more"
     return note
+
+
+def check_bounded(run: Run, f: np.ndarray, result: Trajectory) -> None:
+    """Raise if the outputs of a solution, whose first axis is time, diverge."""
+    finite = np.isfinite(f.reshape(len(f), -1)).all(axis=1)
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise NumericalFailure(
+            f"the mean-field limit diverges: outputs escape before time index {first} (time "
+            f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
+            "get what was computed.",
+            result,
+        )

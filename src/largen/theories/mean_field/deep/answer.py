@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.errors import NumericalFailure
-from largen.runs import Posed, Run, Trajectory
+from largen.runs import Posed, Trajectory
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.answers import error_in_words, kernel_variables
 from largen.theories.mean_field.deep.estimation.averages import Estimate
@@ -73,16 +72,3 @@ def trajectory(
         extra=extra,
         notes=(note,),
     )
-
-
-def check_bounded(run: Run, estimate: Estimate, result: Trajectory) -> None:
-    """Raise if the outputs of a solution diverge."""
-    finite = np.isfinite(estimate.f).all(axis=(1, 2))
-    if not finite.all():
-        first = int(np.argmin(finite))
-        raise NumericalFailure(
-            f"the mean-field limit diverges: outputs escape before time index {first} (time "
-            f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
-            "get what was computed.",
-            result,
-        )

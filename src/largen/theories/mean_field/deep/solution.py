@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
-import jax
 import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure, one_of
@@ -18,31 +17,27 @@ from largen.parameterizations import temperature_of
 from largen.progress import Report
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
-from largen.scalars import integer, random_key, real
+from largen.scalars import integer, real
 from largen.theories.chains.problem import Problem, posed_by
-from largen.theories.mean_field.deep.answer import check_bounded, trajectory
+from largen.theories.mean_field.answers import check_bounded
+from largen.theories.mean_field.deep.answer import trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.memory import (
     check_closed,
-    check_memory,
     closed_equations_fit,
 )
 from largen.theories.mean_field.deep.estimation.replicates import (
-    LEAST_TOLERANCE,
     Stopped,
-    sample_replicates,
     solve_closed,
 )
-from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
+from largen.theories.mean_field.deep.estimation.sampled import sampled, settings_for
 from largen.theories.mean_field.deep.method import (
     METHODS,
     Method,
-    check_particles,
     choose_method,
     records_of,
     wanted_particles,
 )
-from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.ensembles import (
@@ -50,19 +45,13 @@ from largen.theories.mean_field.engine.ensembles import (
     measure_fluctuations,
     narrow_width,
 )
-from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import (
     Sampling,
-    WantedKernels,
     check_shared,
     optional_count,
     wanted_kernels,
 )
 
-# Smallest ``rtol`` for which neurons are in single precision, whose rounding errors are then below
-# the sampling error unless γ₀ is so small that f = ⟨zφ⟩/γ₀ suffers from cancellation.
-SINGLE = 3e-4
-SMALL_GAMMA = 0.03
 SPECTRA = ("singular_values",)  # records other than kernels
 STORED = (
     "record: singular values follow from matrices that are represented by directions, "
@@ -288,8 +277,6 @@ class DeepMeanField(Theory):
         wanted = wanted_kernels(run, record, *times, more=SPECTRA)
         outliers, stopped = SPECTRA[0] in wanted.names, None
         method = self._method(run, problem, outliers)
-        particles = self.particles or wanted_particles(method, problem)
-        check_particles(problem, method, particles, self.sample_neurons)
         if outliers and method == "dense":
             raise InvalidInput(STORED)
         kept = Kept(wanted.test, self.sample_neurons, outliers)
@@ -300,9 +287,9 @@ class DeepMeanField(Theory):
             except Stopped as failure:
                 estimate, stopped = failure.estimate, str(failure)
         else:
-            settings = self._settings(problem, method, particles, kept)
-            estimate, stopped = self._sampled(posed, wanted, settings)
-        spread = self._spread(posed, particles, estimate, stopped)
+            settings = settings_for(self, problem, method, kept)
+            estimate, stopped = sampled(self, problem, run, wanted.recorded, settings)
+        spread = self._spread(posed, estimate, stopped)
         result = trajectory(posed, self.name, estimate, spread, wanted, self.rtol)
         if stopped is not None:
             result = result.with_status(Status.OUT_OF_MEMORY)
@@ -310,7 +297,7 @@ class DeepMeanField(Theory):
                 raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
             return result
         if throw:
-            check_bounded(run, estimate, result)
+            check_bounded(run, estimate.f, result)
         return result
 
     def _method(self, run: Run, problem: Problem, outliers: bool) -> Method:
@@ -331,67 +318,15 @@ class DeepMeanField(Theory):
         )
         return "sweep" if outliers and method == "auto" and chosen == "dense" else chosen
 
-    def _settings(
-        self, problem: Problem, method: Method, particles: int, kept: Kept
-    ) -> NumericalSettings:
-        """Return the numerical settings of the replicates: sizes, tolerances, precision."""
-        settings = NumericalSettings(
-            rtol=self.rtol,
-            particles=particles,
-            replicates=self.replicates,
-            max_particles=self.max_particles,
-            sampling=self.sampling,
-            tolerance=direction_tolerance(self.rtol),
-            dtype=neuron_dtype(self.rtol, problem),
-            dense=method == "dense",
-            budget=self.memory_budget,
-            kept=kept,
-        )
-        check_memory(method, problem, particles, settings.dtype, self.memory_budget)
-        return settings
-
-    def _sampled(
-        self, posed: Posed[Problem], wanted: WantedKernels, settings: NumericalSettings
-    ) -> tuple[Estimate, str | None]:
-        """Return means over replicates, and a message if directions outgrow the memory budget."""
-        run, seed = posed.run, np.asarray(jax.random.key_data(random_key(self.key)))
-        saved = None
-        if self.checkpoint is not None:
-            options = {
-                "method": "dense" if settings.dense else "sweep",
-                "sampling": settings.sampling,
-                "number of particles": settings.particles,
-                "rtol": (settings.tolerance, str(settings.dtype)),
-                "choice of record or sample_neurons": settings.kept,
-                "key": seed,
-            }
-            saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)
-        with watched(self.progress, "mean field", self.checkpoint) as (report, reached):
-            settings = settings._replace(report=report, reached=reached)
-            what = posed.problem, run, wanted.recorded, settings, np.random.default_rng(seed)
-            try:
-                return sample_replicates(*what, saved), None
-            except Stopped as failure:
-                return failure.estimate, str(failure)
-
     def _spread(
-        self, posed: Posed[Problem], particles: int, estimate: Estimate, stopped: str | None
+        self, posed: Posed[Problem], estimate: Estimate, stopped: str | None
     ) -> Fluctuations | None:
         """Return the fluctuations of networks of finite width, if requested."""
         if self.sampling == "finite_width" and estimate.f_std is not None:
+            particles = self.particles or wanted_particles("sweep", posed.problem)
             std = particles**0.5 * estimate.f_std
             return Fluctuations(std, std / (2 * estimate.replicates - 2) ** 0.5)
         if not self.fluctuations or stopped is not None or not np.isfinite(estimate.f).all():
             return None
         width = unit_for(posed.problem, narrow_width(posed.problem.total))
         return measure_fluctuations(posed.run, width, self.key, self.progress)
-
-
-def direction_tolerance(rtol: float) -> float:
-    """Return the relative size below which directions are omitted, for an error of the outputs."""
-    return float(np.clip(5 * rtol, LEAST_TOLERANCE, 0.05))
-
-
-def neuron_dtype(rtol: float, problem: Problem) -> Any:
-    """Return the precision of the neurons that a target error of the outputs requires."""
-    return np.float32 if rtol >= SINGLE and problem.gamma >= SMALL_GAMMA else np.float64

@@ -20,27 +20,21 @@ from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import integer, integers, random_key, real
-from largen.theories.mean_field.deep.answer import check_bounded, trajectory
+from largen.theories.mean_field.answers import check_bounded
+from largen.theories.mean_field.deep.answer import trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
-from largen.theories.mean_field.deep.estimation.memory import check_memory
 from largen.theories.mean_field.deep.estimation.replicates import (
     Replication,
-    Stopped,
-    sample_replicates,
 )
-from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
+from largen.theories.mean_field.deep.estimation.sampled import neuron_dtype, sampled, settings_for
 from largen.theories.mean_field.deep.method import (
-    check_particles,
     choose_method,
     records_of,
-    wanted_particles,
 )
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
-from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.ensembles import measure_fluctuations, narrow_width
-from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.infinite_depth.extrapolation import Depths, replicate
 from largen.theories.mean_field.infinite_depth.problem import (
     EndlessProblem,
@@ -254,7 +248,7 @@ class InfiniteDepth(Theory):
             if throw:
                 raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
         elif throw:
-            check_bounded(run, estimate, result)
+            check_bounded(run, estimate.f, result)
         return result
 
     def _method(self, endless: EndlessProblem) -> Method:
@@ -307,48 +301,19 @@ class InfiniteDepth(Theory):
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and the reason if they end early for lack of memory."""
         run, deepest = endless.run, depths.deepest
-        seed = np.asarray(jax.random.key_data(random_key(self.key)))
         # Langevin noise needs stored matrices, which would bring noise to a stream that has none.
         method: Any = "dense" if endless.noisy else "sweep"
         if not (deepest.quiet or endless.noisy):
             method = choose_method("auto", deepest, len(run.times) - 1, self.particles, True)
-        particles = self.particles or wanted_particles(method, deepest)
-        check_particles(deepest, method, particles, self.sample_neurons)
-        settings = NumericalSettings(
-            rtol=self.rtol,
-            particles=particles,
-            replicates=self.replicates,
-            max_particles=self.max_particles,
-            sampling=self.sampling,
-            tolerance=direction_tolerance(self.rtol),
-            dtype=neuron_dtype(self.rtol, deepest),
-            dense=method == "dense",
-            budget=self.memory_budget,
-            kept=Kept(wanted.test, self.sample_neurons),
+        settings = settings_for(self, deepest, method, Kept(wanted.test, self.sample_neurons))
+
+        def how(saved: SweepCheckpoint | None) -> Replication:
+            one = partial(replicate, depths, run, wanted.recorded, saved=saved)
+            return Replication(one, depths.recorded_network)
+
+        found, stopped = sampled(
+            self, deepest, run, wanted.recorded, settings, {"depths": depths.times}, how
         )
-        check_memory(method, deepest, particles, settings.dtype, self.memory_budget)
-        saved = None
-        if self.checkpoint is not None:
-            options = {
-                "method": method,
-                "depths": depths.times,
-                "number of particles": particles,
-                "rtol": (settings.tolerance, str(settings.dtype)),
-                "choice of record or sample_neurons": settings.kept,
-                "key": seed,
-            }
-            saved = SweepCheckpoint(self.checkpoint, run, options, wanted.recorded)
-        one = partial(replicate, depths, run, wanted.recorded, saved=saved)
-        how = Replication(one, depths.recorded_network)
-        with watched(self.progress, "mean field, infinite depth", self.checkpoint) as watching:
-            report, reached = watching
-            settings = settings._replace(report=report, reached=reached)
-            rng = np.random.default_rng(seed)
-            try:
-                found = sample_replicates(deepest, run, wanted.recorded, settings, rng, saved, how)
-                stopped = None
-            except Stopped as failure:
-                found, stopped = failure.estimate, str(failure)
         times = ", ".join(map(str, depths.times))
         words = f"the stack of blocks repeated {times} times and extrapolated; {found.how}"
         return found._replace(how=words), stopped

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from largen.arrays import precision
-from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Theory, Trajectory
 from largen.runs.records import check_descent
 from largen.runs.theory import set_fields
 from largen.scalars import numpy_generator
-from largen.theories.mean_field.answers import error_in_words
+from largen.theories.mean_field.answers import check_bounded, error_in_words
 from largen.theories.mean_field.one_hidden_layer import fluctuations as response
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.methods import (
@@ -223,14 +223,8 @@ class MeanField(Theory):
                 rng = numpy_generator(self.key)
                 varies = response.fluctuations(problem, run, rng)
         result = _trajectory(posed, found, varies, wanted, self.rtol)
-        if throw and not found.finite:
-            first = int(np.argmin(np.isfinite(found.f_train).all(axis=(1, 2))))
-            raise NumericalFailure(
-                f"the mean-field limit diverges: outputs are not finite from time index {first} "
-                f"(time {run.times[first]:g}) on. Lower the learning rate or gamma, or pass "
-                "throw=False to get what was computed.",
-                result,
-            )
+        if throw:
+            check_bounded(run, np.concatenate([found.f_train, found.f_test], 1), result)
         return result
 
 

@@ -19,6 +19,7 @@ from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.records import pairs_of, record_names
 from largen.runs.theory import set_fields
 from largen.scalars import integer, integers, random_key, real
+from largen.theories.mean_field.answers import check_bounded
 from largen.theories.mean_field.engine.checkpoint import Checkpoint
 from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import WantedKernels, optional_count, wanted_kernels
@@ -283,15 +284,8 @@ class AttentionMeanField(Theory):
             if throw:
                 raise NumericalFailure(self._why(found), result)
             return result
-        finite = np.isfinite(found.f).all(axis=(1, 2, 3))
-        if throw and not finite.all():
-            first = int(np.argmin(finite))
-            raise NumericalFailure(
-                f"the mean-field limit diverges: outputs escape before time index {first} (time "
-                f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
-                "get what was computed.",
-                result,
-            )
+        if throw:
+            check_bounded(run, found.f, result)
         return result
 
     def _check_memory(self, problem: AttentionProblem, run: Run) -> None:
