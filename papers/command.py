@@ -112,7 +112,7 @@ def _print(done: Produced, others: list[str], console: Console) -> None:
     for path in done.files:
         console.print(f"  {path}")
     again = f", {done.resumed} parts read from disk" if done.resumed else ""
-    console.print(f"\nTook {done.seconds:.0f} s{again}.")
+    console.print(f"\nTook {done.seconds:.0f} s of processor time{again}.")
 
 
 def _number(claim: Claim) -> str:

@@ -38,7 +38,7 @@ class Produced:
     files
         Paths of the picture, the data and the summary.
     seconds
-        Duration of the computation in seconds.
+        Processor time of the computation, all threads together.
     resumed
         The number of parts that were already on disk.
     notes
@@ -81,7 +81,7 @@ def produce(
         Function called with a description of the current work and the completed fraction of all
         work.
     """
-    begin = time.perf_counter()
+    begin = time.process_time()
     settings = figure.fast if fast else figure.settings
     parts = figure.parts(settings, images)
     kept = make_folder("folder", folder / "parts")
@@ -107,7 +107,7 @@ def produce(
         before += part.cost
     report("claims and picture", 1.0)
     claims = tuple(figure.claims(settings, found))
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     smaller = "computed fast: widths, depths, steps and samples are fewer than stated here"
     notes = (smaller, *figure.notes) if fast else figure.notes
     files = _write(figure, settings, images, found, claims, notes, folder, seconds, resumed)

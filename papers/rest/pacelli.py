@@ -105,7 +105,7 @@ FIGURE = Figure(
     source="Pacelli et al., A statistical mechanics framework for Bayesian deep neural networks "
     "beyond the infinite-width limit, arXiv 2209.04882",
     images=(),
-    settings=Settings(("linear", "erf", "relu"), 40, 48, 16, 24, 66000),
+    settings=Settings(("linear", "erf", "relu"), 40, 48, 16, 24, 84000),
     fast=Settings(("linear",), 10, 12, 8, 8, 1500),
     parts=one_part(f"scale {NOISE} {SIZE}", _compute),
     claims=claims,
