@@ -49,6 +49,16 @@ def test_where_training_diverges():
     assert "an end of the rates" in repr(curve_of([0.3, 0.2]))
 
 
+def test_test_losses_that_rise_are_not_taken_for_divergence():
+    opposite = lg.Dataset(DATA.x_train, DATA.y_train, DATA.x_train, -DATA.y_train)
+    run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), opposite, optimizer=lg.gd(1.0), steps=20)
+    curve = lg.learning_rate_curve(run, [0.1, 0.2, 100.0])
+    assert curve.on == "test" and (curve.losses[:2] > curve.initial).all()
+    assert curve.diverged.tolist() == [False, False, True]
+    assert curve.threshold == (0.2, 100.0)
+    assert curve.optimum == 0.1
+
+
 def test_threshold_of_the_kernel_limit_is_the_critical_rate():
     net = lg.mlp(1, "relu")
     run = lg.Run(net, lg.ntk(), DATA, optimizer=lg.gd(1.0), steps=400)

@@ -53,6 +53,8 @@ class LearningRateCurve(Result):
         N of the networks; None for a limit.
     of_networks
         The loss of each network, ``(rate, seed)``; None for a limit.
+    unstable
+        Where training failed, ``(rate,)``; None if ``losses`` say it, those of training samples.
     """
 
     rates: np.ndarray
@@ -63,11 +65,13 @@ class LearningRateCurve(Result):
     on: str
     width: int | None = None
     of_networks: np.ndarray | None = None
+    unstable: np.ndarray | None = None
 
     @property
     def diverged(self) -> np.ndarray:
-        """Where training diverged, or left the loss above its initial value."""
-        return ~(self.losses <= self.initial)
+        """Where training diverged, or left the training loss above its initial value."""
+        lost = ~(self.losses <= self.initial) if self.unstable is None else self.unstable
+        return lost | np.isnan(self.losses)
 
     @property
     def optimum(self) -> float:
@@ -345,7 +349,9 @@ def learning_rate_curves(
         sound = before[np.isfinite(before)]
         initial = float(sound[0]) if len(sound) else np.nan
         each = np.array(single) if width is not None else None
-        curves[on] = LearningRateCurve(tried, after, errors, initial, of, on, width, each)
+        # Test losses may rise in training that converges.
+        unstable = curves["train"].diverged if on == "test" else None
+        curves[on] = LearningRateCurve(tried, after, errors, initial, of, on, width, each, unstable)
     return curves
 
 
