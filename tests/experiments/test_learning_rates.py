@@ -53,7 +53,8 @@ def test_test_losses_that_rise_are_not_taken_for_divergence():
     opposite = lg.Dataset(DATA.x_train, DATA.y_train, DATA.x_train, -DATA.y_train)
     run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), opposite, optimizer=lg.gd(1.0), steps=20)
     curve = lg.learning_rate_curve(run, [0.1, 0.2, 100.0])
-    assert curve.on == "test" and (curve.losses[:2] > curve.initial).all()
+    assert curve.on == "test"
+    assert (curve.losses[:2] > curve.initial).all()
     assert curve.diverged.tolist() == [False, False, True]
     assert curve.threshold == (0.2, 100.0)
     assert curve.optimum == 0.1

@@ -50,6 +50,12 @@ def test_singular_values_of_windows_and_few_neurons():
     assert not nets.singular_values[..., 5:].any()
 
 
+def test_singular_values_of_one_hidden_layer_are_refused():
+    run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), lg.Dataset(X, X[:, 0]), optimizer=lg.gd(0.5), steps=1)
+    with pytest.raises(InvalidInput, match=r"between hidden layers, and .* has none"):
+        lg.train(run, 4, record=["singular_values", "ntk"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer", [lg.gd(0.5, schedule=lambda n: 1.0 / (1 + n)), lg.gradient_flow()]

@@ -152,7 +152,7 @@ def _grouping(plan: Plan, numbers: Numbers, seeds: int, budget: float) -> tuple[
 
 def _in_a_row(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return results of groups along one axis of networks."""
-    return values.reshape(-1, *values.shape[len(shape) :])
+    return values.reshape(prod(shape), *values.shape[len(shape) :])
 
 
 def _multiplications(plan: Plan, numbers: Numbers) -> float:

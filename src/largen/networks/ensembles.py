@@ -14,7 +14,7 @@ from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.networks.chunks import in_chunks
 from largen.networks.plan import plan_of
-from largen.networks.records import check_records, variables
+from largen.networks.records import check_records, check_spectra, variables
 from largen.parameterizations import GradientFlow
 from largen.progress import Report, reporter
 from largen.runs import Run, Status, Trajectory
@@ -124,6 +124,7 @@ def train(
     records, record_at_checked = check_records(run, record, record_at)
     with precision(run.data.x_train):
         plan, numbers = plan_of(run, width, records, record_at_checked)
+        check_spectra(plan)
         with reporter(progress, f"width {width}") as report:
             f, kept = in_chunks(plan, numbers, key, seeds, memory_budget, report)
     samples = plan.samples

@@ -12,7 +12,7 @@ from jax import lax
 
 from largen.errors import InvalidInput
 from largen.networks.plan import Plan, feedback_at
-from largen.networks.spectra import curvature, singular_values
+from largen.networks.spectra import curvature, hidden_weights, singular_values
 from largen.networks.tangent import kernels, probe
 from largen.runs import Run
 from largen.runs.records import (
@@ -45,6 +45,15 @@ def check_records(
     if not time_indices:
         raise InvalidInput("record_at: wanted at least one time index, got none.")
     return chosen, time_indices
+
+
+def check_spectra(plan: Plan) -> None:
+    """Check that the network has the weights of which singular values are to be recorded."""
+    if "singular_values" in plan.records and not hidden_weights(plan):
+        raise InvalidInput(
+            "record: 'singular_values' are those of weights between hidden layers, and "
+            f"{plan.network.net} has none."
+        )
 
 
 def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dict[str, Any]:
