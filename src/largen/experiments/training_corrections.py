@@ -31,8 +31,8 @@ from largen.theories.mean_field.deep.estimation.by_layers import (
     corrections,
     groups_of,
 )
-from largen.theories.mean_field.deep.estimation.sampled import neuron_dtype
 from largen.theories.mean_field.deep.matrices.by_neurons import MOST_COLUMNS, MOST_DIRECTIONS
+from largen.theories.mean_field.deep.sampled import neuron_dtype
 from largen.theories.mean_field.deep.sweep.layer_widths import check_divisible
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.parallel import cores

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from largen.progress import Report
 from largen.theories.kernel_limit import observables
 from largen.theories.kernel_limit.dynamics import Answer, KernelProblem, follow
 from largen.theories.kernel_limit.prior import draw, square_root
@@ -16,7 +17,11 @@ SPARE = 1.2  # safety factor on the number of draws, which is computed from an e
 
 
 def solve_by_draws(
-    problem: KernelProblem, draws: int, key: Any, rtol: float | None = None
+    problem: KernelProblem,
+    draws: int,
+    key: Any,
+    rtol: float | None = None,
+    report: Report = lambda done, total: None,
 ) -> Answer:
     """Train networks from random initial outputs, or one network from 0 where these vanish.
 
@@ -40,7 +45,8 @@ def solve_by_draws(
         if error <= rtol or not np.isfinite(error):
             break
         wanted = draws * max(2.0, SPARE * (error / rtol) ** 2)
-        draws = min(2 * int(wanted / 2), MOST_DRAWS)
+        made, draws = draws, min(2 * int(wanted / 2), MOST_DRAWS)
+        report(made, made + draws)
         answer = _mean(problem, root, draws, key)
     return answer
 

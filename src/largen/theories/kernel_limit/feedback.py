@@ -31,7 +31,7 @@ class FeedbackKernelLimit(KernelLimit):
 
     Parameters
     ----------
-    std, covariance, draws, rtol, key, kernel_rtol, memory_budget
+    std, covariance, draws, rtol, key, kernel_rtol, memory_budget, progress
         As in :class:`largen.theories.KernelLimit`.
 
     Notes

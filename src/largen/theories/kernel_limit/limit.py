@@ -32,6 +32,7 @@ from largen.kernels.tiles import check_size, fitting, most_positions
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import CanonicalForm, canonical_form
 from largen.programs import Affine
+from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import initial_outputs, set_fields
 from largen.scalars import flag, integer, random_key, real
@@ -80,6 +81,9 @@ class KernelLimit(Theory):
         Accepted relative error of the kernels' Gaussian expectations, 1e-8 by default.
     memory_budget
         Bytes that intermediate layers of the kernels may take: see :func:`largen.kernel`.
+    progress
+        Whether to show the draws made, of those that ``rtol`` takes; by default in terminals, after
+        two seconds.
 
     Notes
     -----
@@ -132,6 +136,7 @@ class KernelLimit(Theory):
     key: Any = 0
     kernel_rtol: float | None = None
     memory_budget: float = MEMORY_BUDGET
+    progress: bool | Report | None = None
 
     def __post_init__(self):
         set_fields(
@@ -144,6 +149,7 @@ class KernelLimit(Theory):
             memory_budget=real("memory_budget", self.memory_budget, above=0),
         )
         random_key(self.key)
+        check_progress(self.progress)
 
     @classmethod
     def pose(cls, run: Run) -> Posed[Reduced]:
@@ -188,14 +194,17 @@ class KernelLimit(Theory):
         if self.covariance and not run.loss.linear_residual:
             raise InvalidInput(f"covariance: only for the mse loss, got the loss {run.loss.name}.")
         _check_results(run, self.covariance)
-        with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):  # see the status
+        # Overflows are told by the status.
+        quiet = np.errstate(over="ignore", invalid="ignore")
+        with jax.enable_x64(True), quiet, reporter(self.progress, "kernel limit") as report:
             problem = problem_of(posed, self.memory_budget)
             if run.loss.linear_residual:
                 answer = solve_squared_error(problem, self.std, self.covariance)
             else:
                 from largen.theories.kernel_limit.by_draws import solve_by_draws
 
-                answer = solve_by_draws(problem, self.draws, random_key(self.key), self.rtol)
+                key = random_key(self.key)
+                answer = solve_by_draws(problem, self.draws, key, self.rtol, report)
             limit = self._trajectory(problem, posed.reason, answer)
             lowered = posed.problem.lowered
             failure, status = _failure(problem, lowered, answer, limit, self.kernel_rtol)

@@ -215,8 +215,6 @@ def test_what_differs_is_named(tmp_path):
 @pytest.mark.parametrize(("wrong", "words"), [(".", "is a folder"), ("a\0b", "null character")])
 def test_what_is_no_place_for_a_checkpoint_is_refused_at_once(wrong, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        f"{DEEP}.estimation.sampled.sample_replicates", lambda *_: pytest.fail("it computes")
-    )
+    monkeypatch.setattr(f"{DEEP}.sampled.sample_replicates", lambda *_: pytest.fail("it computes"))
     with pytest.raises(InvalidInput, match=f"checkpoint: .*{words}"):
         solve(run_of(), particles=64, replicates=1, checkpoint=wrong)

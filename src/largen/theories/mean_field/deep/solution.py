@@ -30,7 +30,6 @@ from largen.theories.mean_field.deep.estimation.replicates import (
     Stopped,
     solve_closed,
 )
-from largen.theories.mean_field.deep.estimation.sampled import sampled, settings_for
 from largen.theories.mean_field.deep.method import (
     METHODS,
     Method,
@@ -38,6 +37,7 @@ from largen.theories.mean_field.deep.method import (
     records_of,
     wanted_particles,
 )
+from largen.theories.mean_field.deep.sampled import sampled, settings_for
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.ensembles import (

@@ -26,12 +26,12 @@ from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.replicates import (
     Replication,
 )
-from largen.theories.mean_field.deep.estimation.sampled import neuron_dtype, sampled, settings_for
 from largen.theories.mean_field.deep.method import (
     choose_method,
     records_of,
 )
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
+from largen.theories.mean_field.deep.sampled import neuron_dtype, sampled, settings_for
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.ensembles import measure_fluctuations, narrow_width
