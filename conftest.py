@@ -56,6 +56,9 @@ def pytest_addoption(parser):
         help="start no test later than this: those left over are reported as skipped. The first "
         "test is another one each day.",
     )
+    parser.addoption(
+        "--one-case", action="store_true", help="run one case of each slow test: the middle one"
+    )
 
 
 def pytest_configure(config):
@@ -80,9 +83,23 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Begin with another test each day if there may be no time for all of them."""
+    if config.getoption("one_case"):
+        kept = one_case_of_each(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
     if config.getoption("within") is not None and items:
         first = 97 * int(os.environ[FIRST]) % len(items)
         items[:] = items[first:] + items[:first]
+
+
+def one_case_of_each(items):
+    """Return the quick tests, and the middle one of the cases of each slow test."""
+    cases: dict[str, list] = {}
+    for item in items:
+        if item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {own[len(own) // 2].nodeid for own in cases.values()}
+    return [i for i in items if i.nodeid in kept or not i.get_closest_marker("slow")]
 
 
 STARTS: dict[str, dict] = {}  # of the generators that modules draw their data from

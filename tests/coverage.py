@@ -1,6 +1,7 @@
 """Which lines and branches the tests reach, by room, and in which files most lines are left.
 
     python -m tests.coverage --output docs/evidence/coverage.json    # as long as `make test-all`
+    python -m tests.coverage --one-case                              # half as long
     python -m tests.coverage --quick                                 # as long as `make test`
 
 needs ``pytest-cov``. What runs in processes that tests start counts as well; what runs inside
@@ -23,11 +24,19 @@ FILES = 20  # that are named, by the number of lines that no test reaches
 COUNTS = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 
 
-def measured(workers: int, *, quick: bool) -> tuple[dict, bool]:
-    """Run all tests or the quick ones; return the report of coverage.py, and whether they pass."""
+# What is run, with the options of pytest that choose it.
+TESTS = {
+    "all tests": ["-m", ""],
+    "the quick tests": ["-m", "not slow"],
+    "the quick tests and one case of each slow one": ["-m", "", "--one-case"],
+}
+
+
+def measured(workers: int, which: str) -> tuple[dict, bool]:
+    """Run tests by a name in TESTS; return the report of coverage.py, and whether they pass."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow" if quick else ""]
+        command = [sys.executable, "-m", "pytest", "-q", *TESTS[which]]
         command += ["-n", str(workers), "--dist", "worksteal", "-p", "no:cacheprovider"]
         command += ["--without-shapes", "--cov=largen", f"--cov-report=json:{report}"]
         ended = subprocess.run(command, cwd=ROOT, check=False)
@@ -56,10 +65,14 @@ def left(report: dict, most: int) -> dict[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--quick", action="store_true", help="leave out the slow tests")
+    fewer = parser.add_mutually_exclusive_group()
+    fewer.add_argument("--quick", action="store_true", help="leave out the slow tests")
+    fewer.add_argument("--one-case", action="store_true", help="one case of each slow test")
     parser.add_argument("--output", type=Path, help="a JSON file for the counts")
     wanted = parser.parse_args()
-    report, right = measured(wanted.workers, quick=wanted.quick)
+    every, quick, one_case = TESTS
+    which = quick if wanted.quick else one_case if wanted.one_case else every
+    report, right = measured(wanted.workers, which)
     rooms, files = by_room(report), left(report, FILES)
     for room, counts in sorted(rooms.items()):
         lines, branches = counts["num_statements"], counts["num_branches"]
@@ -70,8 +83,7 @@ def main() -> None:
     for file, lines in files.items():
         print(f"{lines:5} lines left in {file}")
     if wanted.output:
-        tests = "quick" if wanted.quick else "all"
-        summary = {"date": date.today().isoformat(), "tests": tests, "rooms": rooms, "left": files}
+        summary = {"date": date.today().isoformat(), "tests": which, "rooms": rooms, "left": files}
         wanted.output.write_text(json.dumps(summary, indent=1) + "\n")
     if not right:
         raise SystemExit("some tests fail: what these reached before is counted as well")
