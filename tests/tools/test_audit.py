@@ -77,7 +77,7 @@ def test_the_standard_scheme_is_not_flat():
 def test_what_has_no_plan_is_refused_and_what_cannot_be_built_is_no_refusal():
     refused = audit(Sizeless, BASE, growth=(1, 2), seeds=2)
     assert refused.verdict == "refused"
-    assert "Name the modules that residual branches end in" in refused.refusal
+    assert "which no weight and no module multiplies" in refused.refusal
 
     def broken(width, depth):
         raise KeyError("nothing")
