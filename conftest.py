@@ -84,22 +84,26 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Begin with another test each day if there may be no time for all of them."""
     if config.getoption("one_case"):
-        kept = one_case_of_each(items)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        left_out = further_cases(items)
+        config.hook.pytest_deselected(items=[*left_out.values()])
+        items[:] = [item for item in items if item.nodeid not in left_out]
     if config.getoption("within") is not None and items:
         first = 97 * int(os.environ[FIRST]) % len(items)
         items[:] = items[first:] + items[:first]
 
 
-def one_case_of_each(items):
-    """Return the quick tests, and the middle one of the cases of each slow test."""
+def further_cases(items):
+    """Return the cases of slow tests by name, without the middle one of each test."""
     cases: dict[str, list] = {}
     for item in items:
         if item.get_closest_marker("slow"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {own[len(own) // 2].nodeid for own in cases.values()}
-    return [i for i in items if i.nodeid in kept or not i.get_closest_marker("slow")]
+    return {
+        item.nodeid: item
+        for own in cases.values()
+        for place, item in enumerate(own)
+        if place != len(own) // 2
+    }
 
 
 STARTS: dict[str, dict] = {}  # of the generators that modules draw their data from

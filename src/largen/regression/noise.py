@@ -20,8 +20,9 @@ the leave-one-out error of one copy of sample i is (Wahba 1990, §4.2)
 After a time t of gradient flow the residual is r_k z_k with r_k = e^(−λ_k t/W), and generalised
 cross-validation estimates the squared error as W Σ_k |r_k z_k|²/(W − P + Σ_k r_k)². At late times
 one mode is left of the residual, and the estimate is the square of one random number: small by
-chance, however large the error. It is an average over about k = (Σ_k r_k²)²/Σ_k r_k⁴ squares. Where
-they are few, its 95 % upper limit is minimised instead, with that of k squares of Gaussian numbers.
+chance, however large the error. It is an average over about n = (Σ_k r_k²)²/Σ_k r_k⁴ squares
+(Satterthwaite, Biometrics Bulletin 2, 1946). Where these are few, its 95 % upper limit is
+minimised, by the law χ²_n.
 """
 
 from __future__ import annotations

@@ -84,9 +84,8 @@ class Pass:
             value.users += 1
         weights = frozenset[str]().union(*(v.weights for v in values))
         outputs = evaluate(equation, [v.array for v in values], jaxpr)
-        if name == "dot_general" and data:  # behind the tokens, on which an embedding acts first
-            again = {n for v in values if not v.data for n in v.weights if n in self.tensors}
-            outputs = [prod(self.tied.get(n, 1.0) for n in again) * array for array in outputs]
+        if name == "dot_general" and data and self.tied:
+            outputs = [self._factor_of_logits(values) * array for array in outputs]
         made = [Value(array, frozenset() if data else weights, data) for array in outputs]
         if not data:
             return made
@@ -98,6 +97,11 @@ class Pass:
         if new and jnp.issubdtype(output.array.dtype, jnp.floating):
             self._note_first(jaxpr, equation, values, output, new)
         return made
+
+    def _factor_of_logits(self, values: list[Value]) -> float:
+        """Return the factor of a product with embeddings that have acted on the tokens before."""
+        again = {n for v in values if not v.data for n in v.weights if n in self.tensors}
+        return prod(self.tied.get(name, 1.0) for name in again)
 
     def _inside(self, equation: Any, values: list[Value]) -> list[Value] | None:
         """Return the outputs of a call or a short scan over weights; None for other operations."""

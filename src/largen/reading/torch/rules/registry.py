@@ -56,9 +56,9 @@ def per_axis(value: Any, axes: int) -> tuple[int, ...]:
 def fixed_groups(reader: Reader, groups: int) -> str:
     """Return why groups of channels have no rule."""
     if reader.alone:
-        shows = "which a function of the width shows, lg.read(make, x)"
         return (
-            f"its {groups} groups have to be of channels whose number grows with the width, {shows}"
+            f"its {groups} groups have to be of channels whose number grows with the width, which "
+            "a function of the width shows, lg.read(make, x)"
         )
     return (
         f"its {groups} groups have a fixed number of channels each, as those of a depthwise "
