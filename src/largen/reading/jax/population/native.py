@@ -78,7 +78,8 @@ def _window(population: Population, call: Pending) -> None:
 
 def _scatter(population: Population, call: Pending) -> None:
     its = call.kwargs["dimension_numbers"]
-    _check_written(population, call, {*its.scatter_dims_to_operand_dims, *its.inserted_window_dims})
+    axes = (*its.scatter_dims_to_operand_dims, *its.inserted_window_dims)
+    _check_written(population, call, {int(axis) for axis in axes})
 
 
 def _update(population: Population, call: Pending) -> None:
