@@ -446,6 +446,39 @@ def test_what_has_no_limit_is_refused_by_name(name):
         lg.read(lambda n: Net(n, forward), VECTORS, SMALL)
 
 
+def weight_normalised(n):
+    hidden = nn.utils.parametrizations.weight_norm(nn.Linear(n, n))
+    return nn.Sequential(nn.Linear(VECTORS.shape[1], n), hidden, nn.ReLU(), nn.Linear(n, 2))
+
+
+class Skipping(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        d = VECTORS.shape[1]
+        self.hidden, self.head, self.skip = nn.Linear(d, n), nn.Linear(n, 1), nn.Linear(d, 1)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.hidden(x))) + self.skip(x)
+
+
+def test_bags_of_tokens_are_means_of_their_rows():
+    class Bags(nn.Module):
+        def __init__(self, n, table):
+            super().__init__()
+            self.table, self.head = table(7, n), nn.Linear(n, 2)
+
+        def forward(self, x):
+            rows = self.table(x)
+            return self.head(torch.tanh(rows if rows.ndim == 2 else rows.mean(1)))
+
+    found = [
+        lg.read(lambda n, table=table: Bags(n, table), WORDS, SMALL).kernel(WORDS, method=FEW)
+        for table in (nn.Embedding, nn.EmbeddingBag)
+    ]
+    np.testing.assert_allclose(found[1].nngp, found[0].nngp, rtol=1e-12)
+    np.testing.assert_allclose(found[1].ntk, found[0].ntk, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("make", "x", "said"),
     [
@@ -457,6 +490,8 @@ def test_what_has_no_limit_is_refused_by_name(name):
         (without_a_head, np.ones((2, 2, 4)), "3.weight: its entries are all 0 at initialisation"),
         (lambda n: Buffered(n), VECTORS[:, :3], r"numbers: its entries"),
         (sparse, np.ones((8, 5)), r"1.weight: .*law"),
+        (weight_normalised, VECTORS, r"1.*weight_norm.*remove_parametrizations"),
+        (lambda n: Skipping(n), VECTORS, r"skip.weight: no axis of it grows.*adds to the kernel"),
     ],
 )
 def test_parameters_without_a_limit_are_refused_by_name(make, x, said):

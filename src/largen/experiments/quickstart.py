@@ -34,7 +34,7 @@ class Settings:
     rtol: float = 1e-3  # requested relative error of the mean-field limit
 
 
-FULL = Settings({32: 1024, 64: 1024, 128: 1024, 256: 512, 512: 64, 1024: 32})
+FULL = Settings({32: 1024, 64: 1024, 128: 1024, 256: 256, 512: 64, 1024: 16})
 FAST = Settings({32: 512, 64: 256, 128: 64, 256: 32, 512: 16}, rtol=3e-3)
 
 CASES: dict[str, Parameterization] = {"ntk": ntk(), "mean_field": mean_field(gamma=2.0)}

@@ -25,7 +25,11 @@ from largen.reading.laws import Law, normal
 from largen.reading.nodes import Map, centred_law
 from largen.reading.refusals import refused
 
-SHARED = "so that one draw is shared by all neurons and the kernel is random in the limit"
+SHARED = (
+    "so that one draw is shared by all neurons and the kernel is random in the limit. If it only "
+    "adds a linear map of the input to the output, Var[W]·⟨x, x′⟩ adds to the kernel of the model "
+    "without it"
+)
 
 
 class Engine(ABC):

@@ -176,6 +176,25 @@ def _(
     return population.rows(weight.name, ids, padding_idx, call)
 
 
+@rule("embedding_bag")
+def _(
+    population: Population, call: Pending, input: Any, weight: Any, offsets: Any = None,
+    max_norm: Any = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+    mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
+    include_last_offset: bool = False, padding_idx: Any = None,
+) -> Any:  # fmt: skip
+    plain = offsets is None and per_sample_weights is None and padding_idx is None
+    if not isinstance(weight, Param) or max_norm is not None or not plain or mode == "max":
+        raise population.refused(
+            call,
+            "only means and sums of bags of equal size, (sample, id), have a rule, without offsets "
+            "or weights; nn.Embedding, and a mean over its rows, has one",
+        )
+    ids = population.tensors(input, call).numpy()
+    rows = population.rows(weight.name, ids, None, call)
+    return rows.mean(-2) if mode == "mean" else rows.sum(-2)
+
+
 @rule("scaled_dot_product_attention")
 def _(
     population: Population, call: Pending, query: Any, key: Any, value: Any, attn_mask: Any = None,

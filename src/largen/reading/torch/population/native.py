@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from largen.reading.calls import Param, Ref, leaves_of
 from largen.reading.engine.native import (
+    UNKNOWN,
     Table,
     check_along,
     check_by,
@@ -70,12 +71,17 @@ FACTORS = {
 }  # fmt: skip
 CONTRACTIONS = frozenset({"einsum", *FACTORS})
 JOINS = frozenset({"cat", "stack", "hstack", "concat"})
+REASONS = dict.fromkeys(
+    ("weight_norm", "_weight_norm", "weight_norm_interface"),
+    "weights that are divided by their norm have no rule; without it "
+    "(torch.nn.utils.parametrize.remove_parametrizations) the initial network is the same",
+)
 DEFAULT_AXIS = {"normalize": 1, "topk": -1, "sort": -1, "argsort": -1, "median": None}
 
 
 def check(population: Population, call: Pending) -> None:
     """Refuse a call that cannot run as it is."""
-    check_by(_TABLE, population, call)
+    check_by(_TABLE, population, call, REASONS.get(call.op, UNKNOWN))
 
 
 def _anywhere(population: Population, call: Pending) -> None:
