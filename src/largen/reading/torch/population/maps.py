@@ -179,12 +179,13 @@ def _(
 @rule("embedding_bag")
 def _(
     population: Population, call: Pending, input: Any, weight: Any, offsets: Any = None,
-    max_norm: Any = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
-    mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
-    include_last_offset: bool = False, padding_idx: Any = None,
+    *args: Any, **options: Any,
 ) -> Any:  # fmt: skip
-    plain = offsets is None and per_sample_weights is None and padding_idx is None
-    if not isinstance(weight, Param) or max_norm is not None or not plain or mode == "max":
+    bound = inspect.signature(F.embedding_bag).bind(input, weight, offsets, *args, **options)
+    bound.apply_defaults()
+    given = SimpleNamespace(**bound.arguments)
+    others = (offsets, given.max_norm, given.per_sample_weights, given.padding_idx)
+    if not isinstance(weight, Param) or given.mode == "max" or any(x is not None for x in others):
         raise population.refused(
             call,
             "only means and sums of bags of equal size, (sample, id), have a rule, without offsets "
@@ -192,7 +193,7 @@ def _(
         )
     ids = population.tensors(input, call).numpy()
     rows = population.rows(weight.name, ids, None, call)
-    return rows.mean(-2) if mode == "mean" else rows.sum(-2)
+    return rows.mean(-2) if given.mode == "mean" else rows.sum(-2)
 
 
 @rule("scaled_dot_product_attention")
