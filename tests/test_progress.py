@@ -13,6 +13,7 @@ from largen.progress import reporter
 
 def test_lines_in_the_log_of_a_batch_job(capsys, monkeypatch):
     monkeypatch.setattr(progress, "SILENCE", 0.0)
+    monkeypatch.setattr(progress, "SETTLED", 0.0)
     with reporter(None, "networks") as report:
         for done in range(5):
             report(done, 4)
@@ -99,6 +100,27 @@ def test_remaining_times_hold_from_the_second_report(clock, capsys, seconds):
         true = ends[-1] - ends[int(share)]
         slower = 1 if seconds(1) == seconds(100) else 2
         assert 0.5 / slower < float(left) * units[unit] / true < 2, line
+
+
+def test_remaining_times_hold_for_two_threads_that_report_in_pairs(clock):
+    """Two steps take 2 s, and the second is reported a moment after the first."""
+    forecast = progress.Forecast()
+    for step in range(1, 101):
+        clock.now = 40.0 + 2.0 * ((step + 1) // 2) + 0.01 * (step % 2 == 0)
+        forecast.words(step, 100)
+        left, true = forecast.left(), 142.0 - clock.now
+        assert step < 4 or step > 97 or 0.5 < left / true < 2
+
+
+def test_nothing_is_announced_from_the_first_moment_after_a_compilation(clock, capsys):
+    """Its first steps wait for the other thread's; all in all the call takes 50 s."""
+    with reporter(None, "mean field") as report:
+        for step, now in enumerate(
+            [0.0, 40.0, 40.1, 41.0, *(41.0 + 0.1 * i for i in range(1, 97))]
+        ):
+            clock.now = now
+            report(step, 99)
+    assert capsys.readouterr().err == "mean field: 1% after 40 s\n"
 
 
 def test_more_work_than_announced_is_announced_again(clock, capsys):

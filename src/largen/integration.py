@@ -1,4 +1,4 @@
-"""Integration of ordinary differential equations with adaptive steps, in segments.
+"""Integration of ordinary differential equations: with adaptive steps, in segments; single steps.
 
 Diffrax provides the methods and the step-size control; its own loop cannot be interrupted and
 resumed with the same steps. The loop here can, since its state holds all that the next step
@@ -166,3 +166,32 @@ def _save(times: Any, function: Function, between: Any, keep: Any, saved: Any, c
 
     count, saved = lax.while_loop(goes_on, save, (count, saved))
     return saved, count
+
+
+def runge_kutta_step(slope: Callable[[Any], Any], y: Any, length: Any) -> Any:
+    """Return a tree of arrays after a step of y' = slope(y), by the classical method of order 4.
+
+    The four slopes are computed by a scan, so that the slope is compiled only once.
+
+    Examples
+    --------
+    >>> grown = runge_kutta_step(lambda y: y, jnp.ones(()), jnp.asarray(0.5))
+    >>> f"{float(grown):.5f}"  # e^0.5 = 1.64872
+    '1.64844'
+    """
+
+    def along(fraction: Any, move: Any) -> Any:
+        return jax.tree.map(lambda x, dx: x + fraction * length * dx, y, move)
+
+    def stage(carry: Any, now: Any) -> tuple[Any, None]:
+        move, total = carry
+        fraction, weight = now
+        move = slope(along(fraction, move))
+        return (move, jax.tree.map(lambda a, m: a + weight * m, total, move)), None
+
+    zero = jax.tree.map(jnp.zeros_like, y)
+    dtype = jax.tree.leaves(y)[0].dtype
+    fractions = jnp.asarray([0, 0.5, 0.5, 1], dtype)
+    weights = jnp.asarray([1 / 6, 1 / 3, 1 / 3, 1 / 6], dtype)
+    (_, total), _ = lax.scan(stage, (zero, zero), (fractions, weights))
+    return along(1, total)

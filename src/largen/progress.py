@@ -23,6 +23,8 @@ IN_NOTEBOOKS, IN_CELLS = "ipykernel", "ipywidgets"  # what runs cells, and what 
 SILENCE = 30.0  # seconds between lines where there is no bar
 LONG = 30.0  # seconds; of longer calls the duration is said beforehand
 FEWEST = 3  # number of reports needed to announce the duration of a call
+SETTLED = 2.0  # seconds between the first and the last report from which the rest is estimated
+STRETCHES = 8  # stretches of work whose rates are compared
 
 
 def check_progress(progress: Any) -> None:
@@ -40,9 +42,11 @@ def check_progress(progress: Any) -> None:
 class Forecast:
     """Estimated duration of a call, from the time that its steps have taken so far.
 
-    The time before the first report is that of compilation. Further steps take the median over the
-    second half of the steps so far: it follows steps that become slower, and ignores one that waits
-    for another compilation. If the call needs more work than announced, the estimate is made again.
+    The time before the first report is that of compilation. Further steps take the median over
+    stretches of the second half of the steps so far: it follows steps that become slower, and
+    ignores a stretch that waits for another compilation. Several steps make up a stretch, since
+    those of threads are reported in pairs. If the call needs more work than announced, the estimate
+    is made again.
     ``cheaper``: called with the estimated seconds; returns a suggestion for a faster call, or "".
     """
 
@@ -71,12 +75,14 @@ class Forecast:
         return f"{said}; {hint}" if hint else said
 
     def left(self) -> float | None:
-        """Return the seconds that remain; None before the second report of progress."""
-        recent = self._marks[max(len(self._marks) // 2 - 1, 0) :]
-        steps = pairwise(recent)
-        rates = [(last - first) / (after - before) for (first, before), (last, after) in steps]
-        if not rates:
+        """Return the seconds that remain; None as long as reports do not tell."""
+        if len(self._marks) < 2 or self._marks[-1][0] - self._marks[0][0] < SETTLED:
             return None
+        recent = self._marks[max(len(self._marks) // 2 - 1, 0) :]
+        steps = len(recent) - 1
+        ends = recent[:: -min(steps, max(2, -(-steps // STRETCHES)))]  # from the last back
+        pairs = pairwise(ends)
+        rates = [(last - first) / (after - before) for (last, after), (first, before) in pairs]
         return (self._total - self._marks[-1][1]) * median(rates)
 
 

@@ -140,3 +140,28 @@ def test_erf_is_the_error_function():
     """The activation of the closed form above is the one that is meant."""
     values = np.linspace(-2, 2, 9)
     np.testing.assert_allclose(lg.expectations.as_activation("erf")(values), erf(values), atol=1e-6)
+
+
+def features_at_start(net, data):
+    """Φ¹ before training as recorded alone, and φ(h¹) of the same network by hand."""
+    run = lg.Run(net, lg.ntk(), data, optimizer=lg.gd(0.1), steps=1)
+    found = lg.train(run, N, key=3, record="feature_kernel").feature_kernel[0, 0, 0]
+    key, inputs = jax.random.fold_in(jax.random.key(3), 0), data.x_train.shape[1:]
+    params = lg.networks.init(net, lg.ntk(), width=N, inputs=inputs, key=key, dtype=np.float64)
+    return found, data.x_train @ np.asarray(params[0]["weight"]) / D**0.5
+
+
+def test_features_of_networks_that_normalise_over_the_batch_are_recorded():
+    net = lg.serial(lg.Dense(), lg.layers.BatchNorm(), lg.Activation("tanh"), lg.Dense())
+    data = lg.Dataset(inputs(6), inputs(6)[:, 0])
+    found, h = features_at_start(net, data)
+    x = np.tanh((h - h.mean(0)) / np.sqrt(h.var(0) + net.layers[1].eps))
+    np.testing.assert_allclose(found, x @ x.T / N, rtol=1e-12)
+    with pytest.raises(lg.errors.NoTheory, match="none has gradients of its own"):
+        lg.train(lg.Run(net, lg.ntk(), data, optimizer=lg.gd(0.1), steps=1), N, record=["ntk"])
+
+
+def test_features_of_networks_with_an_output_at_each_position_are_recorded():
+    x = inputs(12).reshape(4, 3, D)
+    found, h = features_at_start(NETS["mlp"], lg.Dataset(x, x[..., 0]))
+    np.testing.assert_allclose(found, np.einsum("msi,nsi->mn", *[np.tanh(h)] * 2) / (3 * N))

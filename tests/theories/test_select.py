@@ -83,6 +83,12 @@ def test_options_of_another_theory_are_refused():
         lg.solve(run(lg.ntk()), particles=1000)
 
 
+def test_an_option_that_no_theory_has_is_refused_before_others_are_posed(monkeypatch):
+    monkeypatch.setattr(lg.theories.DeepMeanField, "pose", None)
+    with pytest.raises(InvalidInput, match="option of the theory 'mean field, one hidden layer'"):
+        lg.solve(run(lg.mean_field()), rtoll=1e-2)
+
+
 def test_options_choose_among_the_theories_that_cover_the_run(tmp_path):
     posed = run(lg.mean_field())
     shallow, deep = (

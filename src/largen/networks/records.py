@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NoTheory
 from largen.networks.plan import Plan, feedback_at
 from largen.networks.spectra import curvature, hidden_weights, singular_values
-from largen.networks.tangent import kernels, probe
+from largen.networks.tangent import coupling, inputs_alone, kernels, probe
 from largen.runs import Run
 from largen.runs.records import (
     OF_FEEDBACK,
@@ -24,6 +24,7 @@ from largen.runs.records import (
 )
 
 SPECTRA = ("singular_values", "sharpness")
+OF_GRADIENTS = (*OF_NETWORKS[1:], *OF_FEEDBACK)  # records of gradients of single samples
 
 
 def check_records(
@@ -32,8 +33,8 @@ def check_records(
     """Check which kernels to record, and at which times; by default at the first and the last."""
     chosen = record_names(record, SPECTRA)
     check_rule(run.optimizer, chosen)
-    if chosen:
-        run.check_one_output("record")
+    if set(chosen) & set(OF_GRADIENTS):
+        _check_gradients(run)
     if "sharpness" in chosen:
         check_descent("record", run.optimizer)
     time_indices = run.time_indices("record_at", record_at)
@@ -45,6 +46,17 @@ def check_records(
     if not time_indices:
         raise InvalidInput("record_at: wanted at least one time index, got none.")
     return chosen, time_indices
+
+
+def _check_gradients(run: Run) -> None:
+    """Check that there are gradients of single samples, each of which has one output."""
+    coupled, why = coupling(run.net), None
+    if coupled is not None:
+        why = f"{coupled!r} couples the samples of a batch, so that none has gradients of its own"
+    if run.positions is not None:
+        why = f"gradients of an output at each of {run.positions} positions are not implemented"
+    if why is not None:
+        raise NoTheory(f"record: {why}; record='feature_kernel' is there.")
 
 
 def check_spectra(plan: Plan) -> None:
@@ -69,7 +81,8 @@ def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dic
         kept["hessian_sharpness"] = curvature(plan, params, x[:samples], y)
     if len(kept) == len(plan.records):
         return kept
-    training = probe(network, params, x[:samples])
+    found = probe if set(plan.records) & set(OF_GRADIENTS) else inputs_alone
+    training = found(network, params, x[:samples])
     kernels_now = kernels(network, training, training)
     if "feature_kernel" in plan.records:
         kept["feature_kernel"] = kernels_now.features

@@ -127,6 +127,13 @@ def probe(
     return Probe(captures, gradients)
 
 
+def inputs_alone(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."]) -> Probe:
+    """Return the inputs of all weights, with gradients of zero: feature kernels need no others."""
+    taps = network.module.taps(len(x), x.dtype)
+    captures = network.module.forward(params, x, taps)[1]
+    return Probe(captures, jax.tree.map(lambda tap: jnp.expand_dims(tap, -2), taps))
+
+
 def check_samples_apart(net: Layer) -> None:
     """Check that outputs depend on their sample alone, as kernels of two samples require."""
     layer = coupling(net)

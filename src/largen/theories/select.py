@@ -93,6 +93,8 @@ def solve(
 def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
     """Return the first theory that covers a run, preferably with these options, and its problem.
 
+    Options that no theory has, which are refused later, make no difference.
+
     Raises
     ------
     NoTheory
@@ -100,6 +102,7 @@ def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
         scaling has.
     """
     covering, missing = None, []
+    options = () if _unknown(run, options) else options
     for theory in candidates(run):
         try:
             posed = theory.posed(run)
@@ -113,6 +116,15 @@ def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
         return covering
     said = "\n".join([*missing, *_class_of(run)])
     raise NoTheory(f"no implemented theory covers this run.\n{said}")
+
+
+def _unknown(run: Run, options: Iterable[str]) -> set[str]:
+    """Return the options that no theory has, with imports of as few theories as that takes."""
+    unknown = set(options)
+    theories = candidates(run)
+    while unknown and (theory := next(theories, None)):
+        unknown -= set(options_of(theory))
+    return unknown
 
 
 def _class_of(run: Run) -> list[str]:

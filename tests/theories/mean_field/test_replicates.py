@@ -139,3 +139,30 @@ def test_replicates_of_a_plan(at_once):
     some = Replicates(Dice(0.3), None, Goal(0.1, 3, 4, 1000), at_once, lambda *now: None).run()
     assert run(Dice(0.3), kept=some) == many
     assert len(run(Dice(0.3, diverges=2))) == 3
+
+
+def test_a_resumed_call_comes_to_the_same_replicates():
+    """Whenever it was interrupted: errors of more replicates than were looked at decide nothing."""
+
+    def run(kept=None, told=None):
+        goal, tell = Goal(0.05, None, 4, 1000), lambda *now: told is None or told.append(now)
+        return Replicates(Dice(0.3), "fine", goal, 1, tell).run(kept)
+
+    whole = run()
+    assert len(whole.replicates) > 16
+    for cut in range(1, len(whole.replicates) + 1):
+        told = []
+        again = run(whole._replace(replicates=whole.replicates[:cut]), told)
+        assert again.replicates == whole.replicates
+        assert told[-1] == (100 * len(again.replicates),) * 2
+        # The time before the first report is not that of replicates.
+        assert cut == len(whole.replicates) or told[0][0] > 100 * cut
+
+
+def test_more_replicates_are_foreseen_before_the_first_estimate():
+    told = []
+    goal = Goal(0.05, None, 12, 1000)
+    found = Replicates(Dice(0.3), "fine", goal, 1, lambda *now: told.append(now)).run().replicates
+    before = [total / 100 for done, total in told if 500 <= done < 1200]
+    assert 12 < min(before) < max(before) < 2 * len(found)
+    assert before[-1] > len(found) / 2

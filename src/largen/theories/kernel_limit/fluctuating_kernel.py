@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from largen.integration import runge_kutta_step
 from largen.interrupts import check as check_interrupts
 from largen.runs import Run
 from largen.segments import scan_segments
@@ -88,13 +89,7 @@ def _integrate(alpha: Array, arrays: Any, h: Any, steps: Any) -> Array:
     kernel, deviations, f0, y = arrays
     given = kernel[: len(y)], deviations[:, : len(y)], f0[:, : len(y)]
 
-    def slope(alpha):
-        return _pushes(_outputs(alpha, *given), y)
-
     def step(_, alpha):
-        first = slope(alpha)
-        second = slope(alpha + h / 2 * first)
-        third = slope(alpha + h / 2 * second)
-        return alpha + h / 6 * (first + 2 * (second + third) + slope(alpha + h * third))
+        return runge_kutta_step(lambda alpha: _pushes(_outputs(alpha, *given), y), alpha, h)
 
     return jax.lax.fori_loop(0, steps, step, alpha)

@@ -7,7 +7,7 @@ independently of the definition of a block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from largen.transfer.torch.recording import Node, Record
@@ -97,15 +97,12 @@ def _add_affine_trunks(record: Record, candidates: list, found: dict) -> None:
     on_spine: set[int] = set()
     for trunk, _, _ in found.values():
         on_spine.update(_spine(record, trunk, found))
-    for place, terms in reversed(candidates):
-        if place not in on_spine:
-            continue
-        for trunk, branch in (terms, terms[::-1]):
-            source = _affine_source(record, trunk, branch)
-            if source is not None and _affine_source(record, branch, trunk) is None:
-                found[place] = (trunk, branch, source)
-                on_spine.update(_spine(record, trunk, found))
-                break
+
+    def source(trunk: int, branch: int) -> int | None:
+        both = _affine_source(record, branch, trunk) is not None
+        return None if both else _affine_source(record, trunk, branch)
+
+    _add_on_spine(record, candidates, found, on_spine, source)
 
 
 def _add_trunks_with_gains(record: Record, candidates: list, found: dict) -> None:
@@ -115,13 +112,31 @@ def _add_trunks_with_gains(record: Record, candidates: list, found: dict) -> Non
     no residual sum, such as y + D ⊙ u of a state-space layer.
     """
     on_spine = set() if record.output is None else set(_spine(record, record.output, {}))
+
+    def source(trunk: int, branch: int) -> int | None:
+        place = _through_gains(record, trunk)
+        computed = record.before(place, branch) and _passes_a_weight(record, place, branch)
+        return place if computed else None
+
+    _add_on_spine(record, candidates, found, on_spine, source)
+
+
+def _add_on_spine(
+    record: Record,
+    candidates: list,
+    found: dict,
+    on_spine: set[int],
+    # The tensor on a trunk from which a branch is computed; None if it is no residual sum.
+    source: Callable[[int, int], int | None],
+) -> None:
+    """Add the candidates that lie on a stream, from the last one back, and the stream before."""
     for place, terms in reversed(candidates):
         if place not in on_spine:
             continue
         for trunk, branch in (terms, terms[::-1]):
-            source = _through_gains(record, trunk)
-            if record.before(source, branch) and _passes_a_weight(record, source, branch):
-                found[place] = (trunk, branch, source)
+            begin = source(trunk, branch)
+            if begin is not None:
+                found[place] = (trunk, branch, begin)
                 on_spine.update(_spine(record, trunk, found))
                 break
 

@@ -26,6 +26,8 @@ Common = TypeVar("Common")  # what replicates have in common: a hashable value
 Shown = TypeVar("Shown", covariant=True)  # what the first replicate has shown beside that
 Result = TypeVar("Result")
 
+FORESEEN = 4  # rounds from which on, before the error decides, the number of all is foreseen
+
 
 @runtime_checkable
 class Plan(Protocol[Common, Shown, Result]):
@@ -120,7 +122,8 @@ class Replicates(Generic[Common, Shown, Result]):
     ):
         self._plan, self._supposed, self._goal = plan, supposed, goal
         self._at_once, self._report, self._saved = at_once, report, saved
-        self._count = (goal.rounds or goal.fewest) * goal.in_round
+        # The number of replicates that are wanted, and that to which it is likely to grow.
+        self._count = self._foreseen = (goal.rounds or goal.fewest) * goal.in_round
         self._loaded = self._said = 0
         self.results: Any = [] if results is None else results
 
@@ -135,6 +138,7 @@ class Replicates(Generic[Common, Shown, Result]):
             else:
                 (common, shown, self.results), waiting = kept, []
                 self._loaded = len(self.results)
+                self._count = self._foreseen = self._recounted()
             while True:
                 new = range(len(self.results) + len(waiting), self._count)
                 for result in waiting + [self._start(team, common, i) for i in new]:
@@ -145,10 +149,12 @@ class Replicates(Generic[Common, Shown, Result]):
                         return found
                     if self._saved is not None:
                         self._saved.save(found)
-                waiting, wanted = [], self._wanted()
+                    self._foresee()
+                waiting, wanted = [], self._wanted(self.results)
+                self._count = self._foreseen = max(wanted, len(self.results))
                 if wanted <= len(self.results):
+                    self._report(100 * self._count, 100 * self._count)
                     return Found(common, shown, self.results)
-                self._count = wanted
 
     def _begin(self, team: Team) -> tuple[Common, Shown, list[Callable[[], Result]]]:
         """Begin with the first replicate, and return also those that have begun meanwhile."""
@@ -167,14 +173,33 @@ class Replicates(Generic[Common, Shown, Result]):
         """Begin a replicate, and return the function that waits for it."""
         return team.start(number, lambda tell: self._plan.replicate(common, number, tell))
 
-    def _wanted(self) -> int:
+    def _recounted(self) -> int:
+        """Return the number of replicates that the call that began them would have come to."""
+        count = self._count
+        while count < self._loaded and (wanted := self._wanted(self.results[:count])) > count:
+            count = wanted
+        return count
+
+    def _wanted(self, found: Any) -> int:
         """Return the number of replicates that the target error requires, as far as allowed."""
-        error, each = self._plan.error(self.results), self._goal.in_round
+        error, each = self._plan.error(found), self._goal.in_round
         if np.isfinite(error):
-            self._goal.reached(float(widening(len(self.results) // each)) * error)
-        return self._goal.next(len(self.results) // each, error) * each
+            self._goal.reached(float(widening(len(found) // each)) * error)
+        return self._goal.next(len(found) // each, error) * each
+
+    def _foresee(self) -> None:
+        """Foresee the number of all replicates, at 4, 8, … rounds."""
+        done = len(self.results)
+        rounds, rest = divmod(done, self._goal.in_round)
+        due = rounds >= FORESEEN and not (rest or rounds & (rounds - 1)) and done < self._count
+        if due and self._goal.rounds is None:
+            self._foreseen = max(self._count, self._wanted(self.results))
 
     def _tell(self, done: float) -> None:
-        """Report progress, which does not fall where replicates start again."""
+        """Report progress, which does not fall where replicates start again.
+
+        Before replicates are added to those of a file nothing is: it would count as their time.
+        """
         self._said = max(self._said, int(100 * (done + self._loaded)))
-        self._report(self._said, 100 * self._count)
+        if self._said > 100 * self._loaded or not self._loaded:
+            self._report(self._said, 100 * max(self._count, self._foreseen))

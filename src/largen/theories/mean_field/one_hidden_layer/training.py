@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from largen.integration import runge_kutta_step
 from largen.runs import Run
 from largen.runs.spectra import derivatives
 from largen.segments import scan_segments
@@ -199,32 +200,12 @@ def _substep(model: OneLayerModel, number, carry, begins, lengths, constants, co
         return _observe(model, index, state, ahead, found, constants, record_at)
 
     found = jax.lax.cond(begins[index] == number, observed, lambda found: found, found)
-    return (_runge_kutta(model, lengths[index], state, constants, counts[0]), found), ()
 
-
-def _runge_kutta(
-    model: OneLayerModel, length, state: OneLayerState, constants: OneLayerConstants, row
-) -> OneLayerState:
     def slope(state: OneLayerState) -> OneLayerState:
-        ahead = forward(model, state, constants)
-        move = drift(model, state, constants, row, ahead)
+        move = drift(model, state, constants, counts[0], forward(model, state, constants))
         return step_with_decay(move, state, constants, constants.rates[0])
 
-    def along(fraction, move):
-        return jax.tree.map(lambda x, dx: x + fraction * length * dx, state, move)
-
-    # The four slopes are computed by a scan, so that the network is compiled only once.
-    def stage(carry, now):
-        move, total = carry
-        fraction, weight = now
-        move = slope(along(fraction, move))
-        return (move, jax.tree.map(lambda a, m: a + weight * m, total, move)), None
-
-    zero = jax.tree.map(jnp.zeros_like, state)
-    fractions = jnp.asarray([0, 0.5, 0.5, 1], length.dtype)
-    weights = jnp.asarray([1 / 6, 1 / 3, 1 / 3, 1 / 6], length.dtype)
-    (_, total), _ = jax.lax.scan(stage, (zero, zero), (fractions, weights))
-    return along(1, total)
+    return (runge_kutta_step(slope, state, lengths[index]), found), ()
 
 
 def _nothing(

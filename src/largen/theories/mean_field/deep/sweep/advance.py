@@ -179,7 +179,8 @@ class _Course:
         # The largest number of gradients that a record multiplies.
         most = (columns if model.kept.test else training) * problem.outputs
         while True:
-            self.tell(self.step / self.end)
+            if not self.compiles:  # the time until a report counts as that of its progress
+                self.tell(self.step / self.end)
             self._steps(stop)
             reached = self.step == stop
             gradients = most if reached else training
