@@ -71,7 +71,7 @@ FACTORS = {
 }  # fmt: skip
 CONTRACTIONS = frozenset({"einsum", *FACTORS})
 JOINS = frozenset({"cat", "stack", "hstack", "concat"})
-REASONS = dict.fromkeys(
+REASONS: dict[str, str] = dict.fromkeys(
     ("weight_norm", "_weight_norm", "weight_norm_interface"),
     "weights that are divided by their norm have no rule; without it "
     "(torch.nn.utils.parametrize.remove_parametrizations) the initial network is the same",
