@@ -8,6 +8,7 @@ from scipy.stats import norm
 from tests.expectations.references import panels, split
 
 import largen as lg
+from largen.errors import NoTheory
 from largen.expectations import (
     ActivationFunction,
     as_activation,
@@ -15,7 +16,9 @@ from largen.expectations import (
     mean,
     pair_moments,
     second_moment,
+    with_kinks,
 )
+from largen.expectations.jumps import SIGN
 from largen.expectations.piecewise_linear import Kink, piecewise_linear
 
 CORRELATIONS = (0.9999, 0.9, -0.5, -0.999999)
@@ -143,6 +146,28 @@ def test_recognised(function):
         )
 
 
+def step_by_hand(x):
+    return (x > 0) * 1.0
+
+
+@pytest.mark.parametrize(("name", "function"), [("sign", jnp.sign), ("step", step_by_hand)])
+def test_jumps_at_zero_are_those_of_the_named_activations(name, function):
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    kernel = lg.nngp_kernel(lg.mlp(2, function), x)
+    np.testing.assert_allclose(kernel, lg.nngp_kernel(lg.mlp(2, name), x), rtol=1e-14)
+    with pytest.raises(NoTheory, match="jumps"):
+        lg.ntk_kernel(lg.mlp(2, function), x)
+    # Another value at 0, or a further jump, is another function.
+    assert as_activation(lambda x: jnp.where(x >= 0, 1.0, -1.0)).closed_form is not SIGN
+    assert as_activation(lambda x: jnp.sign(x) + (x > 3)).closed_form is not SIGN
+
+
+def test_a_list_of_kinks_finds_jumps():
+    assert with_kinks(jnp.sign, [0.0]).jumps
+    assert with_kinks(lambda x: x + (x > 1), [1.0]).jumps
+    assert not with_kinks(lambda x: jnp.maximum(x, 1.0), [1.0]).jumps
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -150,7 +175,6 @@ def test_recognised(function):
         jax.nn.elu,
         jnp.square,
         lambda x: jnp.sqrt(1 + jnp.abs(x)),
-        jnp.sign,
         lambda x: jnp.abs(x) + 1e-9 * x**2,
         lambda x: jnp.maximum(x, 1e-5 * jnp.tanh(x)),
         lambda x: jnp.abs((x - 1) % 4 - 2) - 1,  # a triangle wave, with too many kinks

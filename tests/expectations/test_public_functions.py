@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from largen.errors import InvalidInput
-from largen.expectations import as_activation, gaussian_moments
+from largen.expectations import (
+    as_activation,
+    derivative_second_moment,
+    gaussian_moments,
+    mean,
+    moment_error,
+    pair_error,
+    pair_moments,
+    second_moment,
+)
 
 
 def test_values_and_dtypes():
@@ -21,6 +30,16 @@ def test_values_and_dtypes():
     assert double.dtype == np.float64
     np.testing.assert_allclose(single, double, rtol=1e-6)
     assert not jax.config.jax_enable_x64
+
+
+def test_negative_variances_are_refused():
+    for function in (second_moment, derivative_second_moment, mean, moment_error):
+        with pytest.raises(InvalidInput, match="q: wanted variances ≥ 0, got -1"):
+            function("tanh", np.array([2.0, -1.0]))
+    for function in (pair_moments, pair_error):
+        with pytest.raises(InvalidInput, match="gap: wanted variances ≥ 0, got -1"):
+            function("relu", 1.0, 1.0, -1.0)
+    assert np.isnan(second_moment("relu", np.nan))
 
 
 def test_under_jit_and_grad():

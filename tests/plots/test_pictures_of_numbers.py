@@ -97,6 +97,8 @@ def rates(of, diverged=False, optimum=1.0, span=2):
 def test_learning_rates_that_diverge_are_crosses():
     figure = learning_rate_figure([rates("limit"), rates("width 8", diverged=True)])
     assert "training diverges" in labels(figure.axes[0])
+    with pytest.raises(InvalidInput, match="curves: wanted one or more"):
+        learning_rate_figure([])
     steady = learning_rate_figure([rates("limit", optimum=np.nan, span=1)])
     assert labels(steady.axes[0]) == ["limit"]
     many = learning_rate_figure([rates(f"width {n}") for n in range(6)])

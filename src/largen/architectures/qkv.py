@@ -38,7 +38,7 @@ class QKVAttention(QueriesKeysValues):
     heads
         The number of heads, at every width.
     logit_scale
-        c, of order one.
+        c, of order one: with c = √d₀ logits agree at the head dimension d₀ with the usual q·k/√d.
     causal
         Whether a position attends to itself and earlier positions only, in the order in which
         positions are stored.

@@ -87,7 +87,7 @@ def _check_own_place(weight: Weight, end: str, where: str) -> None:
     if weight.in_branch or weight.copies > 1:
         raise InvalidInput(
             f"net: its {end} affine map is inside a residual branch or a repetition; put a "
-            f"Dense() of its own {where} it."
+            f"Dense() of its own {where} it, or write branches of the data as a lg.layers.Graph."
         )
 
 

@@ -120,7 +120,8 @@ class Windowed(Layer):
         if len(space) != len(self.window):
             raise InvalidInput(
                 f"net: {self!r} requires samples of {len(self.window)} spatial axes and one of "
-                f"channels, got spatial axes {space}."
+                f"channels, last, got spatial axes {space}. Reshape the samples: grey images of "
+                "28 by 28 to (sample, 28, 28, 1)."
             )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import factorial
 from typing import Any
 
+import jax
 import numpy as np
 
 from largen.errors import InvalidInput
 from largen.expectations.activations import ActivationFunction, as_activation, of_family
 from largen.expectations.families import Elu, Gaussian, Kinked, LeakyRelu, Polynomial, Rbf
+from largen.expectations.nodes import jumps as discontinuities
 from largen.scalars import flag, integer, real
 
 LARGEST_DEGREE = 16  # cancellation leaves fewer than ten digits at higher degrees
@@ -83,7 +85,8 @@ def with_kinks(function: Any, kinks: Any, *, jumps: bool = False) -> ActivationF
     kinks
         Positions of the kinks, in any order.
     jumps
-        Whether φ itself jumps at one of them, so that it has an NNGP kernel but no NTK.
+        Pass True if φ itself jumps, so that it has an NNGP kernel but no NTK. Jumps at the points
+        of the list are found in any case.
 
     Raises
     ------
@@ -108,7 +111,18 @@ def with_kinks(function: Any, kinks: Any, *, jumps: bool = False) -> ActivationF
     if places.ndim != 1 or not np.isfinite(places).all():
         raise InvalidInput(f"kinks: wanted finite numbers, got {kinks!r}.")
     ascending = tuple(float(k) for k in np.unique(places))
-    return of_family(Kinked(phi.function, ascending, flag("jumps", jumps)))
+    given = of_family(Kinked(phi.function, ascending, flag("jumps", jumps)))
+    if given.jumps or not _jumps(given):
+        return given
+    return of_family(Kinked(phi.function, ascending, True))
+
+
+def _jumps(phi: ActivationFunction) -> bool:
+    """Return whether φ jumps at one of its kinks; False if it holds traced values."""
+    try:
+        return discontinuities(phi)[0]
+    except jax.errors.JAXTypeError:
+        return False
 
 
 def polynomial(coefficients: Any) -> ActivationFunction:

@@ -1,10 +1,12 @@
-"""Gaussian integrals of functions that jump at 0: sign and step.
+"""Gaussian integrals of functions that jump at 0 and are constant elsewhere, as sign and step.
 
 E[sign u sign v] = 1 − 2θ/π with the angle θ between u and v; the covariance of the step is a
 quarter of it. φ' is a delta function and E[φ'φ'] diverges: there is an NNGP kernel but no NTK.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,8 @@ from largen.expectations.closed_form import ClosedForm
 from largen.expectations.homogeneous import angle_of
 
 
-def _jump(height: float, mean: float) -> ClosedForm:
+@lru_cache(maxsize=64)
+def jump(height: float, mean: float) -> ClosedForm:
     """Return the integrals of a jump of ``height`` at 0 with mean ``mean``, and φ(0) = 0."""
     second = mean**2 + height**2 / 4
 
@@ -37,5 +40,5 @@ def _jump(height: float, mean: float) -> ClosedForm:
     )
 
 
-SIGN = _jump(2.0, 0.0)
-STEP = _jump(1.0, 0.5)
+SIGN = jump(2.0, 0.0)
+STEP = jump(1.0, 0.5)

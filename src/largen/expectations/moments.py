@@ -30,6 +30,7 @@ from largen.expectations.series_pair import series_pair, square
 from largen.expectations.watching import current_watch, pair, single
 from largen.scalars import flag, real
 
+_ROUNDING = 1e-6  # of numbers that ought not to be negative, over the largest of them
 Spec = str | Elementwise | ActivationFunction
 
 
@@ -73,6 +74,11 @@ def pair_moments(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> Pai
         Two arrays of the broadcast shape. They are differentiable any number of times, also where
         u and v coincide; relu's derivative kernel has a kink there, to which slope 0 is assigned.
 
+    Raises
+    ------
+    InvalidInput
+        For variances or gaps below 0. Traced arrays are not checked; NaN gives NaN.
+
     Notes
     -----
     The method is a closed form where one exists (Cho & Saul 2009 for relu; Williams 1997 for erf),
@@ -92,6 +98,7 @@ def pair_moments(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> Pai
     phi = as_activation(phi)
     if (who := current_watch()) is not None:
         return PairMoments(*pair(who, phi, q1, q2, gap))
+    _check_signs(q1=q1, q2=q2, gap=gap)
     return PairMoments(*_pair(phi, *_floats(q1, q2, gap)))
 
 
@@ -115,6 +122,11 @@ def pair_error(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> PairM
     phi, q1, q2, gap
         As in :func:`pair_moments`.
 
+    Raises
+    ------
+    InvalidInput
+        As :func:`pair_moments` does.
+
     Examples
     --------
     >>> import jax
@@ -125,11 +137,12 @@ def pair_error(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> PairM
     True
     """
     phi = as_activation(phi)
+    _check_signs(q1=q1, q2=q2, gap=gap)
     return PairMoments(*_error(phi, *_floats(q1, q2, gap)))
 
 
 def second_moment(phi: Spec, q: ArrayLike) -> Any:
-    """Return E[φ(√q z)²] for z ~ N(0, 1), elementwise in the variance q.
+    """Return E[φ(√q z)²] for z ~ N(0, 1), elementwise in the variance q ≥ 0.
 
     Examples
     --------
@@ -141,7 +154,7 @@ def second_moment(phi: Spec, q: ArrayLike) -> Any:
 
 
 def derivative_second_moment(phi: Spec, q: ArrayLike) -> Any:
-    """Return E[φ'(√q z)²] for z ~ N(0, 1), elementwise in the variance q.
+    """Return E[φ'(√q z)²] for z ~ N(0, 1), elementwise in the variance q ≥ 0.
 
     Examples
     --------
@@ -153,7 +166,7 @@ def derivative_second_moment(phi: Spec, q: ArrayLike) -> Any:
 
 
 def mean(phi: Spec, q: ArrayLike) -> Any:
-    """Return E[φ(√q z)] for z ~ N(0, 1), elementwise in the variance q.
+    """Return E[φ(√q z)] for z ~ N(0, 1), elementwise in the variance q ≥ 0.
 
     Examples
     --------
@@ -168,6 +181,7 @@ def _one(phi: Spec, moment: str, q: ArrayLike) -> Any:
     phi = as_activation(phi)
     if (who := current_watch()) is not None:
         return single(who, phi, moment, q)
+    _check_signs(q=q)
     return _single(phi, moment, *_floats(q))
 
 
@@ -185,7 +199,9 @@ def moment_error(phi: Spec, q: ArrayLike) -> SingleMoments:
     >>> float(error.second_moment) < 1e-13
     True
     """
-    return SingleMoments(*_single_error(as_activation(phi), *_floats(q)))
+    phi = as_activation(phi)
+    _check_signs(q=q)
+    return SingleMoments(*_single_error(phi, *_floats(q)))
 
 
 def gaussian_moments(
@@ -272,6 +288,15 @@ def _accuracy(phi, q, dtype, rtol) -> tuple[str | None, ActivationFunction]:
 
 
 _activation = as_activation  # gaussian_moments has an argument of this name
+
+
+def _check_signs(**given: Any) -> None:
+    """Raise for numbers that are below 0 by more than rounding errors."""
+    for name, q in given.items():
+        if not is_traced(q):
+            q = np.asarray(q)
+            if (q < -_ROUNDING * np.max(np.abs(q), initial=0)).any():
+                raise InvalidInput(f"{name}: wanted variances ≥ 0, got {np.nanmin(q):g}.")
 
 
 def _check_covariance(q1, q12, q2) -> None:

@@ -18,6 +18,7 @@ from jax import Array
 
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.homogeneous import homogeneous
+from largen.expectations.jumps import jump
 from largen.expectations.piecewise_linear import Kink, piecewise_linear
 from largen.expectations.piecewise_smooth import piecewise_smooth
 from largen.expectations.singularities import singular_places
@@ -40,11 +41,12 @@ def recognise(
     """Return the Gaussian integrals of a function with kinks away from 0, or None for any other.
 
     φ(x) = a x + b |x| is recognised by φ(±s) = s φ(±1) and φ'(±s) = ±φ(±1) up to rounding at 300
-    points s between 1e-6 and 1e6. Otherwise φ is piecewise linear if it is continuous and, with
-    slope φ', linear on each of at most nine pieces of 16000 points that are spaced by 1/128 around
-    0 and reach to 1e8; features between these points are missed. Any other function that is smooth
-    but for up to eight points between −48 and 48, not all of them 0, is integrated piece by piece,
-    with an error estimate.
+    points s between 1e-6 and 1e6; a jump at 0 between two constants, with φ(0) = 0, by the values
+    at these points and those of the next sentence. Otherwise φ is piecewise linear if it is
+    continuous and, with slope φ', linear on each of at most nine pieces of 16000 points that are
+    spaced by 1/128 around 0 and reach to 1e8; features between these points are missed. Any other
+    function that is smooth but for up to eight points between −48 and 48 is integrated piece by
+    piece, with an error estimate, unless it is continuous and its only such point is 0.
     """
     points = np.concatenate([[1.0], _POINTS])
     try:
@@ -59,6 +61,7 @@ def recognise(
     cuts = (slice(n), slice(n, 2 * n))
     at_zero = float(value[2 * n]), float(slope[2 * n])
     form = _of_degree_one([value[c] for c in cuts], [slope[c] for c in cuts], *at_zero)
+    form = form or _of_one_jump(value[x > 0], value[x < 0], slope, at_zero[0])
     form = form or _with_kinks(value[2 * n + 1 :], slope[2 * n + 1 :], *at_zero)
     return form or _in_pieces(function, derivative, np.max(np.abs(slope)))
 
@@ -74,11 +77,13 @@ def _in_pieces(function, derivative, steepest) -> ClosedForm | None:
             return np.asarray(value), np.asarray(slope)
 
     kinks = singular_places(sample, _MOST_KINKS)
-    if kinks is None or not any(kinks):
+    if not kinks:
         return None
     near = np.array(kinks)[:, None] + _BESIDE * np.array([-1, 1])
-    jumps = np.max(np.abs(np.diff(sample(near)[0]))) > 100 * _BESIDE * steepest
-    return piecewise_smooth(function, derivative, kinks, bool(jumps))
+    jumps = bool(np.max(np.abs(np.diff(sample(near)[0]))) > 100 * _BESIDE * steepest)
+    if not (jumps or any(kinks)):
+        return None
+    return piecewise_smooth(function, derivative, kinks, jumps)
 
 
 def _samples(function, x):
@@ -95,6 +100,14 @@ def _of_degree_one(values, slopes, at_zero, slope_at_zero) -> ClosedForm | None:
     if at_zero != 0 or size == 0:
         return None
     return homogeneous(float(right + left) / 2, float(right - left) / 2, slope_at_zero)
+
+
+def _of_one_jump(right, left, slope, at_zero) -> ClosedForm | None:
+    """Return the integrals of a function that is constant on either side of 0, as sign and step."""
+    high, low = right[0], left[0]
+    if np.any(slope) or np.any(right != high) or np.any(left != low) or at_zero or high == low:
+        return None
+    return jump(float(abs(high - low)), float(high + low) / 2)
 
 
 def _with_kinks(value, slope, at_zero, slope_at_zero) -> ClosedForm | None:

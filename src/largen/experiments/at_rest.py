@@ -195,7 +195,10 @@ def _check(run: Run) -> None:
     if not isinstance(optimizer, (GradientFlow, GradientDescent, Langevin)):
         raise NoTheory(f"optimizer: {optimizer} has no energy that it minimises; take lg.gd.")
     if not optimizer.weight_decay:
-        raise InvalidInput("run: networks come to rest by weight_decay > 0, got 0.")
+        raise InvalidInput(
+            "run: the optimizer has weight_decay=0, and an equilibrium at all weights needs "
+            "weight_decay > 0, such as lg.gd(lr=0.1, weight_decay=1e-3)."
+        )
     if isinstance(optimizer, Stepped) and optimizer.batch_size is not None:
         raise InvalidInput("run: batches are noise of their own; take all samples in each step.")
 

@@ -116,6 +116,10 @@ def plane_map(
 ) -> ScalingMap:
     """Return the map of the scalings (q_σ, q̃) of one hidden layer, by exact classification.
 
+    In f = σ Σ_r a_r φ(w_r·x) with N neurons and standard Gaussian a and w, σ grows as N^(q_σ), and
+    the learning rates of a and w as N^(q̃_a) and N^(q̃_w); :func:`largen.scaling.plane_class` has
+    the class of a single scaling.
+
     Golikov, *Towards a general theory of infinite-width limits of neural classifiers*, §3: for
     equal rates the non-trivial limits are the line q̃ = −1 − 2q_σ from the NTK scaling at
     (−½, 0) through the intermediate ones to the mean-field scaling at (−1, 1). Above it outputs
@@ -124,9 +128,10 @@ def plane_map(
     Parameters
     ----------
     q_sigma, rate
-        The ranges of q_σ and q̃_a: pairs of exact exponents.
+        The ranges of q_σ and q̃_a: pairs of exact exponents, such as (-1, 0) or ("-5/4", "-1/4").
     difference
-        q̃_w − q̃_a, the same on the whole plane: −1 for the plane of the default scaling.
+        q̃_w − q̃_a, the same on the whole plane: 0 for equal rates, −1 for the plane that holds the
+        default scaling, variances over the fan-in and a rate that does not depend on N.
     per_unit
         Lattice points to a unit of each exponent; even, so that halves are among them.
 

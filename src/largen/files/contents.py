@@ -122,7 +122,7 @@ def read_json(text: Any, what: str | Path = "the text") -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedFile(what, f"it is no JSON: {error}") from None
+        raise DamagedFile(what, f"it is not valid JSON: {error}") from None
     if not isinstance(content, dict) or "checksum" not in content:
         raise DamagedFile(what, "it has no checksum")
     if content.pop("checksum") != _checksum(content):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from largen.errors import InvalidInput
 from largen.plots.panels import panels
 from largen.plots.style import CYCLE, LIMIT, shades, size_axis, style
 
@@ -25,8 +26,16 @@ def comparison_figure(rows: Sequence[tuple[str, Any, Mapping[str, Any]]]) -> Fig
     Parameters
     ----------
     rows
-        For each row a title, and the data set and exponents of a :class:`largen.Comparison`.
+        For each row a title, and the data set and exponents of a :class:`largen.Comparison`:
+        ``(title, found.to_xarray(), found.exponents)``; ``found.plot(path)`` draws a single row.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no rows.
     """
+    if not len(rows):
+        raise InvalidInput("rows: wanted one comparison or more.")
     with style():
         figure, axes = panels(len(rows), 3, ("curves", "outputs", "distances") * len(rows))
         for (title, data, exponents), (curves, outputs, distances) in zip(rows, axes, strict=True):

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from largen.errors import InvalidInput, instance_of
 from largen.plots.panels import alone, panels
 from largen.plots.style import LIMIT, shades, style
 
@@ -22,9 +23,27 @@ def learning_rate_figure(curves: Sequence[Any]) -> Figure:
     Parameters
     ----------
     curves
-        Objects of type :class:`largen.experiments.LearningRateCurve`. The first, usually that of
-        the limit, is drawn in black, and its optimum is marked.
+        Results of :func:`largen.learning_rate_curve`, one or more. The first, usually that of the
+        limit, is drawn in black, and its optimum is marked; ``curve.plot(path, others=[…])`` draws
+        the same.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no curves, or other things than curves.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> run = lg.Run(lg.mlp(1, "relu"), lg.ntk(), data, optimizer=lg.gd(1.0), steps=4)
+    >>> curve = lg.learning_rate_curve(run, [0.5, 1.0, 2.0])
+    >>> lg.plots.learning_rate_figure([curve]).axes[0].get_ylabel()
+    'training loss after training'
     """
+    instance_of("curves", curves, Sequence, "a list of results of lg.learning_rate_curve")
+    if not curves or not all(hasattr(curve, "diverged") for curve in curves):
+        raise InvalidInput("curves: wanted one or more results of lg.learning_rate_curve.")
     with style():
         figure, axes = panels(1, 1)
         ax = axes[0, 0]
@@ -52,7 +71,7 @@ def learning_rate_figure(curves: Sequence[Any]) -> Figure:
             xscale="log",
             yscale="log",
             xlabel=r"learning rate $\eta_0$",
-            ylabel=f"{curves[0].on} loss after training",
+            ylabel=f"{'training' if curves[0].on == 'train' else 'test'} loss after training",
             title="loss after training, by rate",
         )
         if len(ax.get_legend_handles_labels()[1]) <= FEW or alone():

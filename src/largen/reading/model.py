@@ -356,7 +356,10 @@ class Model(Questions, Sequence):
         if not self.family.takes_integers:
             return array
         if np.any(array != np.round(array)):
-            raise InvalidInput(f"{name}: wanted integers, with which the model was read.")
+            raise InvalidInput(
+                f"{name}: wanted integers, such as token ids, since the model was read with "
+                "integers; got numbers that are not."
+            )
         return array.astype(np.int64)
 
     @contextmanager

@@ -163,6 +163,11 @@ class KernelPosterior(Conditioned):
 
     def _cross(self, name: str, kernel: Any) -> np.ndarray:
         y, coupled = self.targets.y, self.targets.coupled
+        if kernel is None:
+            raise InvalidInput(
+                f"{name}: wanted the kernel from test to training samples; to predict the training "
+                "samples themselves, pass the kernel of all of them."
+            )
         matrix = np.asarray(floating(name, kernel, ndim=4 if coupled else 2), np.float64)
         wanted = (len(y), y.shape[1], y.shape[1]) if coupled else (len(y),)
         if matrix.shape[1:] != wanted:

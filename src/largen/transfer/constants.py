@@ -52,6 +52,7 @@ class Constants:
     Examples
     --------
     >>> from torch import nn
+    >>> from largen.transfer import Constants
     >>> from largen.transfer.torch import scale
     >>> def mlp(width):
     ...     return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width),

@@ -91,7 +91,7 @@ def check_derivatives(closed: Any, draw: Callable[[], list[Any]], x: Any) -> Non
         if not float(jnp.abs(one - two).max()) <= ROUNDING * size:
             raise refused(
                 "forward (custom_jvp or custom_vjp)",
-                "the derivatives given to a function are not those of its values; kernels have "
+                "a custom derivative differs from that of the function's values, and kernels use the "
                 "derivatives of values",
             )
 

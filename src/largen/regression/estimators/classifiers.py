@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from largen.regression.estimators.classification import KernelClassifier
 from largen.regression.estimators.models import Bayesian, Flow, Trained
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NTKClassifier(KernelClassifier, Trained):
     """Infinitely wide networks trained on class labels by the squared error, in the kernel limit.
 
@@ -44,6 +46,7 @@ class NTKClassifier(KernelClassifier, Trained):
     _kinds = ("ntk", "nngp")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NNGPClassifier(KernelClassifier, Bayesian):
     """Bayesian regression on class labels with an infinitely wide network as prior.
 
@@ -89,6 +92,7 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         return mean / s if mean.ndim == 1 else mean / s[:, None]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelFlowClassifier(KernelClassifier, Flow):
     """Infinitely wide networks trained on class labels for a finite time, in the kernel limit.
 

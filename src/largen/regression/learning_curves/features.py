@@ -238,8 +238,8 @@ def _widths(widths: list[int] | None, sizes: list[int], rank: int) -> list[int]:
     same = [n for n in sizes if n in widths and n < rank]
     if same:
         raise InvalidInput(
-            f"widths: without a ridge the error of {same[0]} features and as many samples has no "
-            "mean; pass a ridge, or another number."
+            f"widths: without a ridge the mean error of {same[0]} features on as many samples is "
+            "infinite; pass a ridge, or leave out this width."
         )
     return widths
 

@@ -245,7 +245,9 @@ class TorchPlan(Plan):
         if adjust_lr_fn is not None:
             one_of("adjust_lr_fn", adjust_lr_fn, ("original", "match_rms_adamw"))
             if self.optimizer != "muon":
-                raise InvalidInput(f"adjust_lr_fn: {self.optimizer} has none; it is Muon's.")
+                raise InvalidInput(
+                    f"adjust_lr_fn: is an option of Muon, and the plan is for {self.optimizer}."
+                )
         if betas is not None and self.optimizer not in AVERAGING:
             raise InvalidInput(f"betas: {self.optimizer} has none; wanted one of {AVERAGING}.")
         if moved_by is not None:

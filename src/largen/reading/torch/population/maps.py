@@ -156,7 +156,8 @@ def _convolution(
     if groups > 1 and (axes == (0, 1) or 1 in population.widths.wide(weight)):
         raise population.refused(
             call,
-            f"its {groups} groups have to be of channels whose number does not grow with the width",
+            f"it has {groups} groups, and a convolution in groups has a rule only where its "
+            "number of channels does not grow with the width",
         )
     form = Form((axes[0], *range(2, len(window) + 2)), axes[1], 1, move)
     return product(

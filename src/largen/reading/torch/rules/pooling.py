@@ -48,8 +48,8 @@ def _(
     strides = window if stride in (None, ()) else per_axis(stride, axes)
     if ceil_mode or divisor_override is not None or (any(ends) and count_include_pad):
         raise reader.refused(
-            call, "ceil_mode, another divisor and zeros that count have no rule; "
-            "count_include_pad=False has one",
+            call, "ceil_mode=True, divisor_override and averages over padding have no rule; "
+            "count_include_pad=False leaves padding out",
         )  # fmt: skip
     pool = AvgPool(window, strides=strides, padding=tuple((end, end) for end in ends))
     return value.at(reader.layer(call, pool, value), call.shape)

@@ -27,7 +27,7 @@ def load_marked(path: Path, marks: dict[str, str]) -> dict[str, np.ndarray] | No
     if held is None:
         return None
     if not any(name.startswith("mark/") for name in held):
-        raise other(path, "it is no checkpoint")
+        raise other(path, "it is not a checkpoint")
     differ = [name for name, mark in marks.items() if str(held.get(f"mark/{name}")) != mark]
     if differ:
         raise other(path, f"it has another {', another '.join(differ)}")
