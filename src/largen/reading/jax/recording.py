@@ -91,8 +91,8 @@ def check_derivatives(closed: Any, draw: Callable[[], list[Any]], x: Any) -> Non
         if not float(jnp.abs(one - two).max()) <= ROUNDING * size:
             raise refused(
                 "forward (custom_jvp or custom_vjp)",
-                "a custom derivative differs from that of the function's values, and kernels use the "
-                "derivatives of values",
+                "the derivatives given to a function are not those of its values, and kernels use "
+                "the derivatives of values",
             )
 
 
