@@ -13,9 +13,9 @@ from rich.text import Text
 
 from largen.cli.work import ending_in_order, make_output_folder, progress
 from largen.errors import LargenError
-from largen.experiments.claims import Claim, tally
 from largen.interrupts import resume_hint
 from papers import FIGURES, Produced, figure, find_images, produce
+from papers.claims import Claim, tally
 
 console = Console(highlight=False)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import largen
 from largen.errors import DamagedFile, InvalidInput
-from largen.experiments.claims import Claim
 from largen.files import load_dataset, make_folder, save_dataset, save_figure, save_text
+from papers.claims import Claim
 from papers.images import Images
 from papers.record import Figure
 

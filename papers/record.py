@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.images import Images
 
 if TYPE_CHECKING:

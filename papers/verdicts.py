@@ -11,7 +11,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 from numpy.typing import ArrayLike
 
-from largen.experiments.claims import Claim, above
+from papers.claims import Claim, above
 from papers.powers import fitted_powers
 
 WITHIN = 1.96  # half-width of a 95 % interval in standard errors

@@ -9,7 +9,6 @@ from largen.expectations import as_activation
 from largen.expectations.composition import compose, product, weighted_sum
 from largen.expectations.nodes import kinks_of
 from largen.expectations.two_functions import cross_moments
-from largen.experiments.claims import Claim, above, below, tally
 from largen.files.contents import json_with_checksum, read_json
 from largen.kernels.planes import displacements
 from largen.networks.rules.attention import number_of_heads
@@ -20,6 +19,7 @@ from largen.sweeps.optimum import optimum
 from largen.sweeps.quality import asymptote, line
 from largen.sweeps.ranges import constants_named
 from largen.sweeps.verdicts import difference
+from papers.claims import Claim, above, below, tally
 
 LINEAR, RELU, SIGMOID = map(as_activation, ("linear", "relu", "sigmoid"))
 

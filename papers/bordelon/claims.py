@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from largen.experiments.claims import Claim, above, below
 from largen.sweeps import Sweep
 from largen.sweeps.optimum import vertex
+from papers.claims import Claim, above, below
 
 STEPS = 1.0  # largest shift of a best rate that transfers, in factors of two
 # Distance, in factors of two, up to which rates count as around the best one: both neighbours on a

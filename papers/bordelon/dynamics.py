@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim
 from largen.sweeps import Sweep
 from papers.bordelon.claims import alike
+from papers.claims import Claim
 
 # Curves: setting → depth → losses (step,).
 Curves = dict[str, dict[int, np.ndarray]]
@@ -74,7 +74,7 @@ def sound(losses: np.ndarray) -> bool:
 
 def draw(panels: Sequence[tuple[str, Curves]]) -> Any:
     """Draw one curve for each setting and depth, with one colour for each setting."""
-    from largen.plots.sweeps import dynamics_figure
+    from papers.bordelon.pictures import dynamics_figure
 
     return dynamics_figure(
         [

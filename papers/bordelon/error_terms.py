@@ -12,8 +12,8 @@ import xarray
 from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from largen.experiments.claims import Claim, above, below
 from papers.bordelon.branches import linear
+from papers.claims import Claim, above, below
 from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from largen.experiments.claims import Claim
 from papers.bordelon import claims as check
 from papers.bordelon.panels import Grid, Panel, half_octaves, of_sweeps, sweep_of
+from papers.claims import Claim
 from papers.record import Found
 
 MUP, DEPTH_MUP = "μP, batch norm", "μP with branches 1/√L, batch norm"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import log2
 from typing import Any
 
-from largen.experiments.claims import Claim
 from papers.bordelon import dynamics
 from papers.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from papers.claims import Claim
 from papers.record import Found
 
 GAMMAS = (0.25, 1.0, 2.0)

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments import fit_exponent
-from largen.experiments.claims import Claim
 from largen.plots.style import size_axis
 from papers.bordelon import dynamics, finite_sizes
 from papers.bordelon.finite_sizes import RATE, Settings, distances, limit_of, networks, solved_at
+from papers.claims import Claim
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 from papers.verdicts import near

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments import fit_exponent
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 from papers.verdicts import equals

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim, above
 from papers.bordelon.panels import (
     Grid,
     Panel,
@@ -15,6 +14,7 @@ from papers.bordelon.panels import (
     parameters_of,
     sweep_of,
 )
+from papers.claims import Claim, above
 from papers.record import Found
 
 Curve = tuple[np.ndarray, np.ndarray]
@@ -102,7 +102,7 @@ def _at(curve: Curve, size: float) -> np.ndarray:
 
 def draw(settings: Sequence[Panel], found: Found) -> Any:
     """Draw losses against numbers of parameters."""
-    from largen.plots.sweeps import tradeoff_figure
+    from papers.bordelon.pictures import tradeoff_figure
 
     curves = _by_depth(settings, found)
     return tradeoff_figure({depth: (n, loss.mean(0)) for depth, (n, loss) in curves.items()})

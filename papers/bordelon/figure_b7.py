@@ -10,12 +10,12 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments import PowerLaw, fit_exponent
-from largen.experiments.claims import Claim
 from largen.plots.style import size_axis
 from papers.bordelon import finite_sizes
 from papers.bordelon.branches import linear_distances
 from papers.bordelon.finite_sizes import Settings, distances, limit_of, networks, solved_at
 from papers.bordelon.fluctuations import variance_of
+from papers.claims import Claim
 from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report

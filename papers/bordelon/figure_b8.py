@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim
 from papers.bordelon import dynamics
 from papers.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from papers.claims import Claim
 from papers.record import Found
 
 DECAYS = (0.0, 0.01, 0.03, 0.1)

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments import LearningRateCurve
-from largen.experiments.claims import Claim, above, below
 from largen.plots.style import size_axis
 from papers.bordelon import branches
+from papers.claims import Claim, above, below
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 from papers.verdicts import WITHIN, near

@@ -10,9 +10,9 @@ import numpy as np
 import xarray
 
 import largen as lg
-from largen.experiments.claims import Claim, above
 from largen.plots.style import size_axis
 from papers.bordelon.finite_sizes import DATA
+from papers.claims import Claim, above
 from papers.powers import fitted_powers
 from papers.record import Found, Part, Report
 from papers.verdicts import WITHIN, near

@@ -13,9 +13,9 @@ from scipy import stats
 from scipy.special import polygamma
 
 import largen as lg
-from largen.experiments.claims import Claim
 from largen.plots.style import size_axis
 from papers.bordelon import fluctuations
+from papers.claims import Claim
 from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report

@@ -10,8 +10,8 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure as Picture
 
-from largen.experiments.claims import Claim
 from papers.chaintron.networks import drawn_blocks, drawn_ends, regrouped, trained
+from papers.claims import Claim
 from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report

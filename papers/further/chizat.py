@@ -12,7 +12,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.further.linear_models import DATA
 from papers.record import Figure, Found, one_part
 from papers.verdicts import draw_power, equals, exceeds, mean_of, power

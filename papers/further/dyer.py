@@ -9,7 +9,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.further.linear_models import beside_linear_models, training
 from papers.record import Figure, Found, one_part
 from papers.verdicts import draw_power, equals, mean_of, power

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Picture
 from scipy.stats import kurtosis, norm, skew
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.record import Figure, Found, one_part
 from papers.verdicts import WITHIN, equals, mean_of, near
 

@@ -10,7 +10,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.further.preactivations import preactivations
 from papers.record import Figure, Found, one_part
 from papers.verdicts import draw_power, equals, mean_of, near, power

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from largen.experiments.claims import Claim, above, below
 from largen.experiments.power_law import PowerLaw
+from papers.claims import Claim, above, below
 from papers.golikov.series import Laws, Series, loss_curves
 from papers.record import Found
 from papers.verdicts import near

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from largen.experiments.claims import Claim, above
+from papers.claims import Claim, above
 from papers.golikov import checks
 from papers.golikov.parts import curves, diverging, ladder
 from papers.golikov.series import by_scaling

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim, above, below
 from largen.parameterizations import plane_scheme
 from largen.parameterizations.classification import classify
 from largen.parameterizations.classification.plane import NAMED
+from papers.claims import Claim, above, below
 from papers.golikov import checks
 from papers.golikov.parts import ladder
 from papers.golikov.series import Series, by_scaling

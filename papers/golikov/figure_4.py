@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.golikov import checks
 from papers.golikov.figure_1 import FAST, FULL, Settings
 from papers.golikov.figure_3 import parts

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim, above
+from papers.claims import Claim, above
 from papers.golikov import checks
 from papers.golikov.parts import curves, ladder
 from papers.golikov.series import Series, by_scaling, series

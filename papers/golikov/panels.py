@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from largen.plots.widths import (
+from papers.golikov.series import Laws, Series, loss_curves
+from papers.golikov.setups import LIMITS
+from papers.golikov.widths import (
     COLOURS,
     Panel,
     exponents_panel,
@@ -15,8 +17,6 @@ from largen.plots.widths import (
     row,
     sizes_panel,
 )
-from papers.golikov.series import Laws, Series, loss_curves
-from papers.golikov.setups import LIMITS
 from papers.record import Found
 
 __all__ = ["curves", "exponents", "final_losses", "increments", "row", "terms"]

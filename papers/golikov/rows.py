@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.golikov import checks
 from papers.golikov.parts import ladder
 from papers.golikov.series import by_scaling

@@ -9,8 +9,8 @@ import numpy as np
 import xarray
 
 import largen as lg
-from largen.experiments.claims import Claim
 from largen.plots import phase_figure
+from papers.claims import Claim
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 

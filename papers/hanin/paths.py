@@ -9,7 +9,7 @@ import numpy as np
 import xarray
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 from papers.verdicts import equals, intervals, mean_of, numbers, pair_of, ratio_of_moments

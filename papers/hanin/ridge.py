@@ -10,7 +10,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 from papers.verdicts import alternative, equals, mean_of, numbers, pair_of

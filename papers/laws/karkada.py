@@ -11,7 +11,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.record import Figure, Found, one_part
 from papers.verdicts import WITHIN, alternative, equals, label_sizes
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Picture
 from scipy.optimize import brentq
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 from papers.verdicts import WITHIN, equals, exceeds, label_sizes, mean_of, numbers, pair_of

@@ -9,7 +9,7 @@ import xarray
 from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from largen.experiments.claims import Claim
+from papers.claims import Claim
 from papers.record import Figure, Found, one_part
 from papers.rest.distances import distance
 from papers.verdicts import alternative, equals, exceeds, mean_of, near

@@ -23,7 +23,7 @@ from largen.plots import (
     trajectory_figure,
     variable_figure,
 )
-from largen.plots import widths as by_width
+from papers.golikov import widths as by_width
 
 RNG = np.random.default_rng(0)
 

@@ -18,7 +18,8 @@ from largen.plots.panels import Picture, hand_over
 from largen.plots.predicted_networks import predicted_networks_figure
 from largen.plots.scaling_map import scaling_figure
 from largen.plots.style import distinct, scheme_title, size_axis, style
-from largen.plots.sweeps import dynamics_figure, sweep_figure, tradeoff_figure
+from largen.plots.sweeps import sweep_figure
+from papers.bordelon.pictures import dynamics_figure, tradeoff_figure
 
 RNG = np.random.default_rng(0)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from largen.plots.panels import alone, for_all, panels
-from largen.plots.style import LIMIT, distinct, legend_beside, scheme_title, shades, style
+from largen.plots.style import LIMIT, legend_beside, scheme_title, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -52,38 +51,7 @@ def sweep_figure(
     return figure
 
 
-def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]]]) -> Figure:
-    """Draw losses during training: for each panel a title, labels, colours and losses ``(step,)``.
-
-    Curves of equal colour differ by line style. Curves that rise above twice the largest initial
-    loss count as divergent and are cut off; the other curves set the range.
-    """
-    with style():
-        figure, grid = panels(1, len(panels_of))
-        figure.set_figwidth(1.5 * figure.get_figwidth())  # legends are next to the panels
-        for ax, (title, curves) in zip(grid[0], panels_of, strict=True):
-            seen: dict[int, int] = {}
-            for label, colour, losses in curves:
-                line = LINES[seen.setdefault(colour, 0) % len(LINES)]
-                seen[colour] += 1
-                ax.plot(
-                    np.where(np.isfinite(losses), losses, np.nan),
-                    color=distinct(colour),
-                    linestyle=line,
-                    label=label,
-                )
-            ax.set(title=title, xlabel="step", yscale="log")
-            starts = [losses[0] for _, _, losses in curves]
-            sound = [own for _, _, own in curves if (own <= 2 * max(starts)).all()]
-            shown = np.concatenate([starts, *sound])
-            ax.set_ylim(shown.min() / 1.02, shown.max() * 1.02)
-            _plain_losses(ax)
-            legend_beside(ax, fontsize="x-small")
-        grid[0, 0].set_ylabel("training loss")
-    return figure
-
-
-def _plain_losses(ax: Any) -> None:
+def plain_losses(ax: Any) -> None:
     """Label losses by plain numbers, since the panel may contain no power of ten."""
     low, high = ax.get_ylim()
     if high >= 10 * low:
@@ -95,20 +63,6 @@ def _plain_losses(ax: Any) -> None:
 def plain_number(value: float, _: int | None = None) -> str:
     """Return a tick's label without powers of ten, for an axis of a short range."""
     return f"{value:.3g}"
-
-
-def tradeoff_figure(curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Draw losses against numbers of parameters, ``(width,)`` each, one line for each depth."""
-    with style():
-        figure, grid = panels(1, 1)
-        ax = grid[0, 0]
-        for colour, (depth, (sizes, losses)) in zip(
-            shades(len(curves)), curves.items(), strict=True
-        ):
-            ax.loglog(sizes, losses, "o-", color=colour, label=f"depth {depth}")
-        ax.set(xlabel="parameters", ylabel="loss")
-        ax.legend()
-    return figure
 
 
 def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
@@ -167,4 +121,4 @@ def _same_limits(axes: Any, data: xarray.Dataset) -> None:
     margin = max((top / bottom) ** 0.08, 1.02)
     for ax in axes:
         ax.set_ylim(bottom / margin, top * margin)
-        _plain_losses(ax)
+        plain_losses(ax)
