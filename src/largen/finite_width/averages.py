@@ -89,10 +89,7 @@ def third_averages(phi: ActivationFunction, kernel: np.ndarray) -> Third:
     M = len(pairs)
     one, other = (np.array(each) for each in zip(*pairs, strict=True))
     upper = np.triu_indices(M)
-    mean, total = np.zeros(M), np.zeros((2 * M, len(upper[0])))
-    for points, weights in in_parts(grid):
-        value = values(phi, points)[0].T
-        mean += (value[one] * value[other]) @ weights
+    mean, total = _mean_products(phi, grid, one, other), np.zeros((2 * M, len(upper[0])))
     for points, weights in in_parts(grid):
         value = values(phi, points)[0].T
         # About the mean, so that nothing cancels: Cov(s_b, s_c) changes as E[s̃_b s̃_c] at fixed
@@ -131,11 +128,8 @@ def covariance_along(
         second = _exact_fourth(averages).values - np.outer(mean, mean)
         return second[np.ix_(early, late)], _exact_third(averages).change[np.ix_(late, early, late)]
     grid = grid_for(phi, joint)
-    mean = np.zeros(len(pairs))
     one, other = (np.array(each) for each in zip(*pairs, strict=True))
-    for points, weights in in_parts(grid):
-        value = values(phi, points)[0].T
-        mean += (value[one] * value[other]) @ weights
+    mean = _mean_products(phi, grid, one, other)
     total = np.zeros((1 + len(late), len(early) * len(late)))
     for points, weights in in_parts(grid):
         value = values(phi, points)[0].T
@@ -147,6 +141,17 @@ def covariance_along(
         total += (factors * weights) @ products.T
     whole = total.reshape(1 + len(late), len(early), len(late))
     return whole[0], whole[1:]
+
+
+def _mean_products(
+    phi: ActivationFunction, grid: Grid, one: np.ndarray, other: np.ndarray
+) -> np.ndarray:
+    """Return E φφ of pairs of inputs, (pair,)."""
+    mean = np.zeros(len(one))
+    for points, weights in in_parts(grid):
+        value = values(phi, points)[0].T
+        mean += (value[one] * value[other]) @ weights
+    return mean
 
 
 def in_parts(grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.arrays import floating, known
-from largen.errors import NoTheory, NumericalFailure
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import jumps
 
@@ -24,6 +24,14 @@ def checked_inputs(x: ArrayLike, name: str = "x") -> np.ndarray:
     """Check inputs, (sample, input), at the public function, in float64."""
     known(name, x)
     return np.asarray(floating(name, x, ndim=2), np.float64)
+
+
+def one_input(x: ArrayLike) -> np.ndarray:
+    """Check that there is one input, which is not 0."""
+    inputs = checked_inputs(x)
+    if len(inputs) != 1 or not inputs.any():
+        raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
+    return inputs
 
 
 VANISHING = 1e-60  # a variance whose fourth power is nearly lost

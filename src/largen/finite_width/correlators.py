@@ -166,8 +166,7 @@ def linear_correlator(
 
 def _matrices(network: SizedNetwork) -> tuple[list[float], list[float]]:
     """Return the variances of all matrices but the first, and the rates ρ of all."""
-    if network.first.bias or any(layer.bias for layer in network.hidden):
-        raise NoTheory(f"{WHAT}: the formula is for networks without biases.")
+    network.check_no_biases(WHAT)
     variances, rates = [], [network.first.rates[0]]
     for layer in network.hidden:
         slopes = slopes_of(layer.phi)

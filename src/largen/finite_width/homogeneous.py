@@ -13,7 +13,7 @@ from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations import as_activation as own_activation
-from largen.finite_width.checks import checked_inputs
+from largen.finite_width.checks import one_input
 from largen.finite_width.orthants import slopes_of
 from largen.finite_width.sized_network import SizedNetwork, sized_network
 from largen.results import brief, fields_over, in_notebooks, save_result
@@ -155,9 +155,7 @@ def homogeneous_moments(
     2.1052
     """
     network = sized_network(net, width, "lg.finite_width.homogeneous_moments")
-    inputs = checked_inputs(x)
-    if len(inputs) != 1 or not inputs.any():
-        raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
+    inputs = one_input(x)
     kappa, _ = _constants(network, "lg.finite_width.homogeneous_moments")
     n = np.array([layer.width for layer in network.hidden], np.float64)
     K = float(network.first_kernel(inputs)[0, 0])
@@ -309,8 +307,7 @@ def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousL
 
 def _constants(network: SizedNetwork, what: str) -> tuple[float, float]:
     """Return κ and E d² of networks that keep the variance, without biases."""
-    if network.first.bias or any(layer.bias for layer in network.hidden):
-        raise NoTheory(f"{what}: exact formulas are for networks without biases.")
+    network.check_no_biases(what)
     phi = network.hidden[0].phi
     kappa, square = _fourth_over_square(phi, what)
     for layer in network.hidden:

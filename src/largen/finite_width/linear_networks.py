@@ -13,8 +13,8 @@ from scipy.special import digamma, loggamma, polygamma
 from largen.architectures import Layer
 from largen.arrays import floating
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NoTheory
-from largen.finite_width.checks import checked_inputs
+from largen.errors import NoTheory
+from largen.finite_width.checks import one_input
 from largen.finite_width.orthants import slopes_of
 from largen.finite_width.sized_network import sized_network
 from largen.scalars import real
@@ -156,19 +156,15 @@ def linear_network_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int
     >>> result.density(np.array([0.5, 2.0, 4.0])).round(5)
     array([0.34338, 0.03406, 0.00322])
     """
-    network = sized_network(net, width, "lg.finite_width.linear_network_output")
-    inputs = checked_inputs(x)
-    if len(inputs) != 1 or not inputs.any():
-        raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
-    if network.first.bias or any(layer.bias for layer in network.hidden):
-        raise NoTheory(
-            "lg.finite_width.linear_network_output: the formula is for networks without biases."
-        )
+    what = "lg.finite_width.linear_network_output"
+    network = sized_network(net, width, what)
+    inputs = one_input(x)
+    network.check_no_biases(what)
     K = float(network.first_kernel(inputs)[0, 0])
     for layer in network.hidden:
         slopes = slopes_of(layer.phi)
         if slopes is None or abs(slopes[0]) != abs(slopes[1]):
-            raise NoTheory(f"lg.finite_width.linear_network_output: {layer.phi} is not linear.")
+            raise NoTheory(f"{what}: {layer.phi} is not linear.")
         K *= layer.weight * slopes[0] ** 2
     return LinearOutput(K, network.widths)
 

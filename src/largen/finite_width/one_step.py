@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.bibliography import cites
-from largen.errors import NoTheory
 from largen.expectations.nodes import nodes_for, values
 from largen.finite_width.checks import check_alive, checked_inputs
 from largen.finite_width.sized_network import sized_network
@@ -90,12 +89,10 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
     >>> result.rates.round(6)  # σ_w²/((L + 1) K n) with K = 2
     array([0.083333, 0.016667, 0.016667])
     """
-    network = sized_network(net, width, "lg.finite_width.layer_learning_rates")
+    what = "lg.finite_width.layer_learning_rates"
+    network = sized_network(net, width, what)
     inputs = checked_inputs(x)
-    if network.first.bias or any(layer.bias for layer in network.hidden):
-        raise NoTheory(
-            "lg.finite_width.layer_learning_rates: the formula is for networks without biases."
-        )
+    network.check_no_biases(what)
     q = np.diagonal(network.first_kernel(inputs)).copy()
     check_alive(np.diag(q), 1)
     squares, slopes = [np.sum(inputs**2, axis=1) / inputs.shape[1]], []

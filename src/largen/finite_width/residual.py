@@ -89,15 +89,9 @@ def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
 
 
 def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
-    K, P = state.K, len(state.K)
-    pairs = pairs_of(P)
-    rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
-    w, n = layer.weight, layer.width
-    of_value, _ = pair_derivatives(layer.phi, K)
-    J, hessian = (w * each for each in on_pairs(of_value, pairs))
-    second = of_value.value[rows, columns]
-    noise = w**2 / n * (fourth_averages(layer.phi, K).values - np.outer(second, second))
-    crossed, shift = np.zeros_like(noise), np.zeros(len(pairs))
+    K, w, n = state.K, layer.weight, layer.width
+    S, J, hessian, noise = _averages(layer, K)
+    crossed, shift = np.zeros_like(noise), np.zeros(len(noise))
     for source in sources:
         covariance, change = covariance_along(layer.phi, source.Q, K)
         size = w * source.weight / n
@@ -105,7 +99,7 @@ def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
         shift += size * np.einsum("cba,cb->a", change, source.response)
     both = J @ crossed
     return _Layer(
-        S=layer.bias + w * of_value.value,
+        S=S,
         J=J,
         crossed=crossed,
         noise=noise,
@@ -114,25 +108,28 @@ def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
     )
 
 
+def _averages(layer: HiddenLayer, K: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the kernel behind a layer, its derivatives in pairs of K, and its own covariance."""
+    pairs, w = pairs_of(len(K)), layer.weight
+    rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
+    of_value, _ = pair_derivatives(layer.phi, K)
+    J, hessian = (w * each for each in on_pairs(of_value, pairs))
+    second = of_value.value[rows, columns]
+    noise = w**2 / layer.width * (fourth_averages(layer.phi, K).values - np.outer(second, second))
+    return layer.bias + w * of_value.value, J, hessian, noise
+
+
 def _add(
     branch: Branch, state: Kernel, layer_averages: _Layer, sources: list[_Source]
 ) -> tuple[Kernel, list[_Source]]:
     """Return the stream behind a branch, and the sources with their responses updated."""
     S, m, V = layer_averages.S, layer_averages.m, layer_averages.V
     through, fresh = np.eye(len(m)), np.zeros_like(V)
-    pairs = pairs_of(len(S))
-    rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
     for layer in branch.inner[1:]:
-        w = layer.weight
-        of_value, _ = pair_derivatives(layer.phi, S)
-        J, hessian = (w * each for each in on_pairs(of_value, pairs))
-        second = of_value.value[rows, columns]
-        covariance = fourth_averages(layer.phi, S).values - np.outer(second, second)
-        covariance = w**2 / layer.width * covariance
+        S, J, hessian, covariance = _averages(layer, S)
         m = J @ m + np.einsum("abc,bc->a", hessian, V) / 2
         V, fresh = J @ V @ J.T + covariance, J @ fresh @ J.T + covariance
         through = J @ through
-        S = layer.bias + w * of_value.value
     b = branch.square
     A, B = np.eye(len(m)) + b * through @ layer_averages.J, b * through
     mixed = A @ layer_averages.crossed @ B.T

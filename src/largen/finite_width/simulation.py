@@ -19,7 +19,7 @@ from largen.expectations import ActivationFunction
 from largen.finite_width.batched_draws import in_batches
 from largen.finite_width.checks import checked_inputs
 from largen.finite_width.linear_algebra import cholesky
-from largen.finite_width.sized_network import sized_network
+from largen.finite_width.sized_network import SizedNetwork, sized_network
 from largen.finite_width.stream_simulation import draw_streams
 from largen.parameterizations import Parameterization
 from largen.scalars import integer, random_key
@@ -85,17 +85,26 @@ def sample_kernels(
     >>> bool(abs(drawn.var() / 4 / exact - 1) < 0.2)
     True
     """
-    inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
+    inputs, draws, key = checked_draws(x, draws, key)
     what = "lg.finite_width.sample_kernels"
     network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
-    key = random_key(key)
-    if len(inputs) > MOST_INPUTS:
-        raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {len(inputs)}.")
     if network.branched:
         return draw_streams(network, inputs, draws, key)
+    return in_batches(_batch, *of_layers(network), network, inputs, draws, key, _AT_ONCE)
+
+
+def checked_draws(x: ArrayLike, draws: Any, key: Any) -> tuple[np.ndarray, int, Any]:
+    """Return few enough inputs, the number of networks and a key, after checking them."""
+    inputs, draws, key = checked_inputs(x), integer("draws", draws, at_least=1), random_key(key)
+    if len(inputs) > MOST_INPUTS:
+        raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {len(inputs)}.")
+    return inputs, draws, key
+
+
+def of_layers(network: SizedNetwork) -> tuple[Layers, np.ndarray]:
+    """Return activations and widths, and the variances (weight, bias) of hidden layers."""
     layers = tuple((layer.phi, layer.width) for layer in network.hidden)
-    constants = np.array([(layer.weight, layer.bias) for layer in network.hidden])
-    return in_batches(_batch, layers, constants, network, inputs, draws, key, _AT_ONCE)
+    return layers, np.array([(layer.weight, layer.bias) for layer in network.hidden])
 
 
 def _batch(given: tuple[Layers, int], key: Any, first: Any, constants: Any) -> Any:

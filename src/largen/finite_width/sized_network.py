@@ -81,6 +81,11 @@ class SizedNetwork:
         """Whether there are residual branches."""
         return any(isinstance(part, Branch) for part in self.parts)
 
+    def check_no_biases(self, what: str) -> None:
+        """Raise if there are biases, for a formula without them."""
+        if self.first.bias or any(layer.bias for layer in self.hidden):
+            raise NoTheory(f"{what}: the formula is for networks without biases.")
+
 
 def sized_network(
     net: Layer, width: int | Sequence[int], what: str,

@@ -30,12 +30,10 @@ from largen.arrays import finite_result
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.batched_draws import in_batches
-from largen.finite_width.checks import checked_inputs
 from largen.finite_width.linear_algebra import cholesky
-from largen.finite_width.simulation import MOST_INPUTS, Layers
+from largen.finite_width.simulation import Layers, checked_draws, of_layers
 from largen.finite_width.sized_network import HiddenLayer, SizedNetwork, sized_network
 from largen.results import in_notebooks, plot_result, save_result, with_labels
-from largen.scalars import integer, random_key
 
 if TYPE_CHECKING:
     import xarray
@@ -187,13 +185,8 @@ def sample_tangent_kernels(
     True
     """
     network = sized_network(net, width, "lg.finite_width.sample_tangent_kernels")
-    inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
-    key = random_key(key)
-    if len(inputs) > MOST_INPUTS:
-        raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {len(inputs)}.")
-    layers = tuple((layer.phi, layer.width) for layer in network.hidden)
-    constants = np.array([(layer.weight, layer.bias) for layer in network.hidden])
-    drawn = in_batches(_batch, layers, constants, network, inputs, draws, key, _AT_ONCE)
+    inputs, draws, key = checked_draws(x, draws, key)
+    drawn = in_batches(_batch, *of_layers(network), network, inputs, draws, key, _AT_ONCE)
     outputs, kernel, ntk, forward, variances, backward = drawn
     finite_result("sample_tangent_kernels", drawn)
     # A dead layer does not fluctuate.

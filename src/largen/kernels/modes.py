@@ -114,14 +114,11 @@ def variances(
     root_test: Float[Array, "test_sample noise"],
 ) -> tuple[Float[Array, "time sample"], Float[Array, "time test_sample"]]:
     """Return the variances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
-    projected = modes.vectors.T @ root_train
-    number = len(factors.left)
-    return scan_segments(_variances_at, None, (), number, modes, factors, projected, root_test)[1]
+    return _at_all_times(_variance, modes, factors, root_train, root_test)
 
 
-def _variances_at(fixed, i, carry, modes, factors, projected, root_test):
-    train, test = _propagate(modes, factors, i, projected, root_test)
-    return carry, (jnp.sum(train**2, axis=1), jnp.sum(test**2, axis=1))
+def _variance(root):
+    return jnp.sum(root**2, axis=1)
 
 
 def covariances(
@@ -131,16 +128,21 @@ def covariances(
     root_test: Float[Array, "test_sample noise"],
 ) -> tuple[Float[Array, "time sample sample"], Float[Array, "time test_sample test_sample"]]:
     """Return the covariances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
+    return _at_all_times(_covariance, modes, factors, root_train, root_test)
+
+
+def _covariance(root):
+    return root @ root.T
+
+
+def _at_all_times(of_root, modes: Modes, factors: Factors, root_train, root_test):
+    """Return what a function makes of the roots of both covariances at every time."""
     projected = modes.vectors.T @ root_train
     number = len(factors.left)
-    return scan_segments(_covariances_at, None, (), number, modes, factors, projected, root_test)[1]
+    return scan_segments(_at_time, of_root, (), number, modes, factors, projected, root_test)[1]
 
 
-def _covariances_at(fixed, i, carry, modes, factors, projected, root_test):
-    train, test = _propagate(modes, factors, i, projected, root_test)
-    return carry, (train @ train.T, test @ test.T)
-
-
-def _propagate(modes: Modes, factors: Factors, i, projected, root_test):
+def _at_time(of_root, i, carry, modes, factors, projected, root_test):
     train = modes.vectors @ (factors.left[i][:, None] * projected)
-    return train, root_test - modes.test @ (factors.integral[i][:, None] * projected)
+    test = root_test - modes.test @ (factors.integral[i][:, None] * projected)
+    return carry, (of_root(train), of_root(test))
