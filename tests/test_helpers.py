@@ -14,7 +14,7 @@ from largen.kernels.planes import displacements
 from largen.networks.rules.attention import number_of_heads
 from largen.plots.plan_factors import _fraction, _powers_of_two
 from largen.plots.sweeps import plain_number
-from largen.regression.large.inverse_roots import inverse_root
+from largen.regression.large.preconditioners import inverse_root
 from largen.sweeps.optimum import optimum
 from largen.sweeps.quality import asymptote, line
 from largen.sweeps.ranges import constants_named

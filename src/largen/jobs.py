@@ -29,8 +29,6 @@ class OncePerWorker:
     Functions of scripts and notebooks travel by their code. If each piece brought its own copy,
     JAX, to which copies are different functions, would compile for each piece again.
 
-    Examples
-    --------
     >>> one, other = (pickle.loads(pickle.dumps(sent)) for sent in 2 * [OncePerWorker(lambda x: x)])
     >>> one.value is other.value
     True
@@ -58,8 +56,6 @@ def results_of(work: Iterable[tuple[Callable[..., Any], tuple]], jobs: int) -> I
     Pieces are taken from ``work`` and handed out one by one, so that no worker waits for another;
     neither arguments nor results are held.
 
-    Examples
-    --------
     >>> sorted(results_of([(pow, (2, 3)), (pow, (3, 2))], jobs=1))
     [8, 9]
     """

@@ -26,8 +26,6 @@ def scan_segments(
     ``step(fixed, i, carry, *arrays)``, a module-level function, is compiled once for static
     ``fixed``. Results do not depend on the division into segments; a single step is not divided.
 
-    Examples
-    --------
     >>> def fibonacci(fixed, i, pair):
     ...     return (pair[1], pair[0] + pair[1]), pair[0]
     >>> last, seen = scan_segments(fibonacci, None, (1, 1), 6)
@@ -50,8 +48,6 @@ def map_segments(
     ``one(fixed, entry, *arrays)`` is a module-level function; ``what`` is as in
     :func:`largen.memory.check_fits`.
 
-    Examples
-    --------
     >>> def power(exponent, base):
     ...     return base**exponent
     >>> map_segments(power, 2, jnp.arange(4), what="base: powers").tolist()

@@ -31,8 +31,6 @@ def aligned(cells: Sequence[Sequence[str]], *, ruled: bool = True) -> list[str]:
 def shown(value: Any) -> str:
     """Return a short description of a value for error messages, however large the value is.
 
-    Examples
-    --------
     >>> shown([1.5] * 1000), shown(range), shown(10**400)[:12]
     ('[1.5, 1.5, 1.5, 1.5, 1.5, 1.5, ...]', "<class 'range'>", '100000000000')
     >>> import numpy as np
@@ -51,8 +49,6 @@ def shown(value: Any) -> str:
 def duration(seconds: float) -> str:
     """Return a duration in words, with one or two digits.
 
-    Examples
-    --------
     >>> duration(12.3), duration(170.0), duration(8000.0)
     ('12 s', '2.8 min', '2.2 h')
     """

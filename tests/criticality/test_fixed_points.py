@@ -168,7 +168,7 @@ def iterate_gap(name, K, layers, gap):
     phi = as_activation(name)
     weight = 1 / float(expectations(phi, np.array([K])).slope[0, 0])
     for _ in range(layers):
-        gap = float(next_correlation(phi, K, weight, 0.0, np.array(gap))[0])
+        gap = float(next_correlation(phi, K, weight, np.array(gap))[0])
     return gap
 
 

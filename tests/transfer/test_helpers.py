@@ -10,8 +10,8 @@ from largen.transfer.diagnoses import best_rate
 from largen.transfer.experts import rule_of_number, with_experts
 from largen.transfer.horizon import horizon
 from largen.transfer.initial import Moments
+from largen.transfer.jax.survey import is_query_name
 from largen.transfer.plan_entries import ForwardMultiplier
-from largen.transfer.queries import is_query_name
 from largen.transfer.records import fields_of
 from largen.transfer.roles import family, role_of_sides
 from largen.transfer.structure import Part, correspondence

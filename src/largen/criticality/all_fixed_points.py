@@ -316,7 +316,7 @@ def _point(
         parallel = 1.0 if double else parallel
     else:
         below = above = bool(abs(parallel) < 1)
-    correlation, slope = _correlation(phi, K, weight, bias, perp)
+    correlation, slope = _correlation(phi, K, weight, perp)
     return FixedPoint(
         variance=float(K),
         chi_parallel=float(parallel),
@@ -340,7 +340,7 @@ def depth_scale(factor: float) -> float:
 
 
 def _correlation(
-    phi: ActivationFunction, K: float, weight: float, bias: float, perp: float
+    phi: ActivationFunction, K: float, weight: float, perp: float
 ) -> tuple[float, float]:
     """Return c* and the slope of the correlation's map there.
 
@@ -351,7 +351,7 @@ def _correlation(
         return 1.0, perp
 
     def excess(gap: float) -> float:
-        return float(next_correlation(phi, K, weight, bias, np.array(gap))[0]) - gap
+        return float(next_correlation(phi, K, weight, np.array(gap))[0]) - gap
 
     smallest = 1e-12
     while smallest < 1 and excess(smallest) <= 0:  # rounding near criticality
@@ -359,5 +359,5 @@ def _correlation(
     if smallest >= 1 or isinf(smallest):
         return 1.0, perp
     gap = 1.0 if excess(1.0) >= -1e-14 else float(brentq(excess, smallest, 1.0, xtol=1e-15))  # type: ignore[arg-type]
-    slope = float(next_correlation(phi, K, weight, bias, np.array(gap))[1])
+    slope = float(next_correlation(phi, K, weight, np.array(gap))[1])
     return 1 - gap, slope

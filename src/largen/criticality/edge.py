@@ -383,5 +383,5 @@ def _bends(phi: ActivationFunction) -> bool:
 def _second_derivative_square(phi: ActivationFunction, K: float) -> float:
     """Return E[φ''²], the slope of E[φ'φ'] in the covariance where both are equal."""
     step = 1e-5
-    near = next_correlation(phi, K, 1.0, 0.0, np.array([0.0, step, 2 * step]))[1]
+    near = next_correlation(phi, K, 1.0, np.array([0.0, step, 2 * step]))[1]
     return float((3 * near[0] - 4 * near[1] + near[2]) / (2 * step * K))

@@ -100,7 +100,7 @@ def scale_invariant(phi: ActivationFunction) -> bool:
 
 
 def next_correlation(
-    phi: ActivationFunction, variance: float, weight: float, bias: float, gap: np.ndarray
+    phi: ActivationFunction, variance: float, weight: float, gap: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return 1 − c after a layer and σ_w²E[φ'φ'], given 1 − c before it, at fixed variance K."""
     with jax.enable_x64(True):

@@ -24,8 +24,6 @@ def digits(
     Pixels are centred by their mean over the training images, and scaled so that |x|²/D averages
     to one there.
 
-    Examples
-    --------
     >>> digits(50, 20, classes=(3, 8))
     Dataset(50 training and 20 test samples of 64 inputs, float32)
     """

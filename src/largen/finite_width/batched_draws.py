@@ -1,4 +1,4 @@
-"""Draws of networks at initialisation, in batches of equal size."""
+"""Draws of networks at initialisation, in batches of equal size, and factors of covariances."""
 
 from __future__ import annotations
 
@@ -34,3 +34,18 @@ def in_batches(
         return jax.tree.map(
             lambda part: np.asarray(part).reshape(batches * batch, *part.shape[2:])[:draws], drawn
         )
+
+
+def cholesky(S: Any) -> Any:
+    """Return a factor of covariances (…, P, P), with zeros where a direction has no variance."""
+    P = S.shape[-1]
+    columns: list[Any] = []
+    for j in range(P):
+        left = S[..., :, j]
+        for column in columns:
+            left = left - column * column[..., j : j + 1]
+        pivot = left[..., j : j + 1]
+        there = pivot > 1e-14 * S[..., j, j][..., None]
+        scaled = left / jnp.sqrt(jnp.where(there, pivot, 1))
+        columns.append(jnp.where(there & (jnp.arange(P) >= j), scaled, 0))
+    return jnp.stack(columns, axis=-1)

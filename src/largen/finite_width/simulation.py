@@ -16,9 +16,8 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
-from largen.finite_width.batched_draws import in_batches
+from largen.finite_width.batched_draws import cholesky, in_batches
 from largen.finite_width.checks import checked_inputs
-from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.sized_network import SizedNetwork, sized_network
 from largen.finite_width.stream_simulation import draw_streams
 from largen.parameterizations import Parameterization

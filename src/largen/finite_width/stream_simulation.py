@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.expectations import ActivationFunction
-from largen.finite_width.batched_draws import in_batches
-from largen.finite_width.linear_algebra import cholesky
+from largen.finite_width.batched_draws import cholesky, in_batches
 from largen.finite_width.sized_network import Branch, HiddenLayer, SizedNetwork
 
 _AT_ONCE = 2**21  # Gaussian numbers

@@ -29,8 +29,7 @@ from largen.architectures import Layer
 from largen.arrays import finite_result
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
-from largen.finite_width.batched_draws import in_batches
-from largen.finite_width.linear_algebra import cholesky
+from largen.finite_width.batched_draws import cholesky, in_batches
 from largen.finite_width.simulation import Layers, checked_draws, of_layers
 from largen.finite_width.sized_network import HiddenLayer, SizedNetwork, sized_network
 from largen.results import in_notebooks, plot_result, save_result, with_labels

@@ -210,11 +210,11 @@ def _trained(constants: Any) -> bool:
     return any(np.any(rate) for rates in (*affine, *gains) for rate in rates)
 
 
-def activations_of(program: Program, inside: bool = True) -> list[ActivationFunction]:
-    """Return all activations in a program, and the derivatives for gains ``inside`` of them."""
+def activations_of(program: Program) -> list[ActivationFunction]:
+    """Return all activations in a program, and the derivatives for gains inside of them."""
     functions = [each for each in program.all_operations() if isinstance(each, Function)]
     derivatives = (of for each in functions for _, *both in each.gains for of in both)
-    found: list[Any] = [each.phi for each in functions] + [*derivatives] * inside
+    found: list[Any] = [each.phi for each in functions] + [*derivatives]
     return [phi for phi in found if isinstance(phi, ActivationFunction)]
 
 

@@ -15,6 +15,13 @@ from largen.kernels.masked import masked
 from largen.parameterizations import Parameterization
 
 
+def check_network(net: Any, param: Any) -> None:
+    """Check that these are a network and a parameterization, or None."""
+    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
+    if param is not None:
+        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
+
+
 def checked_inputs(
     net: Any, inputs: tuple[Any, Any], param: Any, first: str = "x1"
 ) -> tuple[Any, Any]:
@@ -27,9 +34,7 @@ def checked_inputs(
                 f"x2: its samples have the shape {x2.shape[1:]}, those of x1 {x1.shape[1:]}; both "
                 "hold the same kind of input."
             )
-    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
-    if param is not None:
-        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
+    check_network(net, param)
     return x1, x2
 
 

@@ -20,8 +20,6 @@ def standard_size(rows: int, small: int = _SMALL) -> int:
     These are powers of 2 from 16 to ``small``, below which cost is negligible, then eight an
     octave.
 
-    Examples
-    --------
     >>> [standard_size(n) for n in (1, 16, 17, 100, 150, 1000, 5000)]
     [16, 16, 32, 128, 160, 1024, 5000]
     """

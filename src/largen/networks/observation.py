@@ -92,8 +92,8 @@ def train_and_measure(
             _, measured = in_chunks(plan, numbers, key, seeds, memory_budget, report, measure)
     if throw and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(measured)):
         raise NumericalFailure(
-            f"observe: something measured is not finite for networks of width {width} with "
-            f"{run.optimizer}; lower lr. throw=False returns what was measured.",
+            f"train_and_measure: something measured is not finite for networks of width {width} "
+            f"with {run.optimizer}; lower lr. throw=False returns what was measured.",
             measured,
         )
     return measured

@@ -70,7 +70,7 @@ def scaling_figure(
         )
         for kind in known:
             _word(ax, kinds == kind, x, y, WORDS[kind])
-        _order_one(ax, x, y, difference)
+        _order_one(ax, x, difference)
         _lines(ax, lines)
         _points(ax, named, difference)
         shift = "" if difference == 0 else f"{difference:+g}"
@@ -111,7 +111,7 @@ def _word(ax: Any, where: np.ndarray, x: np.ndarray, y: np.ndarray, words: str) 
     )
 
 
-def _order_one(ax: Any, x: np.ndarray, y: np.ndarray, difference: float) -> None:
+def _order_one(ax: Any, x: np.ndarray, difference: float) -> None:
     """Draw q_a⁽¹⁾ = 0 and q_w⁽¹⁾ = 0, where first increments are of order one."""
     same = {"color": "#9ca3af", "linewidth": 0.9, "linestyle": (0, (5, 4))}
     if difference == 0:

@@ -33,8 +33,6 @@ class _Segment:
 def folded(program: Program) -> Program:
     """Return an equal program in which runs of equal segments are repetitions.
 
-    Examples
-    --------
     >>> import largen as lg
     >>> from largen.programs import program_of
     >>> deep = folded(program_of(lg.mlp(20, "tanh"), 3))
@@ -156,8 +154,6 @@ def fold(items: Sequence[Item]) -> tuple[tuple[tuple[Item, ...], int], ...]:
 
     Pairs (block, times) that reproduce the sequence when expanded.
 
-    Examples
-    --------
     >>> fold("dadadad")
     ((('d', 'a'), 3), (('d',), 1))
     """

@@ -37,15 +37,19 @@ class Operation:
         Whether channels are mapped separately, y_pc = Σ_q A_pq x_qc, with fixed coefficients.
     homogeneous
         Whether y(ax) = a·y(x) for a > 0, as for every linear operation.
+    words
+        The operation as a noun with its article, for messages; the class's name by default.
     """
 
     reads: tuple[int, ...]
 
     linear: ClassVar[bool] = False
     homogeneous: ClassVar[bool] = False
+    words: ClassVar[str]
 
-    def __init_subclass__(cls):
+    def __init_subclass__(cls, words: str = ""):
         super().__init_subclass__()
+        cls.words = words or cls.__name__
         cls.homogeneous = cls.homogeneous or cls.linear
 
     def weights_used(self) -> tuple[int, ...]:
@@ -62,14 +66,14 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Data(Operation):
+class Data(Operation, words="the data"):
     """The samples, (*space, channels): the first value of every program."""
 
     reads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class MoveChannels(Operation):
+class MoveChannels(Operation, words="data with another order of axes"):
     """The samples with the axis of channels moved behind the others.
 
     Attributes
@@ -84,7 +88,7 @@ class MoveChannels(Operation):
 
 
 @dataclass(frozen=True)
-class Affine(Operation):
+class Affine(Operation, words="an affine map"):
     """Affine map, y_p = Σ_k W_k x_{p(k)} + b, with the taps k of a window.
 
     Attributes
@@ -119,7 +123,7 @@ class Affine(Operation):
 
 
 @dataclass(frozen=True)
-class Gain(Operation):
+class Gain(Operation, words="trained gains"):
     """Trained factors and offsets of channels, y_pc = (a + g_c) x_pc + b_c; at first g = b = 0.
 
     Attributes
@@ -146,7 +150,7 @@ class Gain(Operation):
 
 
 @dataclass(frozen=True)
-class Function(Operation):
+class Function(Operation, words="an elementwise function"):
     """One function of each number, y = φ(x).
 
     Attributes
@@ -172,7 +176,7 @@ class Function(Operation):
 
 
 @dataclass(frozen=True)
-class Sum(Operation):
+class Sum(Operation, words="a sum with constant factors"):
     """Weighted sum of values of equal shape, y = Σ_i c_i x_i.
 
     Attributes
@@ -187,12 +191,12 @@ class Sum(Operation):
 
 
 @dataclass(frozen=True)
-class Product(Operation):
+class Product(Operation, words="a product of values"):
     """Elementwise product of values of equal shape."""
 
 
 @dataclass(frozen=True)
-class Concatenate(Operation):
+class Concatenate(Operation, words="a concatenation of channels"):
     """Concatenation along the channels.
 
     Attributes
@@ -205,7 +209,7 @@ class Concatenate(Operation):
 
 
 @dataclass(frozen=True)
-class Pool(Operation):
+class Pool(Operation, words="an average over positions"):
     """Average over the positions of a window that are inside the sample, or their sum.
 
     Attributes
@@ -223,7 +227,7 @@ class Pool(Operation):
 
 
 @dataclass(frozen=True)
-class Scale(Operation):
+class Scale(Operation, words="factors of positions"):
     """A constant factor for each position, y_p = h_p x_p.
 
     Attributes
@@ -246,7 +250,7 @@ class Scale(Operation):
 
 
 @dataclass(frozen=True)
-class Maximum(Operation):
+class Maximum(Operation, words="a maximum over positions"):
     """Largest entry in each window."""
 
     window: Window
@@ -255,7 +259,7 @@ class Maximum(Operation):
 
 
 @dataclass(frozen=True)
-class Flatten(Operation):
+class Flatten(Operation, words="positions as channels"):
     """All positions and channels as one axis of features."""
 
     linear = True
@@ -282,14 +286,14 @@ class Normalise(Operation):
 
 
 @dataclass(frozen=True)
-class Mask(Operation):
+class Mask(Operation, words="random masks"):
     """Multiplication by independent masks m/(1 − rate), with m = 0 with probability ``rate``."""
 
     rate: float
 
 
 @dataclass(frozen=True)
-class Attend(Operation):
+class Attend(Operation, words="attention"):
     """Attention of positions, y_p = Σ_r A_pr v_r in each head; it reads queries, keys and values.
 
     Logits of a head with d features are ``scale`` · q·k/d, which converge in the limit of many
@@ -332,7 +336,7 @@ class Attend(Operation):
 
 
 @dataclass(frozen=True)
-class Repeat(Operation):
+class Repeat(Operation, words="a repetition"):
     """Copies of a program in sequence, with weights of their own.
 
     Attributes

@@ -5,51 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from largen.errors import NoRule
-from largen.programs.operations import (
-    Affine,
-    Attend,
-    Concatenate,
-    Data,
-    Flatten,
-    Function,
-    Gain,
-    Mask,
-    Maximum,
-    MoveChannels,
-    Normalise,
-    Operation,
-    Pool,
-    Product,
-    Repeat,
-    Scale,
-    Sum,
-)
+from largen.programs.operations import Affine, Normalise, Operation, Pool
 from largen.programs.program import Program, Source, name_of
-
-_WORDS: dict[type[Operation], str] = {
-    Affine: "an affine map",
-    Attend: "attention",
-    Concatenate: "a concatenation of channels",
-    Data: "the data",
-    Flatten: "positions as channels",
-    Function: "an elementwise function",
-    Gain: "trained gains",
-    Mask: "random masks",
-    Maximum: "a maximum over positions",
-    MoveChannels: "data with another order of axes",
-    Pool: "an average over positions",
-    Product: "a product of values",
-    Repeat: "a repetition",
-    Scale: "factors of positions",
-    Sum: "a sum with constant factors",
-}
 
 
 def in_words(operation: Operation) -> str:
     """Return an operation as a noun with its article.
 
-    Examples
-    --------
     >>> in_words(Affine((0,), 0, groups=2))
     'an affine map in 2 groups of channels'
     """
@@ -65,7 +27,7 @@ def in_words(operation: Operation) -> str:
             return f"a normalisation over {over}"
         case Pool(total=True):
             return "a sum over positions"
-    return _WORDS.get(type(operation), type(operation).__name__)
+    return operation.words
 
 
 def at(source: Source) -> str:
@@ -95,7 +57,7 @@ def no_rule(
 
     Examples
     --------
-    >>> from largen.programs import Window
+    >>> from largen.programs import Maximum, Window
     >>> pool = Maximum((2,), Window((2,), (2,), (1,)))
     >>> print(no_rule("lg.solve (mean field)", pool, Source("MaxPool((2,))", (3,)), [Affine, Pool]))
     lg.solve (mean field): no rule for a maximum over positions (MaxPool((2,)) at 3). It has rules \

@@ -62,8 +62,6 @@ NAMED = frozenset({
 def activation(name: str, *constants: float) -> Activation:
     """Return the activation of a name, with its constants.
 
-    Examples
-    --------
     >>> activation("relu"), activation("shift", 1.0)
     (Activation('relu'), Activation('shift(1.0,)'))
     """

@@ -59,8 +59,6 @@ class Map:
 def part_of(name: str) -> str:
     """Return the name of the part of a model that holds a parameter, with its place in a stack.
 
-    Examples
-    --------
     >>> part_of("blocks.0.weight"), part_of("blocks.w[2]")
     ('blocks.0', 'blocks[2]')
     """

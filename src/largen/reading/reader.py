@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -18,7 +17,7 @@ from largen.reading.calls import Call, Param, Record, Ref
 from largen.reading.functions import activation
 from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, Nodes, law_of, part_of
-from largen.reading.refusals import refused
+from largen.reading.refusals import by_rule, refused
 from largen.reading.values import Value
 
 LETTERS = "ABDEFGHIJKLMNOP"  # of spatial axes; C is that of channels
@@ -65,12 +64,7 @@ class Reader:
             if call.op not in rules:
                 why = reasons.get(call.op, "there is no rule for this function")
                 raise self.refused(call, why)
-            rule = rules[call.op]
-            try:
-                bound = inspect.signature(rule).bind(self, call, *call.args, **call.kwargs)
-            except TypeError as error:
-                raise self.refused(call, f"there is no rule for these arguments: {error}") from None
-            found = rule(*bound.args, **bound.kwargs)
+            found = by_rule(self, rules[call.op], call)
             if found.shape != call.shape:
                 raise self.refused(call, f"its result of shape {call.shape} is broadcast")
             self._values[call.index] = found

@@ -52,8 +52,6 @@ def reshaped(value: Value, shape: tuple[int, ...]) -> tuple[Value, bool] | None:
     Axes of length one may come and go, and all axes but that of samples may become one. None for
     another reshape.
 
-    Examples
-    --------
     >>> reshaped(Value("a", ("sample", "channels", 0), (2, 8, 4)), (2, 32))
     (Value(node='a', axes=('sample', 'channels'), shape=(2, 32), data=False), True)
     """

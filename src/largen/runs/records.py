@@ -27,13 +27,7 @@ OTHERS = {
 def record_names(record: Any, more: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the kernels to record, given one name or a list.
 
-    ``more``: names of further records that there are.
-
-    ``"feature_kernel"`` and ``"gradient_kernel"`` are Φ and G of each layer on training samples,
-    ``"ntk"`` the tangent kernel among training samples and between test and training samples. Of
-    feedback alignment and Hebbian learning there are ``"pseudo_gradient_kernel"``, G̃ = ⟨g g̃⟩,
-    ``"effective_ntk"``, the tangent kernel with G̃ in place of G, and ``"alignment"``, the cosine of
-    g and g̃ of each sample.
+    They are those of :func:`largen.train`; ``more``: names of further records that there are.
     """
     if isinstance(record, (set, frozenset)):
         record = list(record)

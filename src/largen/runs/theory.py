@@ -48,14 +48,7 @@ class Posed(Generic[Problem]):
 def initial_outputs(
     limit: Trajectory, f0_train: Any, f0_test: Any
 ) -> tuple[Run, np.ndarray, np.ndarray]:
-    """Return the run of a limit, and initial outputs of networks after a check of their shapes.
-
-    Raises
-    ------
-    InvalidInput
-        For wrong shapes, or for a limit that was loaded from a file, which does not contain the
-        run.
-    """
+    """Return the run of a limit, and initial outputs of networks after a check of their shapes."""
     run = limit.run
     if run is None:
         raise InvalidInput(

@@ -195,13 +195,7 @@ def options_of(theory: type[Theory]) -> tuple[str, ...]:
 
 
 def check_theory(name: str, theory: Any) -> None:
-    """Check that an argument is a theory: a class with a default for each of its options.
-
-    Raises
-    ------
-    InvalidInput
-        If it is none; the message names what is missing.
-    """
+    """Check that an argument is a theory: a class with a default for each of its options."""
     if not isinstance(theory, type) or not issubclass(theory, Theory):
         raise InvalidInput(f"{name}: wanted a subclass of lg.theories.Theory, got {shown(theory)}.")
     if isabstract(theory):

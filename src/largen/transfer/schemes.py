@@ -33,8 +33,6 @@ def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
     With gradient descent the rates within branches then have the factor l^(2α−1) (Bordelon et al.,
     Table 1, for α = ½), since L branches together change the features by L·l^(−α)·η·l^(−α).
 
-    Examples
-    --------
     >>> scheme_of(("mup", "1/2")).branch == scheme_of("depth_mup").branch
     True
     """

@@ -25,6 +25,7 @@ from largen.transfer.verified import Verification
 STEPS = (0, 1, 3)  # sizes: the base, and so many times what the wider (deeper) model adds
 SEEDS, MORE_SEEDS = 4, 32  # networks of each size; where these leave the output's slope open
 MOST_WEIGHTS = 20_000_000
+ADVICE = "\n  plan.repaired() corrects what it can."  # of a wrong verdict without a known cause
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
@@ -119,7 +120,6 @@ def with_records(
     plan: AnyPlan,
     hints: Hints,
     record_of: Callable[[str], Verification],  # along → the record
-    advice: str = "",  # what is said below a wrong verdict without a known cause
 ) -> AnyPlan:
     """Return the plan with the records of its verification; warn if a slope is wrong."""
     records = []
@@ -132,7 +132,7 @@ def with_records(
             record = Verification(along, reason=str(reason))
         records.append(record)
         if record.flags:
-            warn(f"{record}{'' if record.cause else advice}", WrongPlan, 4)
+            warn(f"{record}{'' if record.cause else ADVICE}", WrongPlan, 4)
     return replace(plan, verified=tuple(records))
 
 

@@ -18,7 +18,7 @@ from largen.errors import InvalidInput, LargenError, NoRule
 from largen.reading.calls import Call, Param, Record, Ref, leaves_of
 from largen.reading.refusals import refused
 from largen.transfer.torch.process import ALONE, fixed_seed
-from largen.transfer.torch.recording import forget, output_of, tensors_in
+from largen.transfer.torch.recording import forget, output_of, tensors_in, watching
 
 # Calls that return numbers of a tensor to Python, where what is done with them is not seen.
 LEAVES = frozenset({
@@ -42,7 +42,7 @@ def record(module: nn.Module, x: Tensor) -> Record:
     try:
         module.eval()
         forget(module)
-        with ALONE, fixed_seed(0), torch.no_grad():
+        with ALONE, fixed_seed(0):
             return run_under(Recorder(module, x), module, x)
     finally:
         for part, training in was_training:
@@ -51,16 +51,12 @@ def record(module: nn.Module, x: Tensor) -> Record:
 
 def run_under(mode: Recorder, module: nn.Module, x: Tensor) -> Record:
     """Call a module on an input under a recorder, and return what was recorded."""
-    handles = []
-    for path, part in module.named_modules():
-        handles += [
-            part.register_forward_pre_hook(lambda m, a, path=path: mode.stack.append(path)),
-            part.register_forward_hook(lambda m, a, o: (mode.stack.pop(), None)[1]),
-        ]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+
+    def leave(path: str, given: Any, output: Any) -> None:
+        mode.stack.pop()
+
     try:
-        with mode:
+        with watching(mode, module, mode.stack.append, leave):
             output = output_of(module(x))
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
         if isinstance(error, LargenError):
@@ -69,10 +65,6 @@ def run_under(mode: Recorder, module: nn.Module, x: Tensor) -> Record:
         raise InvalidInput(
             f"x: the module fails on inputs of shape {tuple(x.shape)} and {x.dtype}: {said}"
         ) from None
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for handle in handles:
-            handle.remove()
     place = None if output is None else mode.known.get(id(output))
     if place is None or not mode.record.calls[place].of_input:
         raise refused(

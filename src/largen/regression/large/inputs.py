@@ -6,21 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from largen.architectures import Layer
 from largen.arrays import floating, is_traced, samples
-from largen.errors import InvalidInput, instance_of
+from largen.errors import InvalidInput
+from largen.kernels.checks import check_network
 from largen.kernels.masked import Masked, masked
 from largen.kernels.tiles import takes_whole_batches
-from largen.parameterizations import Parameterization
 from largen.programs import program_of
 from largen.text import shown
-
-
-def check_network(net: Any, param: Any) -> None:
-    """Check that these are a network and a parameterization, or None."""
-    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
-    if param is not None:
-        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
 
 
 def inputs_of_blocks(

@@ -16,14 +16,14 @@ from largen.arrays import as_array, known
 from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
+from largen.kernels.checks import check_network
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
 from largen.kernels.nngp_ntk import nngp_kernel, ntk_kernel
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
 from largen.regression import Prediction
 from largen.regression.checks import check_lazy, training_inputs, training_targets
-from largen.regression.large.inputs import check_network
-from largen.regression.large.inverse_roots import inverse_root
+from largen.regression.large.preconditioners import inverse_root
 from largen.scalars import integer, random_key, real
 from largen.text import shown
 

@@ -9,10 +9,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from largen.interrupts import check
-from largen.regression.large.inverse_roots import inverse_root
 from largen.regression.large.operators import KernelOperator
 
 _SEED = 0  # of the draw of landmarks, the same when a solution is resumed
+
+_CUT = 1e-12  # eigenvalues below this fraction of the largest count as rounding errors
 
 
 def preconditioner(matrix: Any, variance: float, rank: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -57,3 +58,10 @@ def partial_cholesky(matrix: Any, rank: int) -> np.ndarray:
         root[:, k] = column / np.sqrt(diagonal[pivot])
         diagonal = np.maximum(diagonal - root[:, k] ** 2, 0)
     return root
+
+
+def inverse_root(matrix: np.ndarray) -> np.ndarray:
+    """Return R with RRᵀ = K⁻¹, (landmark, mode), without modes that are rounding errors."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > _CUT * values[-1]
+    return vectors[:, kept] / np.sqrt(values[kept])

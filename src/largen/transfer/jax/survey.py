@@ -15,10 +15,13 @@ from largen.transfer.initial import InitialDistribution, Moments, measured
 from largen.transfer.jax.draws import Draws
 from largen.transfer.jax.layouts import ATTENTION, Weight, axes, role_of, stacks_experts
 from largen.transfer.jax.trees import instances, owners, part_of
-from largen.transfer.queries import is_query_name
 from largen.transfer.roles import family
 from largen.transfer.shapes import Shapes
 from largen.transfer.structure import Part, correspondence
+
+# Usual names of the modules and weights that produce the queries of attention.
+QUERIES = frozenset({"q_proj", "q", "query", "to_q", "wq", "w_q", "q_lin", "query_proj"})
+FUSED = frozenset({"qkv", "c_attn", "in_proj", "wqkv", "to_qkv", "qkv_proj", "query_key_value"})
 
 
 class Survey(Alignment):
@@ -192,3 +195,8 @@ def shapes_of(init: Callable[..., Any], sizes: Mapping[str, Any]) -> Any:
         raise InvalidInput(
             f"init: could not be called as init(key, **{dict(sizes)}): {error}"
         ) from error
+
+
+def is_query_name(path: str) -> bool:
+    """Whether the last component of a path is a usual name for queries."""
+    return path.rpartition(".")[2].lower() in QUERIES | FUSED

@@ -75,8 +75,7 @@ def verified(plan: JaxPlan, request: Request) -> JaxPlan:
                 return as_it_is
         return replace(found, corrections=tuple(repair.next_corrections(networks, survey, (), [])))
 
-    advice = "\n  plan.repaired() corrects what it can."
-    found = with_records(plan, request.hints, record_of, advice)
+    found = with_records(plan, request.hints, record_of)
     return replace(found, request=request, notes=(*plan.notes, *dict.fromkeys(notes)))
 
 

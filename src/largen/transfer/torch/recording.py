@@ -6,7 +6,7 @@ The record does not depend on how the forward pass is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -149,14 +149,14 @@ def forget(model: nn.Module) -> None:
 
 @contextmanager
 def watching(
-    mode: TorchDispatchMode,  # the dispatch mode, which receives every operation
+    mode: AbstractContextManager[Any],  # the mode, which receives every operation
     model: nn.Module,
     # enter, leave: functions called before and after each call of a module, with its path; leave
     # also receives the call's inputs and outputs.
     enter: Callable[[str], None] | None = None,
     leave: Callable[[str, Any, Any], None] | None = None,
 ) -> Iterator[None]:
-    """Run a model under a dispatch mode, without gradients and without fused fast paths."""
+    """Run a model under a mode, without gradients and without fused fast paths."""
     handles = []
     if enter is not None and leave is not None:
         for path, module in model.named_modules():

@@ -198,9 +198,7 @@ def _batch_norm(
     if training:
         return {}
     normal = functional.batch_norm(input.detach(), running_mean, running_var, eps=eps)
-    return _gain(
-        weight, bias, normal.movedim(1, -1), (0,), lambda c: c.movedim(1, -1), input.ndim - 1
-    )
+    return _gain(weight, bias, _channels_last(normal), (0,), _channels_last, input.ndim - 1)
 
 
 def _group_norm(
@@ -211,13 +209,11 @@ def _group_norm(
     eps: float = 1e-5,
 ) -> Reads:
     normal = functional.group_norm(input.detach(), num_groups, eps=eps)
-    return _gain(
-        weight, bias, normal.movedim(1, -1), (0,), lambda c: c.movedim(1, -1), input.ndim - 1
-    )
+    return _gain(weight, bias, _channels_last(normal), (0,), _channels_last, input.ndim - 1)
 
 
-def _channels_last(cotangent: Tensor) -> Tensor:
-    return cotangent.movedim(1, -1)
+def _channels_last(values: Tensor) -> Tensor:
+    return values.movedim(1, -1)
 
 
 def _gain(weight, bias, normal, axes, arrange, positions) -> Reads:

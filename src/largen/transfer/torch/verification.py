@@ -31,7 +31,7 @@ def verified(plan: TorchPlan, facts: Facts, request: Request) -> TorchPlan:
             raise NotVerified(why)
         return _record(Specimens.of(request, facts, along))
 
-    return with_records(plan, request.hints, record_of, "\n  plan.repaired() corrects what it can.")
+    return with_records(plan, request.hints, record_of)
 
 
 def repaired(plan: TorchPlan) -> TorchPlan:

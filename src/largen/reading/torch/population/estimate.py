@@ -13,8 +13,9 @@ from largen.errors import InvalidInput
 from largen.reading.engine.constants import Constants
 from largen.reading.engine.sampler import Kernels, Outputs, Sampler
 from largen.reading.refusals import refused
+from largen.reading.torch.population import recurrent  # noqa: F401  # registers its rules
+from largen.reading.torch.population.maps import RULES
 from largen.reading.torch.population.native import ELEMENTWISE
-from largen.reading.torch.population.rules import RULES
 from largen.reading.torch.population.run import Population
 from largen.reading.torch.precision import doubles
 from largen.reading.torch.recording import forget, run_under

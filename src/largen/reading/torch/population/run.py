@@ -6,7 +6,6 @@ differentiation.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from largen.reading.calls import Param, Ref
 from largen.reading.engine.calls import Computed, Pending, Rule
 from largen.reading.engine.constants import Constants
 from largen.reading.engine.population import Engine
+from largen.reading.refusals import by_rule
 from largen.reading.torch.population.native import ATTRIBUTES, check
 from largen.reading.torch.recording import Recorder
 
@@ -50,7 +50,7 @@ class Population(Engine, Recorder):
         self.check_place(call)
         out = None
         if (rule := self._rules.get(name)) is not None:
-            out = self._by_rule(rule, call)
+            out = by_rule(self, rule, call)
         if out is None:
             check(self, call)
             out = self._natively(call, func)
@@ -61,13 +61,6 @@ class Population(Engine, Recorder):
             if part.device.type == "meta":
                 raise self.refused(call, "it makes a tensor without entries")
         return out
-
-    def _by_rule(self, rule: Rule, call: Pending) -> Any:
-        try:
-            bound = inspect.signature(rule).bind(self, call, *call.args, **call.kwargs)
-        except TypeError as error:
-            raise self.refused(call, f"there is no rule for these arguments: {error}") from None
-        return rule(*bound.args, **bound.kwargs)
 
     def _natively(self, call: Pending, func: Any) -> Any:
         args, kwargs = self.tensors(call.args, call), self.tensors(call.kwargs, call)
