@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -13,10 +13,7 @@ from largen.bibliography import cites
 from largen.expectations.nodes import nodes_for, values
 from largen.finite_width.checks import check_alive, checked_inputs
 from largen.finite_width.sized_network import sized_network
-from largen.results import in_notebooks, plot_result, save_result, with_labels
-
-if TYPE_CHECKING:
-    import xarray
+from largen.results import fields_over, in_notebooks, plot_result, save_result
 
 
 @cites("hanin2026primer")
@@ -39,15 +36,9 @@ class LayerRates(NamedTuple):
         return f"LayerRates: {rates}"
 
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(gradients=("layer",), rates=("layer",))
     save = save_result
     plot = plot_result
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return both over ``layer``, from the input to the output."""
-        import xarray
-
-        return xarray.Dataset({name: ("layer", getattr(self, name)) for name in self._fields})
 
 
 def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> LayerRates:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,11 +32,9 @@ from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.batched_draws import cholesky, in_batches
 from largen.finite_width.simulation import Layers, checked_draws, of_layers
 from largen.finite_width.sized_network import HiddenLayer, SizedNetwork, sized_network
-from largen.results import in_notebooks, plot_result, save_result, with_labels
+from largen.results import fields_over, in_notebooks, plot_result, save_result
 
-if TYPE_CHECKING:
-    import xarray
-
+SQUARE = ("draw", "input", "input_2")
 _AT_ONCE = 2**19  # numbers of one layer of a batch
 _DEGREE = 48  # degree of polynomials in log S
 _PER_CONTROL = 20  # networks
@@ -76,23 +74,11 @@ class TangentSamples(NamedTuple):
         return f"TangentSamples: {draws} networks, {P} inputs, {self.controls.shape[1]} controls"
 
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(
+        outputs=SQUARE[:2], kernel=SQUARE, ntk=SQUARE, controls=("draw", "control")
+    )
     save = save_result
     plot = plot_result
-
-    @with_labels
-    def to_xarray(self) -> xarray.Dataset:
-        """Return all draws over ``draw``, ``input``, ``input_2`` and ``control``."""
-        import xarray
-
-        square = ("draw", "input", "input_2")
-        return xarray.Dataset(
-            {
-                "outputs": (square[:2], self.outputs),
-                "kernel": (square, self.kernel),
-                "ntk": (square, self.ntk),
-                "controls": (("draw", "control"), self.controls),
-            }
-        )
 
     def estimate(self, observed: ArrayLike) -> MeanWithError:
         """Return the mean of an observable of each network, by regression on the controls.

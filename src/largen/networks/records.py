@@ -84,30 +84,26 @@ def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dic
     found = probe if set(plan.records) & set(OF_GRADIENTS) else inputs_alone
     training = found(network, params, x[:samples])
     kernels_now = kernels(network, training, training)
-    if "feature_kernel" in plan.records:
-        kept["feature_kernel"] = kernels_now.features
-    if "gradient_kernel" in plan.records:
-        kept["gradient_kernel"] = kernels_now.gradients
-    if "ntk" in plan.records:
-        kept["ntk"] = kernels_now.tangent
-        if len(x) > samples:
-            test = probe(network, params, x[samples:])
-            kept["ntk_test"] = kernels(network, test, training).tangent
+    found = {
+        "feature_kernel": kernels_now.features,
+        "gradient_kernel": kernels_now.gradients,
+        "ntk": kernels_now.tangent,
+    }
+    if "ntk" in plan.records and len(x) > samples:
+        test = probe(network, params, x[samples:])
+        kept["ntk_test"] = kernels(network, test, training).tangent
     if set(plan.records) & set(OF_FEEDBACK):
         feedback = feedback_at(plan, params, x[:samples], y, feedback)
         back = probe(network, params, x[:samples], feedback)
         mixed = kernels(network, training, back)
-        if "pseudo_gradient_kernel" in plan.records:
-            kept["pseudo_gradient_kernel"] = mixed.gradients
-        if "effective_ntk" in plan.records:
-            kept["effective_ntk"] = mixed.tangent
+        found |= {"pseudo_gradient_kernel": mixed.gradients, "effective_ntk": mixed.tangent}
         if "alignment" in plan.records:
             of_back = kernels(network, back, back).gradients
             gradients = kernels_now.gradients, mixed.gradients, of_back
             one, both, other = map(_of_samples, gradients)
             size = jnp.sqrt(one * other)
             kept["alignment"] = jnp.where(size > 0, both / jnp.where(size > 0, size, 1), 0)
-    return kept
+    return kept | {name: found[name] for name in found if name in plan.records}
 
 
 def _of_samples(kernel: Any) -> Any:

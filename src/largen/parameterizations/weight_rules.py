@@ -4,65 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Rule
 from largen.programs import Weight
 
-
-@runtime_checkable
-class Scaling(Protocol):
-    """Fields of a :class:`largen.scaling.Parameterization` that determine the rules of weights."""
-
-    @property
-    def input(self) -> Exponents:
-        """The exponents of the first affine map."""
-        ...
-
-    @property
-    def hidden(self) -> Exponents:
-        """The exponents of all maps between hidden layers."""
-        ...
-
-    @property
-    def output(self) -> Exponents:
-        """The exponents of the read-out."""
-        ...
-
-    @property
-    def bias(self) -> Exponents:
-        """The exponents of all biases."""
-        ...
-
-    @property
-    def d(self) -> Fraction:
-        """The exponent of N in γ = γ₀Nᵈ."""
-        ...
-
-    @property
-    def gamma(self) -> float:
-        """γ₀."""
-        ...
-
-    @property
-    def branch(self) -> Fraction:
-        """α: residual branches carry L^(−α)."""
-        ...
-
-    @property
-    def branch_rate(self) -> Fraction:
-        """The exponent of L in the rates within branches."""
-        ...
-
-    @property
-    def std_in(self) -> str:
-        """Whether σ_w is in the ``"multiplier"`` or in ``"init_std"``."""
-        ...
+if TYPE_CHECKING:
+    from largen.parameterizations.parameterization import Parameterization
 
 
-def rule_of(param: Scaling, site: Weight, kind: str, first: Weight, adaptive: bool) -> Rule[Power]:
+def rule_of(
+    param: Parameterization, site: Weight, kind: str, first: Weight, adaptive: bool
+) -> Rule[Power]:
     """Return the rule of parameters of one kind; ``first`` is the network's first map."""
     if kind == "weight":
         # 1/√(fan-in), whose power of N is among the exponents of the role.
@@ -74,7 +29,7 @@ def rule_of(param: Scaling, site: Weight, kind: str, first: Weight, adaptive: bo
 
 
 def _rule(
-    param: Scaling,
+    param: Parameterization,
     site: Weight,
     exponents: Exponents,
     constant: Power,

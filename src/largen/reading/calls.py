@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -76,3 +76,16 @@ def leaves_of(value: Any) -> Iterator[Ref | Param]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from leaves_of(item)
+
+
+def registering(rules: dict[str, Any]) -> Callable[..., Callable[[Any], Any]]:
+    """Return the decorator ``rule(*names)``, which puts a function into a table of rules."""
+
+    def rule(*names: str) -> Callable[[Any], Any]:
+        def register(function: Any) -> Any:
+            rules.update(dict.fromkeys(names, function))
+            return function
+
+        return register
+
+    return rule

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from largen.architectures import GlobalSumPool, SumPool
-from largen.reading.calls import Call
+from largen.reading.calls import Call, registering
 from largen.reading.jax import norms
 from largen.reading.jax.elementwise import Steps, as_activation, linear
 from largen.reading.jax.norms import Mean
@@ -29,15 +29,8 @@ _WHY = (
 )
 REASONS = {name: why for names, why in _WHY for name in names}
 
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a function of a reader, a call and its arguments, for names of primitives."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+# For functions of a reader, a call and its arguments, by names of primitives.
+rule = registering(RULES)
 
 
 @rule("dot_general")

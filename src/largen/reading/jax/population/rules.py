@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.reading.calls import Param, Ref
+from largen.reading.calls import Param, Ref, registering
 from largen.reading.engine.calls import Affine, Computed, Offset, Pending, Rule
 from largen.reading.jax.population.run import Dual, Population, differentiated
 from largen.reading.refusals import refused
@@ -20,15 +19,8 @@ RULES: dict[str, Rule] = {}
 ONE = (1.0, 1.0)
 Found = list[Dual] | None  # None for a primitive that runs as it is
 
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a function of a population, a call and its primitive, for names of primitives."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+# For functions of a population, a call and its primitive, by names of primitives.
+rule = registering(RULES)
 
 
 def _factors(population: Population, call: Pending, weight: Param) -> Any:

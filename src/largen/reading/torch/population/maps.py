@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from largen.reading.calls import Param
+from largen.reading.calls import Param, registering
 from largen.reading.engine.calls import Affine, Computed, Pending, Rule
 from largen.reading.nodes import centred_law
 from largen.reading.torch.population.run import Population
@@ -34,14 +34,8 @@ class Form(NamedTuple):
     share: int = 1  # the number of matrices in the parameter
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a function of a population, a call and its arguments, named as PyTorch's."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+# For functions of a population, a call and its arguments, named as PyTorch's.
+rule = registering(RULES)
 
 
 @rule("linear")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from largen.reading.calls import Call
+from largen.reading.calls import Call, registering
 from largen.reading.reader import Reader
 from largen.reading.values import Value
 
@@ -36,15 +36,8 @@ _WHY = (
 )
 REASONS = {name: why for names, why in _WHY for name in names}
 
-
-def rule(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
-    """Register a function of a reader, a call and its arguments, named as PyTorch's, for names."""
-
-    def register(function: Callable[..., Value]) -> Callable[..., Value]:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+# For functions of a reader, a call and its arguments, named as PyTorch's.
+rule = registering(RULES)
 
 
 def per_axis(value: Any, axes: int) -> tuple[int, ...]:
