@@ -55,7 +55,8 @@ def cross_moments(
         gap = (q1 + q2) / 2 - q12
         gap = gap - lax.stop_gradient(jnp.minimum(gap, 0))
         apart, derivative = pair_moments(phi, q1, q2, gap)
-        return CrossMoments(_halves(phi, q1, q2) - apart, derivative)
+        halves = (second_moment(phi, q1) + second_moment(phi, q2)) / 2
+        return CrossMoments(halves - apart, derivative)
     if phi == _IDENTITY:
         slope = _mean_slope(psi, q2)
         return CrossMoments(q12 * slope, slope + 0 * q12)
@@ -63,10 +64,6 @@ def cross_moments(
         slope = _mean_slope(phi, q1)
         return CrossMoments(q12 * slope, slope + 0 * q12)
     return CrossMoments(*_different(phi, psi, q1, q2, q12))
-
-
-def _halves(phi: ActivationFunction, q1: Array, q2: Array) -> Array:
-    return (second_moment(phi, q1) + second_moment(phi, q2)) / 2
 
 
 def _mean_slope(phi: ActivationFunction, q: Array) -> Array:

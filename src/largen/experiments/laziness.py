@@ -168,7 +168,8 @@ def lazy_or_rich(
         )
     moved = _relative(nets.ntk[:, 0], nets.ntk[:, -1])
     theta = np.asarray(ntk_kernel(run.net, run.data.x_train, param=run.param))
-    theta = theta if theta.shape == nets.ntk.shape[2:] else _each_output(theta, nets)
+    if theta.shape != nets.ntk.shape[2:]:  # several outputs, which are independent in the limit
+        theta = theta[:, :, None, None] * np.eye(nets.ntk.shape[-1])
     kind = "lazy" if moved[0] < LAZY else "rich" if moved[0] > RICH else "in between"
     return Regime(
         kind,
@@ -211,11 +212,6 @@ def _relative(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
     root = float(np.sqrt(squares.mean()))
     noise = float(squares.std(ddof=1) / np.sqrt(len(squares)))
     return root, noise / (2 * root) if root else 0.0
-
-
-def _each_output(theta: np.ndarray, nets: Any) -> np.ndarray:
-    """Return the NTK of several outputs, which are independent in the limit."""
-    return theta[:, :, None, None] * np.eye(nets.ntk.shape[-1])
 
 
 def _percent(value: float, error: float) -> str:

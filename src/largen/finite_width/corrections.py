@@ -176,8 +176,9 @@ class WidthCorrections(Result):
         diagonal = [n for n, (i, j) in enumerate(self.pairs) if i == j]
         spread = np.sqrt(np.diagonal(self.kernel_covariance)[diagonal]) / q
         words = "trusted" if self.trusted else "not to be trusted"
+        widths = ", ".join(map(str, self.widths))
         lines = [
-            f"WidthCorrections: {len(q)} inputs, hidden layers of {_in_words(self.widths)}",
+            f"WidthCorrections: {len(q)} inputs, hidden layers of {widths}",
             f"kernel  shift {_rounded(self.kernel_shift, self.kernel)}, "
             f"standard deviation {spread.max():.2g} of itself at most",
         ]
@@ -350,7 +351,3 @@ def _result(cumulants: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) ->
 def _rounded(shift: np.ndarray, of: np.ndarray) -> str:
     largest = float(np.abs(np.diagonal(shift) / np.diagonal(of)).max())
     return f"{largest:.2g}" if largest > 1e-12 else "0"
-
-
-def _in_words(widths: tuple[int, ...]) -> str:
-    return ", ".join(map(str, widths))
