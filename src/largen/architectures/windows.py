@@ -121,7 +121,7 @@ class Windowed(Layer):
             raise InvalidInput(
                 f"net: {self!r} requires samples of {len(self.window)} spatial axes and one of "
                 f"channels, last, got spatial axes {space}. Reshape the samples: grey images of "
-                "28 by 28 to (sample, 28, 28, 1)."
+                "28 by 28 to (sample, 28, 28, 1); for estimators, sample_shape=(28, 28, 1)."
             )
 
 

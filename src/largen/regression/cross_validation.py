@@ -130,8 +130,8 @@ def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and 
     Raises
     ------
     InvalidInput
-        For wrong shapes, also of a mask, NaN, a number that is not positive, or if both or neither
-        of ``noise`` and ``time`` are given.
+        For wrong shapes, also of a mask, NaN, targets that are all 0, a number that is not
+        positive, or if both or neither of ``noise`` and ``time`` are given.
     NoTheory
         If learning rates depend on σ_w, as in :func:`largen.standard`.
     NumericalFailure
@@ -154,6 +154,8 @@ def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and 
     steps = integer("max_steps", max_steps, at_least=1)
     shared, throw = flag("shared", shared), flag("throw", throw)
     of = Validation(evidence(net, x, y, param, mask, kind), kind, flow)
+    if not np.any(np.asarray(y, float)):
+        raise InvalidInput("y: all targets are 0, which any constants predict without error.")
     size = of.size / 2
     start, _, _ = of.at(of.given.stds, number)
     if not np.isfinite(start):

@@ -88,6 +88,19 @@ def test_scaled_targets(kind, outputs):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    "estimator", [lg.NNGPRegressor, lg.NTKRegressor, lg.regression.KernelFlowRegressor]
+)
+def test_constants_are_not_fitted_to_targets_that_are_all_equal(estimator, normalize):
+    y = np.full(len(X), 0.1 * normalize)
+    model = estimator(NET, optimize=True, normalize_y=normalize).fit(X, y)
+    assert model.net_ == NET
+    np.testing.assert_allclose(model.predict(X_TEST), y, rtol=1e-12)
+    with pytest.raises(InvalidInput, match="y: all targets are 0"):
+        lg.regression.fit_cross_validation(NET, X, 0 * y, noise=1.0)
+
+
 def test_depths_and_activations_are_searched():
     grid = {"depth": [1, 3], "activation": ["relu", "erf"]}
     search = GridSearchCV(lg.NNGPRegressor(noise=0.1), grid, cv=2).fit(X, Y[:, 0])

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import numpy as np
+
 from largen.architectures import Layer
 from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
@@ -89,7 +91,7 @@ class Noisy(OfNetworks):
         else:
             options: dict[str, Any] = {"mask": given.mask, "param": self.param}
             noise = self.noise
-            if flag("optimize", self.optimize):
+            if flag("optimize", self.optimize) and np.any(targets):  # constant ones fit any net
                 if isinstance(noise, str):
                     start = fixed_posterior(net, given.x, targets, kind, noise, **options)
                     noise = float(start.noise)
@@ -167,7 +169,7 @@ class Flow(OfNetworks):
             return conditioned
         options: dict[str, Any] = {"mask": given.mask, "param": self.param}
         time = self.time
-        if flag("optimize", self.optimize):
+        if flag("optimize", self.optimize) and np.any(targets):
             if isinstance(time, str):
                 time = flow_posterior(self.net_, given.x, targets, time=time, **options).time
             fitted = fit_cross_validation(self.net_, given.x, targets, time=time, **options)
