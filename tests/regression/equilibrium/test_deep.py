@@ -48,7 +48,11 @@ def test_many_samples_of_smooth_networks():
     x = np.random.default_rng(2).standard_normal((64, 16))
     net, y = lg.mlp(2, "tanh"), np.sign(x[:, 0] * x[:, 1])
     param = lg.mean_field(0.5)
-    found = lg.regression.adaptive_posterior(net, x, y, noise=1.0, param=param, sites=4096)
+    told = []
+    found = lg.regression.adaptive_posterior(
+        net, x, y, noise=1.0, param=param, sites=4096, progress=lambda *now: told.append(now)
+    )
+    assert told == [(done, 13) for done in range(13)] + [(13, 13)]
     tilts = np.array([at.tilts[0] for _, at in found.replicates])
     spread = np.linalg.norm(tilts.std(0, ddof=1)) / np.linalg.norm(found.tilts[0])
     assert spread < 0.15

@@ -135,3 +135,14 @@ def test_times_without_a_kernel_to_record_are_refused(options):
         solve(run_of(), record=[], **options)
     with pytest.raises(InvalidInput, match="record_at: nothing to record"):
         lg.training.width_corrections_in_training(run_of(), width=8, record_at=[1])
+
+
+def test_samples_that_are_twice_in_a_batch_count_twice():
+    """A batch of one sample, three times, is that sample alone."""
+    thrice = lg.sgd(0.3, 3, order=[1, 1, 1], momentum=0.5)
+    alone = lg.Dataset(X[1:2], DATA.y_train[1:2], X, DATA.y_train)
+    net = lg.mlp(1, "linear")
+    got = solve(run_of(net, optimizer=thrice)).f_train
+    want = solve(run_of(net, data=alone, optimizer=lg.gd(0.3, momentum=0.5))).f_test
+    np.testing.assert_allclose(got, want, atol=1e-12)
+    assert np.abs(want[-1]).max() > 0.1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import jax
@@ -12,10 +13,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.errors import NoTheory, NumericalFailure
 from largen.expectations.nodes import kinks_of
 from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
+from largen.progress import Report, reporter
 from largen.regression.equilibrium.fits import Fit, single
 from largen.regression.equilibrium.linear_modes import Branch
 from largen.regression.equilibrium.nested import (
@@ -37,16 +39,14 @@ from largen.regression.equilibrium.sites import (
     prior_mixture,
     sphere,
 )
-from largen.regression.equilibrium.trust import barrier_of, checked, status_of
+from largen.regression.equilibrium.trust import barrier_of, check_sites, checked, status_of
 from largen.scalars import flag, numpy_generator
 
 UPWARDS = (0.25, 0.5, 0.75, 1.0)  # stages of γ₀, from the fixed kernel
 BACK = (1.25, 2.0, 1.25, 1.0)  # from where another branch may be the only one
-# Sites for each sample. Where φ' jumps, errors of the tilts grow with pairs of samples.
-SITES_OF_SAMPLE, SITES_OF_PAIR = 16, 4
 MOST_NUMBERS = 2**18  # sites times samples, in all replicates that variances are averaged over
 MIDWAY = 2  # how many times the way to a stage is halved
-ROUGH = 64  # on the way, where φ' jumps
+SMOOTH, ROUGH = 16, 64  # sites of a sample on the way, the latter where φ' jumps
 # Relative change of Λ at which solutions end: on the way, and to find out whether there are two.
 ROUGHLY, CLOSELY = 1e-3, 1e-5
 APART = 1e-3  # relative distance of α in two branches on the same sites
@@ -201,10 +201,13 @@ def _base(posed: Nested, at: Saddle) -> Base:
 
 
 class _Explorer:
-    """Solutions on few sites, with proposals that follow the tilted neurons."""
+    """Solutions on few sites, with proposals that follow the tilted neurons.
 
-    def __init__(self, of: Equilibrium, x: np.ndarray, fit: Fit, rng: Any) -> None:
-        self.of, self.fit, self.rng = of, fit, rng
+    ``tell``: called after each stage, and each replicate.
+    """
+
+    def __init__(self, of: Equilibrium, x: np.ndarray, fit: Fit, rng: Any, tell: Any) -> None:
+        self.of, self.fit, self.rng, self.tell = of, fit, rng, tell
         fields, rows = of.columns(x), len(x)
         # Of the fields behind the first layer, the last coordinate is that of a test sample.
         sizes = [fields.shape[1], *[rows + 1] * (of.hidden - 1)]
@@ -214,7 +217,7 @@ class _Explorer:
             for phi, std, size, on_sphere in zip(of.phis, of.stds, sizes, spheres, strict=True)
         )
         self.smooth = all(layer.smooth for layer in self.layers[1:])
-        self.few = max(COARSE, (SITES_OF_SAMPLE if self.smooth else ROUGH) * rows)
+        self.few = max(COARSE, (SMOOTH if self.smooth else ROUGH) * rows)
         prior = prior_kernel(self.layers[0], jnp.asarray(fields @ fields.T))
         self.first = First(fields, np.asarray(prior))
         starts = zip(sizes, spheres, strict=True)
@@ -236,6 +239,7 @@ class _Explorer:
         """Solve stage after stage, from the solution of before."""
         for stage in stages:
             self._reach(stage, MIDWAY)
+            self.tell()
 
     def _reach(self, stage: float, midway: int) -> None:
         """Solve a stage, by way of the middle if it cannot be reached at once."""
@@ -285,6 +289,7 @@ def solve_deep(
     replicates: int,
     key: jax.Array,
     throw: bool,
+    progress: bool | Report | None = None,
 ) -> DeepPosterior:
     """Return the posterior of several hidden layers from checked arguments."""
     rows = x.astype(np.float64)
@@ -294,10 +299,13 @@ def solve_deep(
             "column at a time, or take one hidden layer."
         )
     check_size("x", sites, x.shape[1] + 6 * len(x) * of.hidden, replicates, np.float64)
-    with jax.enable_x64(True):
+    parts, solved = len(UPWARDS) + replicates + len(BACK) + 1, count(1)
+    with jax.enable_x64(True), reporter(progress, "posterior") as report:
+        report(0, parts)
         try:
-            explorer = _Explorer(of, rows, fit, numpy_generator(key))
-            _check_sites(len(x), sites, explorer.smooth)
+            rng = numpy_generator(key)
+            explorer = _Explorer(of, rows, fit, rng, lambda: report(next(solved), parts))
+            check_sites(len(x), sites, explorer.smooth)
             found = [_replicated(explorer, UPWARDS, sites, replicates)]
         except np.linalg.LinAlgError as error:
             raise NumericalFailure(SINGULAR) from error
@@ -310,7 +318,9 @@ def solve_deep(
             other = posed.solve(explorer.tilts, explorer.point, CLOSELY)
             moved = np.linalg.norm(other.maximum.alpha - near.maximum.alpha)
             if other.settled and moved > APART * np.linalg.norm(near.maximum.alpha):
+                parts += replicates
                 found.append(_replicated(explorer, (1.0,), sites, replicates))
+        report(parts, parts)
         prior = of.kernel(rows)
         found.sort(key=lambda parts: np.mean([at.action for _, at in parts]))
         return _collected(of, x, y, fit, prior, found, throw)
@@ -327,18 +337,9 @@ def _replicated(
     for _ in range(replicates):
         posed = explorer.posed(explorer.of.gamma, sites)
         found.append((posed, posed.solve(tilts, point)))
+        explorer.tell()
         tilts = np.mean([at.tilts for _, at in found], 0)
     return tuple(found)
-
-
-def _check_sites(samples: int, sites: int, smooth: bool) -> None:
-    """Refuse more samples than the sites have digits for."""
-    enough = SITES_OF_SAMPLE * samples if smooth else SITES_OF_PAIR * samples**2
-    if sites < enough:
-        raise InvalidInput(
-            f"x: the tilts of hidden layers are matrices of the samples; {samples} samples take at "
-            f"least {enough} sites of lg.regression.adaptive_posterior, got {sites}."
-        )
 
 
 def _branch(of: Equilibrium, prior: np.ndarray, parts: Parts) -> Branch:

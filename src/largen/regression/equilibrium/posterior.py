@@ -13,6 +13,7 @@ from largen.arrays import as_array, known
 from largen.errors import InvalidInput
 from largen.interrupts import interruptible
 from largen.parameterizations import Parameterization
+from largen.progress import Report, check_progress
 from largen.regression.checks import (
     noise_variance,
     sample_weights,
@@ -31,7 +32,7 @@ FEWEST_SITES, MOST_SITES = 64, 2**22
 
 
 @interruptible()
-def adaptive_posterior(
+def adaptive_posterior(  # noqa: PLR0913  (data, and options of the model and the fit)
     net: Layer,
     x: ArrayLike,
     y: ArrayLike,
@@ -43,6 +44,7 @@ def adaptive_posterior(
     replicates: int = 4,
     key: Any = 0,
     throw: bool = True,
+    progress: bool | Report | None = None,
 ) -> AdaptivePosterior | DeepPosterior | DeepLinearPosterior:
     """Condition a wide network in mean-field scaling on samples, with features that move.
 
@@ -100,6 +102,9 @@ def adaptive_posterior(
         A JAX key or an integer.
     throw
         Whether to raise if the result is not to be trusted; otherwise its status says so.
+    progress
+        Progress in solutions of several hidden layers: a bar or lines if None, as in
+        :func:`largen.train`; or a function of (done, total).
 
     Raises
     ------
@@ -131,12 +136,12 @@ def adaptive_posterior(
     count = integer("sites", sites, at_least=FEWEST_SITES, at_most=MOST_SITES)
     copies = integer("replicates", replicates, at_least=2)
     random, raises = random_key(key), flag("throw", throw)
+    check_progress(progress)
     of = equilibrium_of(net, param, rows)
     if of.linear and squares and (of.hidden > 1 or targets.size == len(targets)):
         return solve_linear(of, rows, targets, ridge)
-    solve = solve_one_layer if of.hidden == 1 else solve_deep
-    fit = fit_of(of_sample, targets, ridge)
-    return solve(of, rows, targets, fit, count, copies, random, raises)
+    given = of, rows, targets, fit_of(of_sample, targets, ridge), count, copies, random, raises
+    return solve_one_layer(*given) if of.hidden == 1 else solve_deep(*given, progress)
 
 
 def _targets(loss: Loss, y: Any, rows: int) -> np.ndarray:

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from largen.errors import NumericalFailure
+from largen.errors import InvalidInput, NumericalFailure
 
 LOWEST_EFFECTIVE = 0.01
 NEGLIGIBLE = 1e-6  # weight of a site, relative to the largest
+# Sites for each sample. Where φ' jumps, errors of the tilts grow with pairs of samples.
+SITES_OF_SAMPLE, SITES_OF_PAIR = 16, 4
 
 
 def status_of(effective: float, settled: bool, otherwise: str = "ok") -> str:
@@ -44,3 +46,13 @@ def checked(found: Any, throw: bool) -> Any:
             found,
         )
     return found
+
+
+def check_sites(samples: int, sites: int, smooth: bool) -> None:
+    """Refuse more samples than the sites have digits for."""
+    enough = SITES_OF_SAMPLE * samples if smooth else SITES_OF_PAIR * samples**2
+    if sites < enough:
+        raise InvalidInput(
+            f"x: the tilts of hidden layers are matrices of the samples; {samples} samples take at "
+            f"least {enough} sites of lg.regression.adaptive_posterior, got {sites}."
+        )

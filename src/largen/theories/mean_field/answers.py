@@ -13,6 +13,22 @@ from largen.theories.mean_field.engine.statistics import LEVEL, NORMAL, relative
 from largen.theories.mean_field.options import WantedKernels
 
 
+def output_variables(run: Run, what: str, f: np.ndarray) -> dict[str, Any]:
+    """Return f_train_… and f_test_…, with their axes, of values of all samples at each step."""
+    train, test = split_outputs(run, f)
+    axes = run.output_axes
+    return {
+        f"f_train_{what}": (("step", "sample", *axes), train),
+        f"f_test_{what}": (("step", "test_sample", *axes), test),
+    }
+
+
+def split_outputs(run: Run, f: np.ndarray) -> list[np.ndarray]:
+    """Return values of training and of test samples, in the shape and precision of the run's."""
+    f = f.reshape(*f.shape[:2], *run.output_shape).astype(run.data.x_train.dtype)
+    return np.split(f, [len(run.data.x_train)], axis=1)
+
+
 def kernel_variables(
     run: Run,  # the training run
     # Kernels by name, with …_pair between two times and …_error, and a leading axis of records or

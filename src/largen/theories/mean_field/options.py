@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from largen.errors import InvalidInput, one_of
+from largen.files import as_path
 from largen.memory import check_fits
 from largen.progress import check_progress
 from largen.runs import Run
@@ -21,24 +24,35 @@ Sampling = Literal["variance_reduced", "finite_width"]
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
+# How options are checked that have the same meaning in all theories, and converted.
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "rtol": partial(real, "rtol", above=0),
+    "max_particles": partial(integer, "max_particles", at_least=1),
+    "replicates": lambda count: optional_count("replicates", count, 1),
+    "sampling": lambda name: one_of("sampling", name, SAMPLINGS),
+    "fluctuations": partial(flag, "fluctuations"),
+    "record_at": lambda at: None if at is None else tuple(integers("record_at", at, at_least=0)),
+    "record_pairs": partial(pairs_of, "record_pairs"),
+    "sample_neurons": partial(integer, "sample_neurons", at_least=0),
+    "memory_budget": partial(real, "memory_budget", above=0),
+    "checkpoint": lambda path: None if path is None else as_path("checkpoint", path),
+}
+
+
 def check_shared(options: Any, fewest: int, more: tuple[str, ...] = ()) -> None:
-    """Check the shared options of a theory, and convert lists among them to tuples.
+    """Check the options of a theory that others have as well, and convert them.
 
     ``options``: the theory, a frozen dataclass of options; ``fewest``: the smallest allowed number
     of particles; ``more``: names of records other than kernels.
     """
-    record, at, particles = options.record, options.record_at, options.particles
-    set_fields(
-        options,
-        rtol=real("rtol", options.rtol, above=0),
-        particles=optional_count("particles", particles, fewest),
-        max_particles=integer("max_particles", options.max_particles, at_least=1),
-        sampling=one_of("sampling", options.sampling, SAMPLINGS),
-        fluctuations=flag("fluctuations", options.fluctuations),
-        record=None if record is None else record_names(record, more),
-        record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
-        record_pairs=pairs_of("record_pairs", options.record_pairs),
-    )
+    record = options.record
+    checked = {
+        "particles": optional_count("particles", options.particles, fewest),
+        "record": None if record is None else record_names(record, more),
+    }
+    shared = [field.name for field in fields(options) if field.name in CHECKS]
+    checked |= {name: CHECKS[name](getattr(options, name)) for name in shared}
+    set_fields(options, **checked)
     random_key(options.key)
     check_progress(options.progress)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from largen.runs import Posed, Trajectory
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.answers import error_in_words, kernel_variables
+from largen.theories.mean_field.answers import (
+    error_in_words,
+    kernel_variables,
+    output_variables,
+    split_outputs,
+)
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.sweep.kernel_records import OUTLIERS
 from largen.theories.mean_field.engine.ensembles import Fluctuations
@@ -27,28 +30,17 @@ def trajectory(
 ) -> Trajectory:
     """Return an estimate as a trajectory."""
     run, problem = posed.run, posed.problem
-    dtype, p = run.data.x_train.dtype, problem.samples
-    out = ("output",) if run.output_shape else ()
-
-    def shaped(f: np.ndarray) -> np.ndarray:
-        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
-
-    def named(what: str, f: np.ndarray) -> dict[str, Any]:
-        return {
-            f"f_train_{what}": (("step", "sample", *out), shaped(f[:, :p])),
-            f"f_test_{what}": (("step", "test_sample", *out), shaped(f[:, p:])),
-        }
-
-    extra = named("error", estimate.f_error)
+    extra = output_variables(run, "error", estimate.f_error)
     if estimate.f_margin is not None:
-        extra |= named("margin", estimate.f_margin)
+        extra |= output_variables(run, "margin", estimate.f_margin)
     if estimate.f_std is not None:
-        extra |= named("std", estimate.f_std)
+        extra |= output_variables(run, "std", estimate.f_std)
     if spread is not None:
-        extra |= named("fluctuation", spread.std) | named("fluctuation_error", spread.error)
+        extra |= output_variables(run, "fluctuation", spread.std)
+        extra |= output_variables(run, "fluctuation_error", spread.error)
     if estimate.kernels:
         space = ("position",) if max(problem.positions) > 1 else ()
-        values = ("weight_layer", "value")
+        values, out = ("weight_layer", "value"), run.output_axes
         others = {
             **dict.fromkeys(OUTLIERS[:3], values),
             "bulk_edge": values[:1],
@@ -65,8 +57,7 @@ def trajectory(
     note = error_in_words(estimate.how, estimate.f, estimate.f_error, estimate.f_margin, rtol)
     return Trajectory.of(
         run,
-        shaped(estimate.f[:, :p]),
-        shaped(estimate.f[:, p:]),
+        *split_outputs(run, estimate.f),
         theory=theory,
         reason=posed.reason,
         extra=extra,

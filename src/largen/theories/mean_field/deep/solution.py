@@ -10,14 +10,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure, one_of
-from largen.files import as_path
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.parameterizations import temperature_of
 from largen.progress import Report
 from largen.runs import Posed, Run, Status, Theory, Trajectory
-from largen.runs.theory import set_fields
-from largen.scalars import integer, real
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.answers import check_bounded
 from largen.theories.mean_field.deep.answer import trajectory
@@ -48,7 +45,6 @@ from largen.theories.mean_field.engine.ensembles import (
 from largen.theories.mean_field.options import (
     Sampling,
     check_shared,
-    optional_count,
     wanted_kernels,
 )
 
@@ -241,13 +237,6 @@ class DeepMeanField(Theory):
     def __post_init__(self):
         one_of("method", self.method, METHODS)
         check_shared(self, fewest=1, more=SPECTRA)
-        set_fields(
-            self,
-            replicates=optional_count("replicates", self.replicates, 1),
-            memory_budget=real("memory_budget", self.memory_budget, above=0),
-            checkpoint=None if self.checkpoint is None else as_path("checkpoint", self.checkpoint),
-            sample_neurons=integer("sample_neurons", self.sample_neurons, at_least=0),
-        )
         if self.sampling == "finite_width" and self.method not in ("auto", "sweep"):
             raise InvalidInput(
                 f"sampling: 'finite_width' is for method='sweep', got method={self.method!r}."

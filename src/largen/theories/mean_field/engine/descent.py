@@ -77,7 +77,8 @@ def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
     if run.batches is None:
         return jnp.full((1, samples), 1 / samples, dtype)
     counts = np.zeros((len(run.batches) + 1, samples))
-    np.put_along_axis(counts[:-1], run.batches, 1 / run.batches.shape[1], axis=1)
+    for row, batch in zip(counts, run.batches, strict=False):
+        row += np.bincount(batch, minlength=samples) / len(batch)  # some may be in it twice
     return jnp.asarray(counts, dtype)
 
 

@@ -13,13 +13,12 @@ import jax
 import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure, one_of
-from largen.files import as_path
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
-from largen.scalars import integer, integers, random_key, real
+from largen.scalars import integers, random_key
 from largen.theories.mean_field.answers import check_bounded
 from largen.theories.mean_field.deep.answer import trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
@@ -45,7 +44,6 @@ from largen.theories.mean_field.options import (
     Sampling,
     WantedKernels,
     check_shared,
-    optional_count,
     wanted_kernels,
 )
 
@@ -190,14 +188,7 @@ class InfiniteDepth(Theory):
     def __post_init__(self):
         one_of("method", self.method, METHODS)
         check_shared(self, fewest=1)
-        set_fields(
-            self,
-            depths=None if self.depths is None else _doubling(self.depths),
-            replicates=optional_count("replicates", self.replicates, 1),
-            memory_budget=real("memory_budget", self.memory_budget, above=0),
-            checkpoint=None if self.checkpoint is None else as_path("checkpoint", self.checkpoint),
-            sample_neurons=integer("sample_neurons", self.sample_neurons, at_least=0),
-        )
+        set_fields(self, depths=None if self.depths is None else _doubling(self.depths))
 
     @classmethod
     def pose(cls, run: Run) -> Posed[EndlessProblem]:

@@ -16,7 +16,13 @@ from largen.runs import Posed, Run, Theory, Trajectory
 from largen.runs.records import check_descent
 from largen.runs.theory import set_fields
 from largen.scalars import numpy_generator
-from largen.theories.mean_field.answers import check_bounded, error_in_words
+from largen.theories.mean_field.answers import (
+    check_bounded,
+    error_in_words,
+    kernel_variables,
+    output_variables,
+    split_outputs,
+)
 from largen.theories.mean_field.one_hidden_layer import fluctuations as response
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.methods import (
@@ -33,9 +39,9 @@ from largen.theories.mean_field.options import (
     check_shared,
     wanted_kernels,
 )
-from largen.theories.mean_field.record_times import Recorded
 
 SHARPNESS = ("sharpness",)
+CURVED: tuple[str, ...] = ("hessian_sharpness", "single_neuron")  # the variables that it becomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,16 +234,25 @@ class MeanField(Theory):
         return result
 
 
-def _times(recorded: Recorded) -> dict[str, Any]:
-    """Return the coordinates of recorded kernels."""
+def _kernels(run: Run, records: Records, wanted: WantedKernels) -> dict[str, np.ndarray]:
+    """Return kernels by name, with a leading axis of records or pairs."""
+
+    def of_outputs(kernel: Any) -> np.ndarray:
+        return kernel if run.output_shape else kernel[..., 0, 0]
+
     found: dict[str, Any] = {}
-    if len(recorded.alone) or len(recorded.pairs):
-        found["layer"] = (("layer",), np.array([1]))
-    if len(recorded.alone):
-        found["record_step"] = (("record",), recorded.alone)
-    if len(recorded.pairs):
-        found["pair_step"] = (("pair",), recorded.pairs[:, 0])
-        found["pair_step_2"] = (("pair",), recorded.pairs[:, 1])
+    if len(wanted.recorded.alone):
+        found["feature_kernel"] = records.feature_kernel[:, None]
+        found["gradient_kernel"] = of_outputs(records.gradient_kernel)[:, None]
+        if not run.optimizer.adaptive:
+            found["ntk"] = of_outputs(records.ntk)
+            if records.ntk_test is not None:
+                found["ntk_test"] = of_outputs(records.ntk_test)
+    if records.sharpness is not None:
+        found |= dict(zip(CURVED, np.asarray(records.sharpness).T, strict=True))
+    if records.feature_kernel_pair is not None:
+        found["feature_kernel_pair"] = records.feature_kernel_pair[:, None]
+        found["gradient_kernel_pair"] = of_outputs(records.gradient_kernel_pair)[:, None]
     return found
 
 
@@ -248,84 +263,39 @@ def _trajectory(
     wanted: WantedKernels,
     rtol: float,
 ) -> Trajectory:
-    run, recorded = posed.run, wanted.recorded
-    dtype = run.data.x_train.dtype
-    out = ("output",) if run.output_shape else ()
-    pair = ("output", "output_2") if run.output_shape else ()
+    run = posed.run
 
-    def shaped(f: np.ndarray) -> np.ndarray:
-        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
+    def whole(parts: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate(parts, axis=1)
 
-    def paired(kernel: Any) -> np.ndarray:
-        return (kernel if run.output_shape else kernel[..., 0, 0]).astype(dtype)
-
-    samples = ("sample", "sample_2")
-
-    def kernels(records: Records, suffix: str = "") -> dict[str, Any]:
-        kept: dict[str, Any] = {}
-        if len(recorded.alone):
-            features, gradients = records.feature_kernel, paired(records.gradient_kernel)
-            kept["feature_kernel"] = (("record", "layer", *samples), features[:, None])
-            kept["gradient_kernel"] = (("record", "layer", *samples, *pair), gradients[:, None])
-            if not run.optimizer.adaptive:
-                kept["ntk"] = (("record", *samples, *pair), paired(records.ntk))
-                if records.ntk_test is not None:
-                    across = ("record", "test_sample", "sample", *pair)
-                    kept["ntk_test"] = (across, paired(records.ntk_test))
-        if records.sharpness is not None:
-            kept["hessian_sharpness"] = (("record",), records.sharpness[:, 0])
-            kept["single_neuron"] = (("record",), records.sharpness[:, 1])
-        if len(recorded.pairs):
-            features, gradients = records.feature_kernel_pair, records.gradient_kernel_pair
-            assert features is not None
-            assert gradients is not None
-            gradients = paired(gradients)
-            kept["feature_kernel_pair"] = (("pair", "layer", *samples), features[:, None])
-            kept["gradient_kernel_pair"] = (("pair", "layer", *samples, *pair), gradients[:, None])
-        return {
-            name + suffix: (axes, part.astype(dtype))
-            for name, (axes, part) in kept.items()
-            if wanted.has(name)
-        }
-
-    extra: dict[str, Any] = {
-        "f_train_error": (("step", "sample", *out), shaped(found.f_train_error)),
-        "f_test_error": (("step", "test_sample", *out), shaped(found.f_test_error)),
-    }
-    if found.margins is not None:
-        train, test = map(shaped, found.margins)
-        extra["f_train_margin"] = ("step", "sample", *out), train
-        extra["f_test_margin"] = ("step", "test_sample", *out), test
-    extra |= _times(recorded)
-    extra |= kernels(found.records)
-    if found.record_errors is not None:
-        extra |= kernels(found.record_errors, "_error")
-    if varies is not None:
-        extra |= {
-            "f_train_fluctuation": (("step", "sample", *out), shaped(varies.train)),
-            "f_test_fluctuation": (("step", "test_sample", *out), shaped(varies.test)),
-            "f_train_drawn_fluctuation": (("step", "sample", *out), shaped(varies.drawn_train)),
-            "f_test_drawn_fluctuation": (
-                ("step", "test_sample", *out),
-                shaped(varies.drawn_test),
-            ),
-            "f_train_fluctuation_covariance": (
-                ("step", *samples, *pair),
-                paired(varies.covariance),
-            ),
-        }
     f, error = (
-        np.concatenate(parts, axis=1)
-        for parts in ((found.f_train, found.f_test), (found.f_train_error, found.f_test_error))
+        whole((found.f_train, found.f_test)),
+        whole((found.f_train_error, found.f_test_error)),
     )
-    interval = None if found.margins is None else np.concatenate(found.margins, axis=1)
-    note = error_in_words(found.how, f, error, interval, rtol)
+    margin = None if found.margins is None else whole(found.margins)
+    extra = output_variables(run, "error", error)
+    if margin is not None:
+        extra |= output_variables(run, "margin", margin)
+    kernels = _kernels(run, found.records, wanted)
+    if found.record_errors is not None:
+        errors = _kernels(run, found.record_errors, wanted)
+        kernels |= {f"{name}_error": kernel for name, kernel in errors.items()}
+    extra |= kernel_variables(run, kernels, wanted, np.array([1]), dict.fromkeys(CURVED, ()))
+    if varies is not None:
+        drawn = whole((varies.drawn_train, varies.drawn_test))
+        extra |= output_variables(run, "fluctuation", whole((varies.train, varies.test)))
+        extra |= output_variables(run, "drawn_fluctuation", drawn)
+        pair = ("output", "output_2") if run.output_shape else ()
+        covariance = varies.covariance if pair else varies.covariance[..., 0, 0]
+        extra["f_train_fluctuation_covariance"] = (
+            ("step", "sample", "sample_2", *pair),
+            covariance.astype(run.data.x_train.dtype),
+        )
     return Trajectory.of(
         run,
-        shaped(found.f_train),
-        shaped(found.f_test),
+        *split_outputs(run, f),
         theory=MeanField.name,
         reason=posed.reason,
         extra=extra,
-        notes=(note,),
+        notes=(error_in_words(found.how, f, error, margin, rtol),),
     )

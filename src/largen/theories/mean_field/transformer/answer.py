@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from largen.runs import Posed, Trajectory
-from largen.theories.mean_field.answers import error_in_words, kernel_variables
+from largen.theories.mean_field.answers import (
+    error_in_words,
+    kernel_variables,
+    output_variables,
+    split_outputs,
+)
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
 from largen.theories.mean_field.transformer.replicates import Mean, Settings
 
@@ -23,27 +28,22 @@ def trajectory(
     run, p = posed.run, posed.problem.samples
     dtype = run.data.x_train.dtype
     extra: dict[str, Any] = {}
-
-    def shaped(f: np.ndarray) -> np.ndarray:
-        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
-
-    def add(name: str, axes: tuple[str, ...], values: np.ndarray, ends: tuple[str, str]) -> None:
-        for end, sample, part in zip(ends, ("sample", "test_sample"), (0, 1), strict=True):
-            lead = [each if each != "sample" else sample for each in axes]
-            at = axes.index("sample")
-            extra[name + end] = (tuple(lead), np.split(values, [p], at)[part])
-
     if found.f_error is not None:
-        axes = ("step", "sample", *run.output_axes)
-        add("f", axes, shaped(found.f_error), ("_train_error", "_test_error"))
+        extra |= output_variables(run, "error", found.f_error)
         if found.f_margin is not None:
-            add("f", axes, shaped(found.f_margin), ("_train_margin", "_test_margin"))
+            extra |= output_variables(run, "margin", found.f_margin)
+
+    def add(values: np.ndarray, ending: str) -> None:
+        axes = ("attention_layer", "sample", "position", "position_2")
+        train, test = np.split(values.astype(dtype), [p], 2)
+        extra[f"attention{ending}"] = ("record", *axes), train
+        axes = ("attention_layer", "test_sample", *axes[2:])
+        extra[f"attention_test{ending}"] = ("record", *axes), test
+
     if posed.problem.network.attentions and settings.record_at:
-        axes = ("record", "attention_layer", "sample", "position", "position_2")
-        add("attention", axes, found.patterns.astype(dtype), ("", "_test"))
+        add(found.patterns, "")
         if found.patterns_error is not None:
-            errors = found.patterns_error.astype(dtype)
-            add("attention", axes, errors, ("_error", "_test_error"))
+            add(found.patterns_error, "_error")
         layers = np.arange(1, posed.problem.network.attentions + 1)
         extra["attention_layer"] = (("attention_layer",), layers)
         extra["record_step"] = (("record",), np.array(settings.record_at))
@@ -59,7 +59,5 @@ def trajectory(
     note = found.how
     if found.f_error is not None:
         note = error_in_words(note, found.f, found.f_error, found.f_margin, settings.rtol)
-    f = shaped(found.f)
-    return Trajectory.of(
-        run, f[:, :p], f[:, p:], theory=theory, reason=posed.reason, extra=extra, notes=(note,)
-    )
+    f = split_outputs(run, found.f)
+    return Trajectory.of(run, *f, theory=theory, reason=posed.reason, extra=extra, notes=(note,))

@@ -11,18 +11,15 @@ import jax
 import numpy as np
 
 from largen.errors import NoTheory, NumericalFailure
-from largen.files import as_path
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
-from largen.progress import Report, check_progress, reporter
+from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
-from largen.runs.records import pairs_of, record_names
-from largen.runs.theory import set_fields
-from largen.scalars import integer, integers, random_key, real
+from largen.scalars import random_key
 from largen.theories.mean_field.answers import check_bounded
 from largen.theories.mean_field.engine.checkpoint import Checkpoint
 from largen.theories.mean_field.engine.replicates import watched
-from largen.theories.mean_field.options import WantedKernels, optional_count, wanted_kernels
+from largen.theories.mean_field.options import WantedKernels, check_shared, wanted_kernels
 from largen.theories.mean_field.transformer.answer import trajectory
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem, bytes_at_start
 from largen.theories.mean_field.transformer.problem import posed_by
@@ -227,21 +224,7 @@ class AttentionMeanField(Theory):
     progress: bool | Report | None = None
 
     def __post_init__(self):
-        record, at = self.record, self.record_at
-        set_fields(
-            self,
-            rtol=real("rtol", self.rtol, above=0),
-            particles=optional_count("particles", self.particles, 2),
-            replicates=optional_count("replicates", self.replicates, 1),
-            max_particles=integer("max_particles", self.max_particles, at_least=1),
-            record=None if record is None else record_names(record),
-            record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
-            record_pairs=pairs_of("record_pairs", self.record_pairs),
-            memory_budget=real("memory_budget", self.memory_budget, above=0),
-            checkpoint=None if self.checkpoint is None else as_path("checkpoint", self.checkpoint),
-        )
-        random_key(self.key)
-        check_progress(self.progress)
+        check_shared(self, fewest=2)
 
     @classmethod
     def pose(cls, run: Run) -> Posed[AttentionProblem]:
