@@ -65,7 +65,7 @@ CALLS = {
     ),
     "a device twice": (
         lambda: lg.kernel(NET, X, devices=[jax.devices()[0]] * 2),
-        "devices: some are there twice",
+        "devices: the same device is given twice",
     ),
     "no device": (lambda: lg.kernel(NET, X, devices=["cpu"]), "wanted some of jax.local_devices"),
     "law of outputs at two inputs": (

@@ -78,7 +78,7 @@ class AvgPool(Pool):
 
 @dataclass(frozen=True, repr=False)
 class SumPool(Pool):
-    """Sum over each window. Parameters are those of :class:`AvgPool`.
+    """Sum over each window, ``y_p = Σ_k x_{s·p + k}``; parameters are those of :class:`AvgPool`.
 
     Examples
     --------
@@ -149,7 +149,9 @@ class GlobalAvgPool(_GlobalPool):
 
 @dataclass(frozen=True, repr=False)
 class GlobalSumPool(_GlobalPool):
-    """Sum over all positions.
+    """Sum over all positions, ``y = Σ_p x_p``.
+
+    Kernels are those of :class:`GlobalAvgPool` times the square of the number of positions.
 
     Examples
     --------

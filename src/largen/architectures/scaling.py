@@ -105,7 +105,7 @@ class Gain(Layer):
     Parameters
     ----------
     initial
-        a.
+        a: 1 for the gains of a normalisation, 1e-4 to 0.1 at the end of branches of deep networks.
     offset
         Whether there are offsets b.
 

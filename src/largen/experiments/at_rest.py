@@ -279,7 +279,7 @@ def _trained(
     if throw and not settled:
         raise NumericalFailure(
             f"equilibrium: outputs still move by {moved:.1e} of the largest target in the "
-            f"second half of the time {time:g}; allow more doublings, or a larger still.",
+            f"second half of the time {time:g}; raise doublings=, or accept the change by still=.",
             result,
         )
     return result

@@ -285,9 +285,9 @@ def _of_stream(stream: SizedNetwork, inputs: np.ndarray) -> WidthCorrections:
     P = len(inputs)
     if P > MOST_IN_STREAMS:
         raise InvalidInput(
-            f"x: wanted at most {MOST_IN_STREAMS} inputs with residual branches, got {P}: each "
-            "pair of layers is averaged over. Take two at a time: their tensors do not depend on "
-            "others."
+            f"x: wanted at most {MOST_IN_STREAMS} inputs with residual branches, got {P}: the "
+            "cost grows with pairs of layers. Pass two inputs at a time: results do not depend on "
+            "the other inputs."
         )
     stream_kernel = kernel_through(stream, stream.first_kernel(inputs))
     check_alive(stream_kernel.K, len(stream.parts) + 1)

@@ -27,7 +27,7 @@ def checked(devices: Any) -> tuple[Any, ...]:
     if not known or not all(isinstance(device, jax.Device) for device in devices):
         raise InvalidInput(f"devices: wanted some of jax.local_devices(), got {devices!r}.")
     if len(set(devices)) < len(devices):
-        raise InvalidInput(f"devices: some are there twice, in {devices!r}.")
+        raise InvalidInput(f"devices: the same device is given twice, in {devices!r}.")
     if any(device.process_index != jax.process_index() for device in devices):
         raise InvalidInput(
             f"devices: some belong to other processes, in {devices!r}; take those of "

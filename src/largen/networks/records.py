@@ -42,7 +42,9 @@ def check_records(
         return chosen, time_indices if chosen else ()
     if not chosen:
         names = OF_NETWORKS + SPECTRA
-        raise InvalidInput(f"record_at: nothing to record; pass record={names!r} or some of it.")
+        raise InvalidInput(
+            f"record_at: nothing to record; say what in record=, one or more of {', '.join(names)}."
+        )
     if not time_indices:
         raise InvalidInput("record_at: wanted at least one time index, got none.")
     return chosen, time_indices
@@ -56,7 +58,7 @@ def _check_gradients(run: Run) -> None:
     if run.positions is not None:
         why = f"gradients of an output at each of {run.positions} positions are not implemented"
     if why is not None:
-        raise NoTheory(f"record: {why}; record='feature_kernel' is there.")
+        raise NoTheory(f"record: {why}; record='feature_kernel' is possible.")
 
 
 def check_spectra(plan: Plan) -> None:

@@ -174,8 +174,8 @@ def _weights_of(
             if constant is None:
                 raise refused(
                     each.weight if place == 0 else str(each.bias),
-                    f"its variance is no power of the width: times the fan-in, it is {pair[0]:.4g} "
-                    f"at width {widths[0]} and {pair[1]:.4g} at {widths[1]}",
+                    "its variance is not a power of the width: times the fan-in it is "
+                    f"{pair[0]:.4g} at width {widths[0]} and {pair[1]:.4g} at {widths[1]}",
                 )
             constants.append(constant)
         found.append(_weight(node, each, parameters, *constants))

@@ -53,7 +53,7 @@ def _exponents(net: Model, weight: Weight, wide: Any, adaptive: bool) -> MapExpo
         ratio = net.widths[1] / net.widths[0]
         factor = constant_of((one, two), ratio, None)
         if factor is None or factor.power is None:
-            raise refused(its.weight, "a factor of the forward pass is no power of the width")
+            raise refused(its.weight, "a factor of the forward pass is not a power of the width")
         initial = None if variance is None else variance / 2  # None: a bias that starts at 0
         rate = factor.power if adaptive else 2 * factor.power
         return Entry(initial=initial, rate=rate, multiplier=factor.power, eps=ZERO)

@@ -159,7 +159,7 @@ class Reader:
             if law.kind == "constant":
                 return law.mean * argument.factor
             raise self.refused(
-                call, f"{argument.name} is {law.kind} and no constant; there is no rule for random "
+                call, f"{argument.name} is {law.kind}, not a constant; there is no rule for random "
                 "factors or offsets of channels that are not the bias of an affine map",
             )  # fmt: skip
         raise self.refused(call, f"wanted a number, got {type(argument).__name__}")

@@ -123,8 +123,8 @@ def _recorded(
     else:
         if run.loss.name != "mse":
             raise InvalidInput(
-                f"loss: with {run.loss.name} the gradient of each initialisation of the kernel "
-                "limit is another, and its outputs are their mean; wanted 'mse'."
+                f"loss: wanted 'mse': with {run.loss.name} gradients depend on the initialisation, "
+                "and the kernel limit has the mean of outputs only."
             )
         at = dataset["step"].values
         kernels = np.broadcast_to(np.multiply.outer(kernels, np.eye(c)), (len(at), p, p, c, c))

@@ -141,7 +141,7 @@ class Widths:
         if found is None:
             raise refused(
                 name,
-                f"its variance is no power of the width: times the fan-in, it is {pair[0]:.4g} "
+                f"its variance is not a power of the width: times the fan-in it is {pair[0]:.4g} "
                 f"at width {self.widths[0]} and {pair[1]:.4g} at {self.widths[1]}",
             )
         return found
@@ -188,7 +188,7 @@ class Constants:
             return 0.0
         found = constant_of((one**2, two**2), self.widths.widths[1] / self.widths.widths[0], None)
         if found is None or found.power is None:
-            raise refused(name, "a factor of the forward pass is no power of the width")
+            raise refused(name, "a factor of the forward pass is not a power of the width")
         return float(found.power) / 2
 
 

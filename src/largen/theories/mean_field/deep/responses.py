@@ -242,7 +242,8 @@ def _rounded(posed: Posed[Problem], bend: float) -> Posed[Problem]:
         discontinuous, height = jumps(phi)
         if discontinuous:
             raise NoTheory(
-                f"response functions are not computed for {phi}, which jumps; kinks are rounded."
+                f"response functions are not computed for {phi}, which jumps; functions with "
+                "kinks have them."
             )
         at = np.abs(height) > 1e-5
         if not at.any():
