@@ -23,6 +23,7 @@ from largen.expectations.hermite_series import basis, tolerance
 from largen.expectations.kept_tables import kept
 from largen.expectations.panels import graded_nodes
 from largen.expectations.quadrature import half_nodes
+from largen.progress import lines
 
 PROBES = 8
 ANGLES = (1e-5, 0.02, 0.6, 1.9, 3.1)  # at which the errors of integrals over pieces are evaluated
@@ -225,6 +226,7 @@ def with_suitable_method(
     """
     if phi.closed_form is not None:
         return phi
+    report = lines(f"accuracy of the activation {phi!r}")  # of features far below √q: minutes
     try:
         error = _worst(phi, q, dtype, layers, derivative)
         reaches = _reaches(phi, q, dtype, derivative) if error > rtol else []
@@ -232,7 +234,9 @@ def with_suitable_method(
         return phi
     best, below = phi, _series_below(phi, np.dtype(dtype)) if reaches else 0.0
     below = below if np.median(q) <= below else 0.0
-    for other in (replace(phi, reach=reach, series_below=below) for reach in reaches):
+    for done, reach in enumerate(reaches, 1):
+        report(done, len(reaches) + 1)
+        other = replace(phi, reach=reach, series_below=below)
         bound = _worst(other, q, dtype, layers, derivative)
         if bound < error:
             best, error = other, bound
