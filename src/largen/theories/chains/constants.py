@@ -1,11 +1,25 @@
-"""The constants of an affine map at infinite width."""
+"""The constants of an affine map at infinite width, and whether features move."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
-from largen.parameterizations import CanonicalForm
+from largen.errors import NoTheory
+from largen.parameterizations import CanonicalForm, Parameterization
 from largen.programs import Weight
+
+HALF = Fraction(1, 2)
+
+
+def check_features_move(param: Parameterization, d: Fraction) -> None:
+    """Check that the output is divided by √N beyond the kernel scaling, N^d."""
+    if d != HALF:
+        raise NoTheory(
+            f"{param} divides the output by N^{d} beyond the kernel scaling; features move at "
+            "order one, and the mean-field limit applies, for N^(1/2) only. The kernel limit is "
+            "the theory of d = 0."
+        )
 
 
 @dataclass(frozen=True)

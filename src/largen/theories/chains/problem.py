@@ -14,7 +14,7 @@ from largen.programs import Weight
 from largen.programs.receptive_fields import Reading, gather
 from largen.runs import Posed, Run
 from largen.theories.chains.chain import LINEAR, READING, AffineChain, affine_chain
-from largen.theories.chains.constants import MapConstants
+from largen.theories.chains.constants import MapConstants, check_features_move
 from largen.theories.chains.normalized import (
     LayerActivation,
     NormalizedActivation,
@@ -136,12 +136,7 @@ def posed_by(run: Run) -> Posed[Problem]:
     """Return the mean-field problem of a run, in float64, and the reason why this limit applies."""
     form = _form(run)
     links = affine_chain(run.program, form.branch)
-    if form.d != Fraction(1, 2):
-        raise NoTheory(
-            f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
-            "move at order one, and the mean-field limit applies, for N^(1/2) only. "
-            "The kernel limit is the theory of d = 0."
-        )
+    check_features_move(run.param, form.d)
     if any(map(couples_samples, links.phi)) and run.batches is not None:
         raise NoTheory(
             f"{READING} of normalisations over the batch takes full batches, got {run.optimizer}: "

@@ -12,7 +12,6 @@ equations then hold with a small γ₀ in place of that of the run.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from largen.architectures import depth
@@ -20,9 +19,9 @@ from largen.parameterizations import Parameterization, Power
 from largen.parameterizations.rules import Row
 from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Run
+from largen.theories.chains.constants import HALF
 from largen.theories.mean_field.running_averages import check_limit
 
-HALF = Fraction(1, 2)
 SMALL_GAMMA = 1e-2  # in place of γ₀ where features stand still
 
 

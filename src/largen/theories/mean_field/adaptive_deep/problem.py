@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from largen.architectures import depth
 from largen.errors import NoTheory
 from largen.parameterizations import CanonicalForm, canonical_form, gd
 from largen.runs import Posed, Run
+from largen.theories.chains.constants import HALF
 from largen.theories.chains.decay import degree
 from largen.theories.chains.problem import GAUSSIAN_ROLES
-from largen.theories.mean_field.adaptive_deep.constants import HALF, SMALL_GAMMA, constants_of
+from largen.theories.mean_field.adaptive_deep.constants import SMALL_GAMMA, constants_of
 from largen.theories.mean_field.adaptive_deep.weights import AdaptiveUpdates
 from largen.theories.mean_field.running_averages import Average, average_of
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
-from largen.theories.mean_field.transformer.problem import moving_form, problem_of
+from largen.theories.mean_field.transformer.problem import check_depth, moving_form, problem_of
 
 SAMPLED = (
     "updates of single weights depend on their neurons alone, so that all populations are sampled "
@@ -51,8 +50,7 @@ def _average(run: Run) -> Average:
     average = average_of(run)
     if average is None:
         raise NoTheory(f"this is the limit of lg.adam and lg.rmsprop, got {run.optimizer}.")
-    if depth(run.net) == math.inf:
-        raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
+    check_depth(run)
     return average
 
 

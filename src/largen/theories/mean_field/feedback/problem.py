@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from largen.architectures import depth
-from largen.errors import NoTheory
 from largen.parameterizations import FeedbackAlignment, gd, pseudo_gradient_of
 from largen.runs import Posed, Run
 from largen.theories.mean_field.feedback.weights import FeedbackUpdates, HebbianUpdates
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
-from largen.theories.mean_field.transformer.problem import moving_form, problem_of
+from largen.theories.mean_field.transformer.problem import check_depth, moving_form, problem_of
 
 
 def posed_by(run: Run) -> Posed[AttentionProblem]:
     """Return the problem of a run whose features move, and the reason why this limit applies."""
     rule = pseudo_gradient_of(run.optimizer)
-    if depth(run.net) == math.inf:
-        raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
+    check_depth(run)
     problem = problem_of(run, moving_form(run, gd(1.0)))
     if not isinstance(rule, FeedbackAlignment):
         updates, how = HebbianUpdates(), "weights move by the activities that they join"

@@ -11,9 +11,8 @@ from largen.architectures import endless_stack, of_depth
 from largen.errors import NoTheory
 from largen.parameterizations import canonical_form, temperature_of
 from largen.runs import Posed, Run
+from largen.theories.chains.constants import HALF, check_features_move
 from largen.theories.chains.problem import GAUSSIAN_ROLES, Problem, posed_by
-
-HALF = Fraction(1, 2)
 
 
 @dataclass(frozen=True)
@@ -152,12 +151,7 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
         noise=True,
         infinite_depth=True,
     )
-    if form.d != HALF:
-        raise NoTheory(
-            f"{param} divides the output by N^{form.d} beyond the kernel scaling; features move at "
-            "order one, and the mean-field limit applies, for N^(1/2) only. The kernel limit is "
-            "the theory of d = 0."
-        )
+    check_features_move(param, form.d)
     alpha = -Fraction(param.table(run.net, run.optimizer, inputs=inputs).branch.depth)
     problem = EndlessProblem(run, alpha, _stack(run))
     if problem.quiet and problem.noisy:

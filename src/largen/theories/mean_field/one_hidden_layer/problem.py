@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from largen.programs import (
     dense_chain,
 )
 from largen.runs import Posed, Run
+from largen.theories.chains.constants import HALF, check_features_move
 from largen.theories.mean_field.one_hidden_layer.adaptive import ratio_of, weights_of
 from largen.theories.mean_field.running_averages import Average, average_of
 
@@ -102,15 +102,10 @@ REASON = (
 def posed_by(run: Run) -> Posed[OneLayerProblem]:
     """Return the problem that a run poses, in float64."""
     phi = _activation(run.program)
-    if run.param.canonical_d == Fraction(1, 2) and (average := average_of(run)):
+    if run.param.canonical_d == HALF and (average := average_of(run)):
         return Posed(run, REASON, _by_weight(run, phi, average))
     form = _form(run)
-    if run.param.canonical_d != Fraction(1, 2):
-        raise NoTheory(
-            f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; "
-            "features move at order one, and the mean-field limit applies, for N^(1/2) only. "
-            "The kernel limit is the theory of d = 0."
-        )
+    check_features_move(run.param, form.d)
     return Posed(run, REASON, _by_gradient(run, phi, form))
 
 

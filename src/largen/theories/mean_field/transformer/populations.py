@@ -83,8 +83,6 @@ class Rows:
 class Population:
     """Neurons whose fields are linear in Gaussian vectors: a coordinate for each of these.
 
-    ``dtype``: the precision of fields.
-
     ``dtype``: the precision of fields; ``sampled``: whether fields are values at neurons.
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 from largen.architectures import depth
 from largen.errors import NoTheory
@@ -15,11 +14,10 @@ from largen.parameterizations import (
 )
 from largen.parameterizations.stepping import Optimizer
 from largen.runs import Posed, Run
+from largen.theories.chains.constants import check_features_move
 from largen.theories.chains.problem import GAUSSIAN_ROLES
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
 from largen.theories.mean_field.transformer.network import populated
-
-HALF = Fraction(1, 2)
 
 
 def posed_by(run: Run) -> Posed[AttentionProblem]:
@@ -56,12 +54,7 @@ def moving_form(run: Run, optimizer: Optimizer) -> CanonicalForm:
         gaussian=GAUSSIAN_ROLES,
         from_zero=True,
     )
-    if form.d != HALF:
-        raise NoTheory(
-            f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
-            "move at order one, and the mean-field limit applies, for N^(1/2) only. "
-            "The kernel limit is the theory of d = 0."
-        )
+    check_features_move(run.param, form.d)
     return form
 
 
@@ -77,11 +70,16 @@ def problem_of(run: Run, form: CanonicalForm) -> AttentionProblem:
     )
 
 
+def check_depth(run: Run) -> None:
+    """Check that a network is not infinitely deep."""
+    if depth(run.net) == math.inf:
+        raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
+
+
 def _check_training(run: Run) -> None:
     """Check that the run is one of gradient descent of finitely many blocks."""
     optimizer = run.optimizer
-    if depth(run.net) == math.inf:
-        raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
+    check_depth(run)
     if isinstance(optimizer, GradientFlow):
         raise NoTheory(
             "gradient flow is not implemented here; gradient descent is: lg.gd, with a small rate."

@@ -12,7 +12,6 @@
 ``schedule``            the steps of a run; gradient flow from smaller and smaller ones
 ``smoothness``          which activations are smooth
 ``kernel_records``      Φ, G and the tangent kernel at chosen times
-``listeners``           interfaces for progress reports and for storing the state
 ``advance``             a sweep from the first to the last step, with stops in between
 ``linear``              linear networks: closed equations
 ======================  ================================================================

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -22,7 +22,6 @@ from largen.theories.mean_field.deep.sweep.kernel_records import (
     look,
     measure,
 )
-from largen.theories.mean_field.deep.sweep.listeners import Keeper
 from largen.theories.mean_field.deep.sweep.outliers import MOST, largest
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.state import (
@@ -62,6 +61,23 @@ class Swept(NamedTuple):
     # Outputs of an extrapolation with one term less, if there is one; the difference estimates the
     # error.
     rougher: np.ndarray | None = None
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A place where the state of one sweep is stored, and from which the sweep resumes."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the next state should be written."""
+        ...
+
+    def write(self, state: SweepState, along: Along) -> None:
+        """Write the state before its next step, and the records so far."""
+
+    def restore(self, state: SweepState, along: Along, last: int) -> tuple[SweepState, Along]:
+        """Return the stored state and records, or the given ones if none are stored."""
+        ...
 
 
 def first_capacities(problem: Problem, neurons: int) -> tuple[int, int]:
