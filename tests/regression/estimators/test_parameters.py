@@ -97,6 +97,9 @@ def test_constants_are_not_fitted_to_targets_that_are_all_equal(estimator, norma
     model = estimator(NET, optimize=True, normalize_y=normalize).fit(X, y)
     assert model.net_ == NET
     np.testing.assert_allclose(model.predict(X_TEST), y, rtol=1e-12)
+    zero = estimator(NET, normalize_y=normalize).fit(X, 0 * y)
+    spread = [each.predict(X_TEST, return_std=True)[1] for each in (model, zero)]
+    np.testing.assert_array_equal(*spread)
     with pytest.raises(InvalidInput, match="y: all targets are 0"):
         lg.regression.fit_cross_validation(NET, X, 0 * y, noise=1.0)
 

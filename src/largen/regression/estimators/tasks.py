@@ -24,6 +24,7 @@ from largen.regression.kernel_rows import square_kernel
 from largen.scalars import flag, random_key, sample_shape
 
 FLOATS = (np.float64, np.float32)
+_EQUAL = 8 * float(np.finfo(np.float64).eps)  # spread of targets that count as equal, over the mean
 Kind = TypeVar("Kind", Posterior, KernelPosterior)
 
 
@@ -157,7 +158,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             weights = weights_of(sample_weight, len(y))
             self._y_mean = np.average(y, axis=0, weights=weights)
             spread = np.sqrt(np.average((y - self._y_mean) ** 2, axis=0, weights=weights))
-            self._y_std = np.where(spread > 0, spread, 1.0)
+            equal = spread <= _EQUAL * np.abs(self._y_mean)
+            self._y_std = np.where(equal, 1.0, spread)
+            y = np.where(equal, self._y_mean, y)  # the mean of equal numbers has rounding errors
         scaled = (y - self._y_mean) / self._y_std
         self.posterior_ = self._condition(given, scaled, sample_weight)
         return self
