@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 # those of transfer and sweeps, which have a table of their own.
 OF_EXTENSIONS = {
     *("build", "weightless", "by_name", "choose", "register", "registered", "unregister"),
+    "solve_by_replicates",
     *("elu", "gaussian", "hermite", "leaky_relu", "monomial", "polynomial", "rbf", "with_kinks"),
     *("derivative_second_moment", "gaussian_mean", "gaussian_mean_error", "mean", "moment_error"),
     *("pair_error", "pair_moments", "second_moment"),

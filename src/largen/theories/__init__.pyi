@@ -8,6 +8,7 @@ from largen.theories.mean_field.adaptive_deep import AdaptiveMeanField as Adapti
 from largen.theories.mean_field.deep import DeepMeanField as DeepMeanField
 from largen.theories.mean_field.deep import response_functions as response_functions
 from largen.theories.mean_field.feedback import FeedbackMeanField as FeedbackMeanField
+from largen.theories.mean_field.from_outside import solve_by_replicates as solve_by_replicates
 from largen.theories.mean_field.infinite_depth import InfiniteDepth as InfiniteDepth
 from largen.theories.mean_field.infinite_depth.one_step import (
     infinite_depth_one_step as infinite_depth_one_step,

@@ -88,13 +88,15 @@ def error_in_words(
     return note
 
 
-def check_bounded(run: Run, f: np.ndarray, result: Trajectory) -> None:
+def check_bounded(
+    run: Run, f: np.ndarray, result: Trajectory, what: str = "the mean-field limit"
+) -> None:
     """Raise if the outputs of a solution, whose first axis is time, diverge."""
     finite = np.isfinite(f.reshape(len(f), -1)).all(axis=1)
     if not finite.all():
         first = int(np.argmin(finite))
         raise NumericalFailure(
-            f"the mean-field limit diverges: outputs escape before time index {first} (time "
+            f"{what} diverges: outputs escape before time index {first} (time "
             f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
             "get what was computed.",
             result,
