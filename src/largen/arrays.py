@@ -156,7 +156,10 @@ def opened(name: str, value: Any) -> Any:
             value = value.double()  # NumPy has no bfloat16
         return value.numpy(force=True)  # force: without gradients, in the memory of the CPU
     if hasattr(value, "toarray") and hasattr(value, "nnz"):
-        raise InvalidInput(f"{name}: is a sparse matrix; give {name}.toarray().")
+        raise InvalidInput(
+            f"{name}: is a sparse matrix; give {name}.toarray(), or in a pipeline, for example, "
+            "OneHotEncoder(sparse_output=False)."
+        )
     return value
 
 

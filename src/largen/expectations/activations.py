@@ -224,6 +224,11 @@ def as_activation(spec: Any) -> ActivationFunction:
 def _check_elementwise(function: Elementwise) -> None:
     """Check at a few points that each output is a number that depends on its own input alone."""
     name = getattr(function, "__name__", shown(function))
+    if isinstance(function, np.ufunc):
+        raise InvalidInput(
+            f"activation: {name} is NumPy's, which JAX cannot differentiate; pass jax.numpy.{name}, "
+            "or the name of an activation."
+        )
     takes("activation", function, ("x",))
     try:
         hash(function)
