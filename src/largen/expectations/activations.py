@@ -226,8 +226,8 @@ def _check_elementwise(function: Elementwise) -> None:
     name = getattr(function, "__name__", shown(function))
     if isinstance(function, np.ufunc):
         raise InvalidInput(
-            f"activation: {name} is NumPy's, which JAX cannot differentiate; pass jax.numpy.{name}, "
-            "or the name of an activation."
+            f"activation: {name} is a function of NumPy or SciPy, which JAX cannot differentiate; "
+            "pass that of jax.numpy or jax.scipy, or a name such as 'tanh'."
         )
     takes("activation", function, ("x",))
     try:
