@@ -7,7 +7,7 @@ are in ``block_fields``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from largen.theories.mean_field.deep.sweep.variance_reduction import (
     pull_back_at,
     values_at,
 )
+from largen.theories.mean_field.engine.parallel import Tell, ignore_progress, part
 from largen.theories.mean_field.engine.statistics import mean_and_error
 from largen.theories.mean_field.infinite_depth.block_fields import (
     BlockConstants,
@@ -102,7 +103,7 @@ def blocks_limit(
     dtype: Any = np.float32,  # precision of the neurons
     key: int = 0,  # random key of the sets of neurons
     sample_neurons: int = 0,  # number of neurons of the first set whose h and g are recorded
-    tell: Callable[[float], Any] = lambda done: None,  # called with the finished fraction
+    tell: Tell = ignore_progress,  # called with the finished fraction
     # Solutions by set and number of nodes, of calls that differ in replicates and grids only; those
     # that are lacking are added.
     known: dict[tuple[int, int], Found] | None = None,
@@ -114,14 +115,14 @@ def blocks_limit(
     pairs = 1 if analytic(network) else pairs
     wanted = [(i, n) for i in range(replicates) for n in (coarse, nodes) if n == nodes or i < pairs]
     for done, (i, n) in enumerate(wanted):
-        tell(done / len(wanted))
+        now = part(tell, done, len(wanted))
+        now(0.0)
         if (i, n) not in known:
             rng = source_of(key, i)
             start = begin(network, training, particles, (n, nodes), tolerance, rng, dtype)
             random = jax.random.key(int(rng.integers(2**31)))
-            known[i, n] = solve(
-                network, training, record_at, start, n, tolerance, random, sample_neurons
-            )
+            what = network, training, record_at, start, n, tolerance, random, sample_neurons
+            known[i, n] = solve(*what, now)
     tell(1.0)
     found = [known[i, nodes] for i in range(replicates)]
     apart = [known[i, coarse].outputs - known[i, nodes].outputs for i in range(pairs)]
@@ -227,6 +228,7 @@ def solve(
     tolerance: float,
     key: Any,
     sample_neurons: int = 0,
+    tell: Tell = ignore_progress,
 ) -> Found:
     """Train one set of neurons."""
     times = len(training.rates) + 1
@@ -243,7 +245,7 @@ def solve(
             grown=_grown,
             look=lambda state: _look(model, state, constants),
         )
-        state, found = run_through(loop, state, record_at, times, training.targets)
+        state, found = run_through(loop, state, record_at, times, training.targets, tell)
         ranks = state.matrices.ranks.T
     return found._replace(ranks=ranks)
 

@@ -20,6 +20,7 @@ from largen.theories.mean_field.engine.descent import (
     residual,
     samples_of,
 )
+from largen.theories.mean_field.engine.parallel import Tell, ignore_progress
 from largen.theories.mean_field.infinite_depth.estimates import DepthKernels, Found
 
 
@@ -35,7 +36,12 @@ class Loop(NamedTuple):
 
 
 def run_through(
-    loop: Loop, state: Any, record_at: Sequence[int], times: int, targets: Any
+    loop: Loop,
+    state: Any,
+    record_at: Sequence[int],
+    times: int,
+    targets: Any,
+    tell: Tell = ignore_progress,  # called with the fraction of steps made
 ) -> tuple[Any, Found]:
     """Train to the end, and return the last state and the results, without ranks of bases."""
     kernels, pace = {}, Pace()
@@ -45,6 +51,7 @@ def run_through(
                 state = loop.advance(state, goal)
                 if int(state.step) < goal:
                     break
+                tell(goal / times)
             if int(state.step) < stop and bool(loop.has_room(state)):
                 break  # the outputs have diverged
             if int(state.step) < stop:
