@@ -15,9 +15,15 @@ HEAD = """# Gallery: claims of papers, and what came out
 
 Each figure is computed by `python -m papers NAME`, which draws the picture, measures the number
 that a claim of the paper is about, with an interval of 95 %, and compares. *Unclear* means that the
-interval leaves the claim open: the computation is too small to decide it. Where a factor follows,
-so many times as many networks would decide, if the number stays where it is. A claim about one set
-of images that was computed from another may fail for this reason alone.
+interval leaves the claim open: the computation is too small to decide it. It has a price: so many
+times as many networks would decide, if the number stays where it is, in the time that follows, of
+one processor at the figure's settings. A claim about one set of images that was computed from
+another may fail for this reason alone.
+
+Numbers agree with those of a paper if their whole interval is within a tolerance about them, which
+the figure's script names, and disagree if all of it is outside. A small interval beside the number
+that still agrees is what finite sizes leave. Behind newer intervals are the bounds at which the
+verdict turns.
 
 Formulas are tried *as printed* where a misprint is suspected, and as they are derived. A
 disagreement with a formula as printed is the evidence of the misprint. *Alternatives* are what a
@@ -49,18 +55,40 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
+def duration(seconds: float) -> str:
+    """Return a time in words.
+
+    Examples
+    --------
+    >>> [duration(each) for each in (40.0, 1000.0, 7000.0, 3e5)]
+    ['40 s', '17 min', '1.9 h', '3.5 days']
+    """
+    for unit, words in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 1.5 * unit:
+            found = seconds / unit
+            return f"{found:.{0 if found >= 10 else 1}f} {words}"
+    return f"{seconds:.0f} s"
+
+
+def computing_time(summary: dict, summaries: dict[str, dict]) -> float:
+    """Return a figure's processor time, with that of the figure whose parts it shares."""
+    shared = summaries.get(summary.get("shares", ""))
+    return summary["seconds"] + (computing_time(shared, summaries) if shared else 0.0)
+
+
 def alternative(claim: dict) -> bool:
     """Return whether a claim is not the paper's, but an alternative that is to be refuted."""
     return claim.get("whose", "paper") == "alternative"
 
 
-def section(name: str, summary: dict) -> list[str]:
-    """Return the lines of one figure."""
+def section(name: str, summary: dict, summaries: dict[str, dict]) -> list[str]:
+    """Return the lines of one figure, of all summaries by name."""
     _, words = FIGURES[name]
     images = ", ".join(each["file"] for each in summary["images"].values())
+    seconds, shared = computing_time(summary, summaries), summary.get("shares")
     facts = [
         "reduced settings" if summary["fast"] else "default settings",
-        f"{summary['seconds']:.0f} s",
+        f"{seconds:.0f} s" + (f" with the networks of {shared}" if shared else ""),
         summary["date"],
         *([f"images: {images}"] if images else []),
     ]
@@ -79,7 +107,10 @@ def section(name: str, summary: dict) -> list[str]:
         if alternative(claim):
             verdict = REFUTED[claim["agrees"]]
         if claim.get("effort"):
-            verdict += f", ×{claim['effort']:.2g}"
+            times = claim["effort"]
+            verdict += f", ×{times:.{0 if times >= 10 else 1}f} ({duration(times * seconds)})"
+        if claim.get("bounds") and not exact:
+            interval += f" (bounds {', '.join(map(number, claim['bounds']))})"
         lines.append(f"| {verdict} | {' | '.join(entries)} | {interval} |")
     notes = [f"- {cell(note)}" for note in summary["notes"]]
     return [*lines, "", *notes, "", f"`{summary['settings']}`", ""]
@@ -123,7 +154,7 @@ def page() -> str:
         if source != paper:
             lines += ["", f"## {cell(source)}", ""]
             paper = source
-        lines += section(name, summary)
+        lines += section(name, summary, summaries)
     return "\n".join(lines)
 
 

@@ -51,6 +51,7 @@ class Claim:
             "agrees": None if self.agrees is None else bool(self.agrees),
             "whose": self.whose,
             "effort": self.effort,
+            "bounds": [float(bound) for bound in self.bounds if math.isfinite(bound)],
         }
 
 

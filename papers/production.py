@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import xarray
 
 Report = Callable[[str, float], object]
+SECONDS = "processor seconds"  # attribute of a part on disk
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Produced:
     files
         Paths of the picture, the data and the summary.
     seconds
-        Processor time of the computation, all threads together.
+        Processor time of the computation, all threads together, including that of parts that were
+        already on disk.
     resumed
         The number of parts that were already on disk.
     notes
@@ -81,7 +83,7 @@ def produce(
         Function called with a description of the current work and the completed fraction of all
         work.
     """
-    begin = time.process_time()
+    begin, earlier = time.process_time(), 0.0
     settings = figure.fast if fast else figure.settings
     parts = figure.parts(settings, images)
     kept = make_folder("folder", folder / "parts")
@@ -96,18 +98,21 @@ def produce(
         if kept_part is not None:
             found[part.name] = kept_part
             resumed += 1
+            earlier += float(kept_part.attrs.get(SECONDS, 0.0))
         else:
             start, share = before, part.cost
 
             def inside(done: int, of: int, name=part.name, start=start, share=share) -> None:
                 report(name, (start + share * done / max(of, 1)) / total)
 
-            found[part.name] = part.compute(inside)
+            since = time.process_time()
+            own = part.compute(inside)
+            found[part.name] = own.assign_attrs({SECONDS: time.process_time() - since})
             save_dataset(path, found[part.name])
         before += part.cost
     report("claims and picture", 1.0)
     claims = tuple(figure.claims(settings, found))
-    seconds = time.process_time() - begin
+    seconds = time.process_time() - begin + earlier
     smaller = "computed fast: widths, depths, steps and samples are fewer than stated here"
     notes = (smaller, *figure.notes) if fast else figure.notes
     files = _write(figure, settings, images, found, claims, notes, folder, seconds, resumed)
@@ -148,6 +153,7 @@ def _write(
         "notes": list(notes),
         "seconds": round(seconds, 1),
         "parts read from disk": resumed,
+        "shares": figure.shares,
         "claims": [claim.summary() for claim in claims],
     }
     save_text(summary, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

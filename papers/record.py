@@ -62,6 +62,9 @@ class Figure:
         ``draw(settings, found)`` → a matplotlib figure.
     notes
         Differences from the paper's settings.
+    shares
+        The name of the figure that has computed this one's parts, if there is one: their time is
+        that figure's.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Figure:
     claims: Callable[[Any, Found], Sequence[Claim]] = field(repr=False)
     draw: Callable[[Any, Found], Any] = field(repr=False)
     notes: tuple[str, ...] = ()
+    shares: str = ""
 
 
 def one_part(

@@ -9,6 +9,8 @@ from papers.record import Figure
 
 # Name: the module, and what `python -m papers` lists.
 FIGURES: dict[str, tuple[str, str]] = {
+    "000-5": ("lectures.section_5", "mean-field equations of one hidden layer and of several"),
+    "000-6": ("lectures.section_6", "linear networks with one hidden layer along training"),
     "001-1": ("bordelon.figure_1", "residual network: best rates of μP and depth-μP"),
     "001-2": ("bordelon.figure_2", "residual network with batch normalisation"),
     "001-3": ("bordelon.figure_3", "vision transformers under Adam"),
@@ -19,11 +21,14 @@ FIGURES: dict[str, tuple[str, str]] = {
     "001-B1": ("bordelon.figure_b1", "depth against width at one rate"),
     "001-B2": ("bordelon.figure_b2", "best rates in the standard parameterization"),
     "001-B3": ("bordelon.figure_b3", "learning curves: rates at two depths"),
+    "001-B4": ("bordelon.figure_b4", "residual network with layer normalisation"),
+    "001-B6": ("bordelon.figure_b6", "rates and depths without normalisation"),
     "001-B7": ("bordelon.figure_b7", "variance and errors against width and depth"),
     "001-B8": ("bordelon.figure_b8", "learning curves: weight decay at several depths"),
     "001-H": ("bordelon.order_of_limits", "fluctuations: their growth with the depth, or none"),
     "001-I": ("bordelon.error_terms", "errors of width, depth and ensembles, and how they add"),
     "001-M1": ("bordelon.figure_m1", "branches 1/L and 1/√L that begin at zero"),
+    "001-T1": ("bordelon.table_1", "residual networks: three rows of scalings, N and L"),
     "002-1.5": ("hanin.ridge", "ridge regression: samples and features to infinity together"),
     "002-1.6": ("hanin.effective_depth", "deep linear networks: depth over width"),
     "002-2.2": ("hanin.first_step", "averages over neurons, learning rates of the first step"),

@@ -76,10 +76,31 @@ def test_gallery_counts_verdicts():
     summary |= {"seconds": 3.2, "date": "2026-01-01", "fast": True, "settings": "Settings()"}
     table = counted({"004-1": summary})
     assert table.splitlines()[-1] == "| all | 1 | 3 | 1 | 1 | 1 | 1 | 1 | 1 |"
-    lines = section("004-1", summary)
+    lines = section("004-1", summary, {"004-1": summary})
     assert r"| **disagrees** | x = \|y\|, as printed | x | 2 | no error |" in lines
     assert "| unclear | z | z | – | – … 1 |" in lines
     assert "| alternative refuted | not claimed | x | 2 | no error |" in lines
+
+
+def test_open_claims_have_their_price_in_time():
+    """So many times as many networks, in the time of the figure and of the one that has them."""
+    from make_gallery import duration, section
+
+    claim = {"claim": "z", "measured": "z", "value": 0.9, "interval": [0.7, 1.1], "agrees": None}
+    claim |= {"effort": 4.0, "bounds": [1.0]}
+    summary = {"source": "A paper, Figure 1", "claims": [], "notes": [], "images": {}}
+    summary |= {"seconds": 1500.0, "date": "2026-01-01", "fast": True, "settings": "Settings()"}
+    other = summary | {"seconds": 1.0, "claims": [claim], "shares": "004-1"}
+    lines = section("004-4", other, {"004-1": summary, "004-4": other})
+    assert "1501 s with the networks of 004-1" in lines[2]
+    assert "| unclear, ×4.0 (1.7 h) | z | z | 0.9 | 0.7 … 1.1 (bounds 1) |" in lines
+    assert [duration(each) for each in (40.0, 1000.0, 3e5)] == ["40 s", "17 min", "3.5 days"]
+
+
+def test_open_claims_of_the_gallery_have_their_price():
+    found = [json.loads(path.read_text()) for path in (DOCS / "gallery").glob("*.json")]
+    unclear = [c for each in found for c in each["claims"] if c["agrees"] is None]
+    assert all(claim["effort"] for claim in unclear)
 
 
 def test_kept_summaries_name_no_folders():

@@ -101,17 +101,20 @@ def _vertex(x: np.ndarray, losses: np.ndarray) -> float:
     return vertex(x, mean, AROUND) if np.isfinite(mean).any() else np.inf
 
 
-def less_drift(title: str, swept: Sweep, other_title: str, other: Sweep) -> Claim:
+def less_drift(
+    title: str, swept: Sweep, other_title: str, other: Sweep, along: str = "both"
+) -> Claim:
     """Check that the best rate moves less over width and depth than under another scheme."""
-    own, theirs = (transfers(title, each, "both") for each in (swept, other))
+    own, theirs = (transfers(title, each, along) for each in (swept, other))
     gap = low = high = -np.inf
     if np.isfinite(own.value):
         gap = low = high = theirs.value - own.value
         if np.isfinite(gap):
             low -= float(np.hypot(own.high - own.value, theirs.value - theirs.low))
             high += float(np.hypot(own.value - own.low, theirs.high - theirs.value))
+    where = "" if along == "both" else f" over {along}"
     return above(
-        f"{title}: the best rate moves less than with {other_title}",
+        f"{title}: the best rate moves less{where} than with {other_title}",
         f"difference of the largest drifts in factors of 2, {theirs.value:.2g} − {own.value:.2g}",
         gap,
         low,

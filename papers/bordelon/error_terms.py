@@ -303,5 +303,7 @@ FIGURE = Figure(
         "Σ/N, c/N and d/L are the variance of outputs, the distance of their mean from infinite "
         "width at this depth, and the distance of infinite width at this depth from infinite depth",
         "the appendix adds norms, (128), an upper bound; no figure of the paper has the terms",
+        "the sum Σ/(N E) + (c/N + d/L)² is derived here, from (129) to (131), and so is the sign "
+        "of its biases, of which the appendix says nothing",
     ),
 )

@@ -149,6 +149,8 @@ FIGURE = Figure(
     draw=_draw,
     notes=(
         "the networks and the limit of Figure 5 as computed here",
-        "at fixed width the full square error ends at the variance, so that no power of L is left",
+        "at fixed width the full square error ends at the variance, so that no power of L is left, "
+        "and at infinite width it falls as in (131): a power L⁻¹ is passed in between and lasts at "
+        "no width",
     ),
 )

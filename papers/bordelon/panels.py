@@ -184,7 +184,9 @@ def draw_sweeps(settings: Sequence[Panel], found: Found) -> Any:
 
     from largen.plots.sweeps import sweep_figure
 
-    data = xarray.concat([_titled(panel, sweep_of(panel, found)) for panel in settings], "scheme")
+    data = xarray.concat(
+        [_titled(panel, sweep_of(panel, found)) for panel in settings], "scheme", join="outer"
+    )
     return sweep_figure(data, Sweep(data).best())
 
 

@@ -19,11 +19,12 @@ QUARTER = 0.25  # predicted exponents are multiples of this
 MISFIT = 0.01  # probability of the scatter about a fit below which the fit is rejected
 
 
-def exponents(scaling: str, laws: Laws) -> list[Claim]:
+def exponents(seen: Series, laws: Laws) -> list[Claim]:
     """Check that predicted exponents are within the intervals of the measured ones.
 
-    The claim is open if an exponent is not resolved, or if the half-width of its interval exceeds
-    the quarter of which predicted exponents are multiples.
+    Exponents between the two smallest and the two largest widths tell whether the measured one may
+    still change beyond the widths at hand. The claim is open if an exponent is not resolved, or if
+    the half-width of its interval exceeds the quarter of which predicted exponents are multiples.
     """
     claims = []
     for name, (law, q) in laws.items():
@@ -32,10 +33,12 @@ def exponents(scaling: str, laws: Laws) -> list[Claim]:
             inside = low <= q <= high
             unclear = not law.resolved or (inside and high - low > 2 * QUARTER)
             agrees = None if unclear else bool(inside)
-            says = f"{scaling}: {name} ∝ N^{q:g}"
+            says = f"{seen.scaling}: {name} ∝ N^{q:g}"
             # An exponent inside of its interval is decided by one of a quarter to either side.
             bounds = law.value - QUARTER, law.value + QUARTER
-            words = f"exponent of {name}"
+            first, last = seen.local(name)
+            words = f"exponent of {name}, N = {seen.widths[0]} … {seen.widths[-1]}; of the first "
+            words += f"and last two widths {first:.2f}, {last:.2f}"
             claims.append(Claim(says, words, law.value, low, high, agrees, bounds=bounds))
     return claims
 
@@ -172,7 +175,7 @@ def straight(seen: Series, weight: str) -> Claim:
     The exponents of the first and of the last doubling of the width are to differ by less than half
     of the quarter of which predicted exponents are multiples.
     """
-    squares = seen.increment[..., seen.weights.index(weight)] ** 2
+    squares = seen.squares(f"δ{weight}")
     mean = squares.mean(1)
     relative = squares.std(1, ddof=1) / np.sqrt(squares.shape[1]) / mean
     local = np.diff(np.log(mean)) / np.diff(np.log(seen.widths)) / 2

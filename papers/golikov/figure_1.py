@@ -26,7 +26,7 @@ class Settings:
 
 
 FULL = Settings(Setup(), Ladder())
-FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024, 2048), 96, 128, 512, 256))
+FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024, 2048), 216, 288, 512, 576))
 
 
 def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:

@@ -25,7 +25,11 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     steps, how = settings.setup.steps, settings.how
     seen = by_scaling(found, "gd", LIMITS, how)
     return [
-        *(c for name in LIMITS for c in checks.exponents(name, seen[name].increment_laws(steps))),
+        *(
+            c
+            for name in LIMITS
+            for c in checks.exponents(seen[name], seen[name].increment_laws(steps))
+        ),
         *(checks.straight(seen[name], weight) for name in LIMITS for weight in "aw"),
     ]
 
@@ -57,6 +61,7 @@ FIGURE = Figure(
     parts=parts,
     claims=claims,
     draw=draw,
+    shares="004-1",
     notes=(
         "widths 128 … 2048 (paper: to 65536); what moved features add to δa, smaller by the order "
         "of δw, is still seen there, and changes the exponent of δa where features stand still",

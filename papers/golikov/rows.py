@@ -16,8 +16,9 @@ from papers.golikov.setups import LIMITS, SOURCE, Ladder, Setup
 from papers.images import Images
 from papers.record import Figure, Found, Part
 
-# Predicted exponents are multiples of ¼: two that differ by less than this count as equal.
-SAME = 0.125
+# Predicted exponents are multiples of ¼: two that differ by at least half of it are not the same,
+# and two whose interval excludes a quarter are.
+SAME = checks.QUARTER / 2
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def claims(rows: Rows, found: Found) -> list[Claim]:
 def alike(rows: Rows, found: Found, other: Row) -> Claim:
     """Check that a row's exponents are those of the first row, by the largest difference.
 
-    The claim is open if an exponent is not resolved and all others agree.
+    The claim is open if the interval of that difference reaches a quarter, or if an exponent is not
+    resolved and all others agree.
     """
     differences, unresolved = {}, 0
     for name in LIMITS:
@@ -114,6 +116,7 @@ def alike(rows: Rows, found: Found, other: Row) -> Claim:
     worst = max(differences, key=lambda which: differences[which][0] - differences[which][1])
     value, half = map(float, differences[worst])
     differ = value - half >= SAME
+    same = not unresolved and value + half < checks.QUARTER
     return Claim(
         f"{other.name}: no qualitative change of exponents",
         f"|difference from {rows[0].name!r}| of the exponent that differs most clearly of "
@@ -121,7 +124,8 @@ def alike(rows: Rows, found: Found, other: Row) -> Claim:
         value,
         max(value - half, 0.0),
         value + half,
-        False if differ else None if unresolved else True,
+        False if differ else True if same else None,
+        bounds=(SAME, checks.QUARTER),
     )
 
 

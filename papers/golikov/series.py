@@ -73,6 +73,19 @@ class Series:
             for weight, order in predicted.items()
         }
 
+    def squares(self, name: str) -> np.ndarray:
+        """Return variances of a term ``f_…`` or squares of an increment ``δ…``, (width, seed)."""
+        kind, which = name[0], name.lstrip("f_δ")
+        if kind == "f":
+            return self.variance[..., self.terms.index(which)].astype(np.float64)
+        return self.increment[..., self.weights.index(which)].astype(np.float64) ** 2
+
+    def local(self, name: str) -> tuple[float, float]:
+        """Return the exponents between the two smallest and between the two largest widths."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.diff(np.log(self.squares(name).mean(1))) / np.diff(np.log(self.widths)) / 2
+        return float(steps[0]), float(steps[-1])
+
     def _fit(self, squares: np.ndarray) -> PowerLaw:
         finite = np.isfinite(squares).all(1)
         return exponent(self.widths[finite], squares[finite].astype(np.float64))

@@ -8,10 +8,10 @@ import xarray
 
 from largen.sweeps import Sweep
 from papers import FIGURES, Images, figure, produce
-from papers.bordelon import claims, dynamics
+from papers.bordelon import claims, dynamics, table_1
 
 # Of infinite depth, which are no sweeps of images, elsewhere (test_infinite_depth.py).
-DEPTH = ("001-5", "001-6", "001-7", "001-B7", "001-H", "001-I", "001-M1")
+DEPTH = ("001-5", "001-6", "001-7", "001-B7", "001-H", "001-I", "001-M1", "001-T1")
 NAMES = [name for name in FIGURES if name.startswith("001-") and name not in DEPTH]
 
 
@@ -79,6 +79,9 @@ def test_drifts():
     assert gap.value == pytest.approx(0.7)
     assert gap.agrees is None
     assert claims.less_drift("s", made_up([[-3, -3], [-3, -3]]), "t", swept).agrees
+    along = claims.less_drift("s", made_up([[-3, -3], [-1, -1]]), "t", swept, "depth")
+    assert along.agrees  # its drift is over the width alone
+    assert "less over depth than" in along.says
     assert claims.less_drift("s", swept, "t", made_up([[-3, -3], [-3, -3]])).agrees is False
 
 
@@ -122,3 +125,16 @@ def test_curves_alike_at_all_depths():
     both = {**curves, "3": {4: gone, 8: gone}}
     assert dynamics.consistent("a", both) == dynamics.consistent("a", curves)
     assert np.isinf(dynamics.consistent("a", {**curves, "3": {**curves["1"], 8: gone}}).value)
+
+
+@pytest.mark.slow
+def test_rows_of_the_table(tmp_path):
+    """Fields of the last row move alike at all sizes; SP's first step and μP's features do not."""
+    settings = table_1.Settings((32, 64, 128), (4, 8, 16), 8)
+    done = produce(replace(figure("001-T1"), fast=settings), {}, tmp_path, fast=True)
+    verdicts = {claim.says.partition(":")[0]: claim.agrees for claim in done.claims}
+    assert verdicts["SP"]
+    grown = next(claim for claim in done.claims if "exponentially" in claim.says)
+    assert grown.agrees
+    assert grown.value == pytest.approx(np.log(1.5), abs=0.05)
+    assert False not in [claim.agrees for claim in done.claims]

@@ -1,0 +1,1 @@
+"""Pehlevan and Bordelon, lecture notes on the infinite-width limits of deep networks."""
