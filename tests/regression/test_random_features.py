@@ -151,7 +151,7 @@ def test_best_ridges_are_best_and_more_features_are_better_with_them():
 
 
 def test_without_a_ridge_the_error_diverges_where_features_are_as_many_as_samples():
-    with pytest.raises(InvalidInput, match="widths: without a ridge the error of 60 features"):
+    with pytest.raises(InvalidInput, match="widths: without a ridge the mean error of 60 features"):
         curve(TASK, sizes=[60], widths=[59, 60, 61])
     found = curve(TASK, sizes=[60], widths=[59, 61])
     assert (found.mse_test > 10).all()

@@ -148,7 +148,11 @@ def test_rates_that_are_none_are_refused(wrong):
         ("adam", {"moved_by": "muon"}, "moved_by: 'muon' is not known.*adam, all"),
         ("sgd", {"moved_by": "adamw"}, "moved_by: 'adamw' is not known"),
         ("muon", {"moved_by": "adam"}, "moved_by: 'adam' is not known"),
-        ("sgd", {"adjust_lr_fn": "original"}, "adjust_lr_fn: sgd has none"),
+        (
+            "sgd",
+            {"adjust_lr_fn": "original"},
+            "adjust_lr_fn: is an option of Muon, and the plan is for sgd",
+        ),
     ],
 )
 def test_what_an_optimizer_does_not_have_is_refused(optimizer, options, words):
