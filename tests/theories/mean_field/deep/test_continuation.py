@@ -130,7 +130,7 @@ def test_more_memory_goes_on(tmp_path, monkeypatch):
         f"{DEEP}.estimation.replicates.first_capacities",
         lambda *_: (48, 64),
     )
-    monkeypatch.setattr(f"{DEEP}.solution.check_memory", lambda *_: None)
+    monkeypatch.setattr(f"{DEEP}.sampled.check_memory", lambda *_: None)
     run = run_of(8, optimizer=lg.gd(1.0))
     options: Any = {"particles": 256, "replicates": 1, "rtol": 1e-3, "record_at": []}
     whole, small = solve(run, **options), {**options, "memory_budget": 6.5e5}
