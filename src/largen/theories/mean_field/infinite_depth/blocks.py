@@ -179,7 +179,6 @@ def begin(
     h = network.fields.astype(dtype) @ fields
     none, trained, last = h[:0], len(training.targets), len(network.maps) - 1
     unused = (padded - used if last else padded) * len(network.maps)
-    phi_last = network.phi[last]
     # Directions of all gradients on training samples, and their images in the last layer.
     rows = network.read_out.std * readout
     g = np.concatenate([pull_back_at(network.phi_out, h[:trained], row) for row in rows])
@@ -200,13 +199,7 @@ def begin(
                 images, bias = known[1:], known[:1]
                 x = map_.std * (c.T @ images) + map_.bias_std * bias
                 if k + 1 == last and len(seen):
-                    avoid = np.concatenate([known, values_at(phi_last, x)])
-                    # Then responses are 0 at initialisation, if there are enough neurons.
-                    turned = [pull_back_at(phi_last, x[:trained], row) for row in known]
-                    turned = np.concatenate(turned)
-                    if 4 * len(turned) <= count:
-                        avoid = np.concatenate([avoid, turned])
-                    answers = orthonormal(rows[size:], avoid.astype(np.float64)).astype(dtype)
+                    answers = _apart(rows[size:], known, network.phi[last], x, trained)
                 anchors.append(np.concatenate([known, answers]))
             inputs.append((basis, images))
             biases.append(bias)
@@ -217,6 +210,19 @@ def begin(
     most = max(len(rows) for rows in anchors)
     anchors = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in anchors]
     return Start(fields, readout, inputs, outputs, np.concatenate(biases), np.stack(anchors))
+
+
+def _apart(rows: np.ndarray, known: np.ndarray, phi: Any, x: np.ndarray, trained: int) -> Any:
+    """Return rows orthogonal to those of a layer and to its features φ(x).
+
+    If there are enough neurons, also to its gradients on training samples, the first ones: then
+    responses are 0 at initialisation.
+    """
+    avoid = np.concatenate([known, values_at(phi, x)])
+    turned = np.concatenate([pull_back_at(phi, x[:trained], row) for row in known])
+    if 4 * len(turned) <= rows.shape[1]:
+        avoid = np.concatenate([avoid, turned])
+    return orthonormal(rows, avoid.astype(np.float64)).astype(rows.dtype)
 
 
 def solve(
