@@ -83,6 +83,18 @@ def test_divergence_is_raised_or_returned(activation):
     assert solve(run, throw=False).status == "diverged"
 
 
+def test_finite_outputs_beyond_all_targets_have_diverged():
+    def run(steps):
+        return run_of(lg.mlp(1, "linear"), optimizer=lg.gd(50.0), steps=steps)
+
+    found = solve(run(60), throw=False).f_train
+    grown = np.abs(found).max(1) > 1e6 * (1 + np.abs(DATA.y_train).max())
+    steps = int(np.argmax(grown))
+    assert np.isfinite(found[: steps + 1]).all()
+    assert solve(run(steps), throw=False).status == "diverged"
+    assert solve(run(steps - 1)).status == "ok"
+
+
 @pytest.mark.slow
 def test_axes_names_and_precision():
     limit = solve(run_of(data=CLASSES, loss="cross_entropy"), rtol=2e-2, record_at=[0, 3, 5])

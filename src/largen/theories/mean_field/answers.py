@@ -9,6 +9,8 @@ import numpy as np
 
 from largen.errors import NumericalFailure
 from largen.runs import Run, Trajectory
+from largen.runs.status import Status
+from largen.theories.mean_field.engine.descent import largest_outputs
 from largen.theories.mean_field.engine.statistics import LEVEL, NORMAL, relative
 from largen.theories.mean_field.options import WantedKernels
 
@@ -88,16 +90,24 @@ def error_in_words(
     return note
 
 
-def check_bounded(
-    run: Run, f: np.ndarray, result: Trajectory, what: str = "the mean-field limit"
-) -> None:
-    """Raise if the outputs of a solution, whose first axis is time, diverge."""
-    finite = np.isfinite(f.reshape(len(f), -1)).all(axis=1)
-    if not finite.all():
-        first = int(np.argmin(finite))
+def bounded(
+    run: Run, f: np.ndarray, result: Trajectory, throw: bool, what: str = "the mean-field limit"
+) -> Trajectory:
+    """Return the trajectory of outputs whose first axis is time; if they diverge, it says so.
+
+    Raises NumericalFailure if ``throw`` and they diverge.
+    """
+    sizes = np.abs(f).reshape(len(f), -1).max(axis=1)
+    inside = sizes < largest_outputs(run.data.y_train)
+    if inside.all():
+        return result
+    result = result.with_status(Status.DIVERGED)
+    if throw:
+        first = int(np.argmin(inside))
         raise NumericalFailure(
             f"{what} diverges: outputs escape before time index {first} (time "
             f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
             "get what was computed.",
             result,
         )
+    return result

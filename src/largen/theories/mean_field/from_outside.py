@@ -16,7 +16,7 @@ from largen.interrupts import check, interruptible
 from largen.runs import Posed, Run, Theory, Trajectory
 from largen.scalars import flag, integer, random_key, real
 from largen.theories.mean_field.answers import (
-    check_bounded,
+    bounded,
     error_in_words,
     output_variables,
     split_outputs,
@@ -201,6 +201,4 @@ def _answer(
         extra=extra,
         notes=(note,),
     )
-    if throw:
-        check_bounded(run, f, result, f"the theory {theory.name!r}")
-    return result
+    return bounded(run, f, result, throw, f"the theory {theory.name!r}")

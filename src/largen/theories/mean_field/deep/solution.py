@@ -16,7 +16,7 @@ from largen.parameterizations import temperature_of
 from largen.progress import Report
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.theories.chains.problem import Problem, posed_by
-from largen.theories.mean_field.answers import check_bounded
+from largen.theories.mean_field.answers import bounded
 from largen.theories.mean_field.deep.answer import trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.memory import (
@@ -285,9 +285,7 @@ class DeepMeanField(Theory):
             if throw:
                 raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
             return result
-        if throw:
-            check_bounded(run, estimate.f, result)
-        return result
+        return bounded(run, estimate.f, result, throw)
 
     def _method(self, run: Run, problem: Problem, outliers: bool) -> Method:
         """Return the method for a run, ``"auto"`` resolved; dense for outliers only if it must."""

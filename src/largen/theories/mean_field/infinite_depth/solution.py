@@ -19,7 +19,7 @@ from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import integers, random_key
-from largen.theories.mean_field.answers import check_bounded
+from largen.theories.mean_field.answers import bounded
 from largen.theories.mean_field.deep.answer import trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.replicates import (
@@ -238,9 +238,8 @@ class InfiniteDepth(Theory):
             result = result.with_status(Status.OUT_OF_MEMORY)
             if throw:
                 raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
-        elif throw:
-            check_bounded(run, estimate.f, result)
-        return result
+            return result
+        return bounded(run, estimate.f, result, throw)
 
     def _method(self, endless: EndlessProblem) -> Method:
         """Return the method, ``"auto"`` resolved."""

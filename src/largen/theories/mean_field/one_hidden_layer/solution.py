@@ -17,7 +17,7 @@ from largen.runs.records import check_descent
 from largen.runs.theory import set_fields
 from largen.scalars import numpy_generator
 from largen.theories.mean_field.answers import (
-    check_bounded,
+    bounded,
     error_in_words,
     kernel_variables,
     output_variables,
@@ -229,9 +229,7 @@ class MeanField(Theory):
                 rng = numpy_generator(self.key)
                 varies = response.fluctuations(problem, run, rng)
         result = _trajectory(posed, found, varies, wanted, self.rtol)
-        if throw:
-            check_bounded(run, np.concatenate([found.f_train, found.f_test], 1), result)
-        return result
+        return bounded(run, np.concatenate([found.f_train, found.f_test], 1), result, throw)
 
 
 def _kernels(run: Run, records: Records, wanted: WantedKernels) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from largen.memory import MEMORY_BUDGET, check_fits
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.scalars import random_key
-from largen.theories.mean_field.answers import check_bounded
+from largen.theories.mean_field.answers import bounded
 from largen.theories.mean_field.engine.checkpoint import Checkpoint
 from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import WantedKernels, check_shared, wanted_kernels
@@ -267,9 +267,7 @@ class AttentionMeanField(Theory):
             if throw:
                 raise NumericalFailure(self._why(found), result)
             return result
-        if throw:
-            check_bounded(run, found.f, result)
-        return result
+        return bounded(run, found.f, result, throw)
 
     def _check_memory(self, problem: AttentionProblem, run: Run) -> None:
         """Check that there is memory for a solution."""
