@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.arrays import as_array, known
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure
 from largen.finite_width.averages import pairs_of
@@ -223,9 +224,9 @@ def width_corrections(
     Raises
     ------
     InvalidInput
-        For parallel inputs if φ has kinks.
+        For parallel inputs if φ has kinks, and for inputs with positions.
     NoRule
-        For other layers, such as convolutions.
+        For other layers: :func:`largen.finite_width.width_fluctuations` has convolutions.
     NoTheory
         If φ jumps, layers come in another order, skips have layers of their own, or weights are
         not Gaussian.
@@ -247,7 +248,14 @@ def width_corrections(
       NTK     shift 0, standard deviation 0.32
       next order 0.05 of the leading one: trusted
     """
-    inputs, what = checked_inputs(x), "lg.finite_width.width_corrections"
+    what = "lg.finite_width.width_corrections"
+    known("x", x)
+    if (shape := as_array("x", x).shape)[2:]:
+        raise InvalidInput(
+            f"x: wanted (sample, input), got shape {shape}. Convolutional networks, with x of "
+            "(sample, *space, channel), are those of lg.finite_width.width_fluctuations."
+        )
+    inputs = checked_inputs(x)
     check_progress(progress)
     network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
     if network.branched:

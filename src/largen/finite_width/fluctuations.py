@@ -53,11 +53,11 @@ class WidthFluctuations(Result):
     kernel, kernel_shift
         The NNGP kernel K, and E[z_α z_β] − K to order 1/n, (P, P).
     ntk, ntk_shift
-        Θ at infinite width, and E[Θ̂] − Θ to order 1/n, (P, P). The shifts are None with
-        convolutions, and if φ has kinks with residual branches.
+        Θ at infinite width, and E[Θ̂] − Θ to order 1/n, (P, P). The shifts are None if φ has kinks
+        with residual branches.
     kernel_shift_error, ntk_shift_error
-        Standard errors of the shifts with residual branches or in another parameterization than
-        :func:`largen.ntk`; None otherwise.
+        Standard errors of the shifts with convolutions, with residual branches or in another
+        parameterization than :func:`largen.ntk`; None otherwise.
     kernel_samples, ntk_samples
         Deviations of S, the covariance of outputs given the last hidden layer, and of Θ̂ from their
         means, (samples, P, P), float32. The same index in both is a joint sample. Their second
@@ -130,7 +130,8 @@ def width_fluctuations(
     :func:`largen.finite_width.width_corrections` computes tensors of four inputs, for up to eight
     inputs. This function samples the fluctuations of hundreds of inputs, in time and memory
     proportional to samples times P². The equations are in :mod:`largen.finite_width.sampled_chain`,
-    and for residual branches in ``neuron_paths`` and ``path_shifts`` of the same package; shifts
+    and for others in ``neuron_paths`` and ``path_shifts`` of the same package; in convolutions n
+    counts channels, and averages have samples and positions as their inputs. Shifts
     and covariances have a relative statistical error of about 1/√draws. For the exact
     tensors of four of the inputs, call :func:`largen.finite_width.width_corrections` with these
     four, since the tensors do not depend on other inputs.

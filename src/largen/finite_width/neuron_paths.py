@@ -98,10 +98,11 @@ def limits_of(network: LayeredNetwork, x: np.ndarray) -> Limits:
 
 def _contribution(of: PositionMap, G: Any, S: Any, samples: int) -> Any:
     """Return an affine map's part of the tangent kernel, (…, sample, sample)."""
-    return _over_positions(G * (of.rates[0] * S + of.rates[1] * of.bias), samples)
+    return over_positions(G * (of.rates[0] * S + of.rates[1] * of.bias), samples)
 
 
-def _over_positions(product: Any, samples: int) -> Any:
+def over_positions(product: Any, samples: int) -> Any:
+    """Return sums over all pairs of positions, (…, sample, sample)."""
     *lead, size, _ = product.shape
     return product.reshape(*lead, samples, size // samples, samples, size // samples).sum((-3, -1))
 
@@ -200,7 +201,7 @@ def _backwards(part: Part, ats: Any, seen: Any, back: _Back, samples: int, norma
 
 def _change(of: PositionMap, back: _Back, S: Any, deviation: Any, samples: int) -> Any:
     weighed = back.total * (of.rates[0] * S + of.rates[1] * of.bias)
-    return _over_positions(weighed + of.rates[0] * back.G * deviation, samples)
+    return over_positions(weighed + of.rates[0] * back.G * deviation, samples)
 
 
 def outer(f: Any) -> Any:

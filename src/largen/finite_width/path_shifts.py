@@ -1,4 +1,4 @@
-r"""Shifts of mean kernels at order 1/width in networks with residual branches, by paths of neurons.
+r"""Shifts of mean kernels at order 1/width, with convolutions and branches, by paths of neurons.
 
 Let O be all averages over neurons on which one another depend, O = E a(x; O) over the random
 numbers x of a neuron's path. A network has Ô = (1/n) Σ_i a(x_i; Ô), and to order 1/n
@@ -23,6 +23,13 @@ or h + βu in a stream,
 where the path's derivative is an average over directions ω, of ω ⊗ γ(u + sω) by s. Without branches
 E[ηη] is the tensor F of :mod:`largen.finite_width.recursion`, from the last layer to the first.
 
+In convolutions neurons are channels, and a, b, c, d are samples with positions: u = Σ_k W_k T_k φ
+is a product of one matrix W with the features T_k φ of all taps k, and what Wᵀ returns has
+
+    Σ_k T_kᵀ η T_k in place of σ_w² η, at the positions of φ,
+
+while all of the above holds of η at the positions of u.
+
 S and Q do not depend on ζ, and no second order is quadratic in G, so that averages over ζ are taken
 of what a path adds to G: Σ φ'φ' Z over its layers.
 """
@@ -38,7 +45,7 @@ import numpy as np
 
 from largen.expectations.nodes import kinks_of
 from largen.finite_width.layered_network import LayeredNetwork, PositionMap, Read
-from largen.finite_width.neuron_paths import Limits, bent, outer, response
+from largen.finite_width.neuron_paths import Limits, bent, outer, over_positions, response
 from largen.interrupts import check as check_interrupts
 
 
@@ -52,13 +59,12 @@ class Shifts(NamedTuple):
 
 
 def has_shifts(network: LayeredNetwork) -> bool:
-    """Whether shifts are known: of dense maps, without kinks where branches share their neurons."""
-    maps = [network.first, *(read.map for part in network.parts for read in part.reads)]
+    """Whether shifts are known: without kinks where branches share their neurons."""
     kinked = any(
         kinks_of(read.phi) or read.phi.jumps for part in network.parts for read in part.reads
     )
     branches = any(part.square is not None for part in network.parts)
-    return all(of.taps.shape == (1, 1, 1) for of in maps) and not (branches and kinked)
+    return not (branches and kinked)
 
 
 def shifts_of(
@@ -112,19 +118,18 @@ def _draw(network: LayeredNetwork, draws: int, limits: Any, key: Any) -> _Normal
     def normal(of):
         return jax.random.normal(next(keys), (draws, len(of)), of.dtype) @ of.T
 
-    def signs(*lead: int):
-        return jax.random.rademacher(next(keys), (*lead, draws, len(bare)), bare.dtype)
+    def signs(of: Any, *lead: int):
+        return jax.random.rademacher(next(keys), (*lead, draws, len(of)), of.dtype)
 
     def of_layers(draw: Any) -> tuple[tuple[Any, ...], ...]:
         return tuple(tuple(draw(at) for at in ats) for ats in limits)
 
-    bare = limits[0][0].root_Q
     return _Normals(
-        normal(bare),
+        normal(limits[0][0].root_Q),
         of_layers(lambda at: normal(at.root_S)),
-        of_layers(lambda at: signs()),
-        of_layers(lambda at: signs()),
-        of_layers(lambda at: signs(5)),
+        of_layers(lambda at: signs(at.Z)),
+        of_layers(lambda at: signs(at.S)),
+        of_layers(lambda at: signs(at.Z, 5)),
     )
 
 
@@ -155,20 +160,20 @@ def _by_own(network: LayeredNetwork, limits: Any, normals: _Normals, s: Any) -> 
     Layers are in order from the last one. Only in a stream are the neurons before and behind a
     branch the same.
     """
-    zero, found = jnp.zeros_like(normals.first), []
-    none = jnp.zeros((*zero.shape, zero.shape[1]), zero.dtype)
+    paths, found = _paths(network, normals, s), []
     if all(part.square is None for part in network.parts):
-        return [none] * len(network.widths)
-    nothing = back = _Own(zero, none, zero)
-    given = network.parts, limits, _paths(network, normals, s), normals.backward, normals.directions
+        return [_none(h)[1] for part in reversed(paths) for h in reversed(part)]
+    back = _Own(zero := _none(normals.directions[-1][-1])[0], _none(zero)[1], zero)
+    given = network.parts, limits, paths, normals.backward, normals.directions
     for part, *of_part in zip(*map(reversed, given), strict=True):
         whole, square = back, part.square or 1.0
         for read, at, h, signs, omega in reversed(list(zip(part.reads, *of_part, strict=True))):
-            gamma = np.sqrt(square) * back.g if found else zero  # that of the read-out is 1
+            zero, none = _none(h)
+            gamma = np.sqrt(square) * back.g  # of the read-out 0, for its g, 1, does not vary
             eta = omega[:, :, None] * gamma[:, None] + square * back.T
-            eta, square = read.map.taps.item() ** 2 * eta, 1.0
+            eta, square = read.map.returned(eta), 1.0
             joins = part.square is not None and read is part.reads[0]
-            base = whole if joins else nothing
+            base = whole if joins else _Own(zero, none, zero)
             value, slope = read.phi(h), read.phi.derivative(h)
             g = base.g + slope * (signs @ at.root_Z.T)
             back = _Own(g, base.T + _bend(at, eta), base.Y + slope * _through(value, eta))
@@ -182,17 +187,16 @@ def _by_others(network: LayeredNetwork, limits: Any, normals: _Normals) -> list[
     Averages of their paths, w² β⁴ Σ Z_ab E[∂_c∂_d(φ'_a φ'_b)] over later layers, are those of a
     pair of matrices that each layer adds to T.
     """
-    zero, found = jnp.zeros_like(normals.first), []
-    none = jnp.zeros((*zero.shape, zero.shape[1]), zero.dtype)
-    nothing = back = ((none, none), (zero, zero))  # T and Y of both
+    zero, none = _none(normals.directions[-1][-1])
+    back, found = ((none, none), (zero, zero)), []  # T and Y of both
     given = network.parts, limits, _paths(network, normals, 0.0), normals.sources
     for part, *of_part in zip(*map(reversed, given), strict=True):
         whole, square = back, part.square or 1.0
         for read, at, h, signs in reversed(list(zip(part.reads, *of_part, strict=True))):
-            w = read.map.taps.item() ** 2 * square
-            square, etas = 1.0, [w * T for T in back[0]]
+            etas, square = [read.map.returned(square * T) for T in back[0]], 1.0
             joins = part.square is not None and read is part.reads[0]
-            Ts, Ys = whole if joins else nothing
+            zero, none = _none(h)
+            Ts, Ys = whole if joins else ((none, none), (zero, zero))
             value, slope = read.phi(h), read.phi.derivative(h)
             sources = zip(Ts, etas, _sources(at, signs), strict=True)
             back = (
@@ -217,6 +221,11 @@ def _sources(at: Any, signs: Any) -> tuple[Any, Any]:
     X = X + four[:, :, None] * D
     Y = eye * (one @ C + four)[:, None] + two[:, :, None] * other[:, None]
     return X, Y + three[:, :, None] * D
+
+
+def _none(h: Any) -> tuple[Any, Any]:
+    """Return zeros of the shape of a path, (draw, N), and of its products, (draw, N, N)."""
+    return jnp.zeros_like(h), jnp.zeros((*h.shape, h.shape[1]), h.dtype)
 
 
 def _through(value: Any, eta: Any) -> Any:
@@ -261,7 +270,7 @@ def _second_order(
     network: LayeredNetwork, limits: Any, bare: Any, normals: _Normals, shared: list[Any]
 ) -> tuple[Any, Any]:
     """Return the second order of S and of Θ̂, (draw, sample, sample), whose means are the shifts."""
-    none = jnp.zeros((len(normals.first), *bare.shape), bare.dtype)
+    none = _none(normals.first)[1]
     Q, passed, fresh = (none, none), [], True
     paths = _paths(network, normals, 0.0)
     for part, ats, hs in zip(network.parts, limits, paths, strict=True):
@@ -274,37 +283,38 @@ def _second_order(
         passed.append(seen)
         b, fresh = part.square, part.square is None
         Q = deviation if b is None else (Q[0] + b * deviation[0], Q[1] + b * deviation[1])
-    still = none, none
-    back, tangent, layer = _Back(none, still, still, jnp.ones_like(bare)), none, 0
+    still, end = (none, none), jnp.zeros_like(Q[1])
+    back = _Back(end, (end, end), (end, end), jnp.ones_like(end[0]))
+    tangent, layer, samples = end, 0, end.shape[1]
     for part, ats, seen in zip(*map(reversed, (network.parts, limits, passed)), strict=True):
         whole, b = back, part.square
         if b is not None:
             total = (b * back.total[0], b * back.total[1])
             back = back._replace(total=total, G=b * back.G)
         for read, at, one in reversed(list(zip(part.reads, ats, seen, strict=True))):
-            tangent = tangent + _second_of_product(read.map, back, at.S, one.S)
+            tangent = tangent + _second_of_product(read.map, back, at.S, one.S, samples)
             base = whole if b is not None and read is part.reads[0] else None
             back = _backwards(read, at, one, back, base, shared[layer])
             layer += 1
-    return Q[1], tangent + _second_of_product(network.first, back, bare, still)
+    return Q[1], tangent + _second_of_product(network.first, back, bare, still, samples)
 
 
 def _forwards(read: Read, at: Any, h: Any, Q: tuple[Any, Any], fresh: bool) -> tuple[Any, Any]:
     """Return both orders of S behind a layer."""
-    root, w = np.sqrt(read.width), read.map.taps.item() ** 2
+    root = np.sqrt(read.width)
     first = response(at.of_value, Q[0]) + (outer(read.phi(h)) - at.phi_kernel) / root
     second = response(at.of_value, Q[1]) + bent(at.bend_of_value, Q[0])
     if not fresh:
         second = second + _along(read.phi, h, Q[0]) / root
-    return w * first, w * second
+    return read.map.weighed(first), read.map.weighed(second)
 
 
 def _backwards(
     read: Read, at: Any, one: _Passed, back: _Back, whole: _Back | None, shared: Any
 ) -> _Back:
     """Return the backward path and both orders of G before a layer."""
-    root, w = np.sqrt(read.width), read.map.taps.item() ** 2
-    Z = (w * back.total[0], w * back.total[1])
+    root = np.sqrt(read.width)
+    Z = [read.map.returned(each) for each in back.total]
     products, slopes = outer(read.phi.derivative(one.h)), response(at.of_slope, one.Q[0])
     squares, first = products * at.Z, at.p * Z[0] + at.Z * slopes
     own = (products - at.p) * Z[0]
@@ -332,8 +342,10 @@ def _along(f: Any, h: Any, change: Any) -> Any:
     return outer(first) * change + (curved + jnp.swapaxes(curved, 1, 2)) / 2
 
 
-def _second_of_product(of: PositionMap, back: _Back, S: Any, change: tuple[Any, Any]) -> Any:
+def _second_of_product(
+    of: PositionMap, back: _Back, S: Any, change: tuple[Any, Any], samples: int
+) -> Any:
     """Return the second order of an affine map's part of the tangent kernel."""
     rate, of_bias = of.rates
     both = back.G * change[1] + back.total[0] * change[0]
-    return back.total[1] * (rate * S + of_bias * of.bias) + rate * both
+    return over_positions(back.total[1] * (rate * S + of_bias * of.bias) + rate * both, samples)
