@@ -49,6 +49,35 @@ def test_the_minimum_of_the_limit_is_followed():
     assert abs(limit.drift([20], further).drift[0]) < 0.02
 
 
+def test_minima_at_an_end_of_the_rates_are_refused():
+    limit, networks = curves()
+    with pytest.raises(InvalidInput, match="widths: at 1, 3 the smallest loss is at an end"):
+        limit.drift([1, 3, 20], networks)
+    for end, side in ((2.0, "beyond it"), (-2.0, "lower rates")):
+        falling = 0.3 + 0.05 * (np.log(RATES) - end) ** 2
+        low = LearningRateCurve(RATES, falling, limit.errors, 1.0, "a limit", "test")
+        with pytest.raises(InvalidInput, match=f"at an end .* take .*{side}"):
+            low.drift([100], networks)
+
+
+def test_the_error_says_whether_the_rates_are_close_enough():
+    x = np.linspace(-1, 1, 10001)
+    limit = lambda x: 0.3 + 0.05 * np.log(np.cosh(5 * (x - 0.1)))  # noqa: E731
+    shift = lambda x: 0.4 - 0.5 * x  # noqa: E731
+    exact = x[np.argmin(limit(x) + shift(x) / 10)] - 0.1
+    errors = []
+    for count in (6, 8, 12, 40):
+        rates = np.exp(np.linspace(-1, 1, count))
+        losses, nan = limit(np.log(rates)), np.full(count, np.nan)
+        each = np.repeat((losses + shift(np.log(rates)) / 20)[:, None], 3, axis=1)
+        networks = LearningRateCurve(rates, each[:, 0], nan, 1.0, "", "test", 20, each)
+        found = LearningRateCurve(rates, losses, nan, 1.0, "", "test").drift([10], networks)
+        errors.append(found.drift_error[0])
+        assert abs(found.drift[0] - exact) < 2 * errors[-1] + 2e-3
+    assert errors[0] > 0.01
+    assert errors[-1] < 2e-3
+
+
 def test_kernels_of_networks_of_a_width():
     net = lg.mlp(2, "tanh", weight_std=1.2, bias_std=0.3)
     data = lg.Dataset(X[:2], NOISY.y_train[:2])

@@ -21,6 +21,7 @@ XT = np.array([[0.8, 0.1, -0.4]])
 Y, YT = np.array([1.0, -0.5]), np.array([0.2])
 IMAGES = np.stack([np.outer(row, row)[:, :, None] for row in X])
 RATES = [0.1, 0.2, 0.3, 0.4]
+AROUND = [0.3, 0.6, 0.9, 1.2, 1.5]  # the best rate
 GRAM = np.array([[1.0, 0.3], [0.3, 1.5]])
 _FOLDER = tempfile.TemporaryDirectory()  # deleted when the process ends
 FOLDER = Path(_FOLDER.name)
@@ -572,10 +573,10 @@ def examples() -> dict[str, Example]:
             lg.learning_rate_curve, {"run": run(), "rates": [0.1, 0.2], "width": 4, "seeds": 2}
         ),
         "LearningRateCurve.drift": Example(
-            lg.learning_rate_curve(run(), RATES).drift,
+            lg.learning_rate_curve(run(), AROUND).drift,
             {
                 "widths": [8, 16],
-                "networks": lg.learning_rate_curve(run(), RATES, width=4, seeds=3),
+                "networks": lg.learning_rate_curve(run(), AROUND, width=4, seeds=3),
             },
         ),
         "equilibrium": Example(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -40,7 +40,9 @@ class RateDrift(Result):
     optima
         The best rates, ``(width,)``.
     drift, drift_error
-        log(optimum/limit), and its standard error over the networks; NaN for one network.
+        log(optimum/limit), and its error; NaN for one network. It is the standard error over the
+        networks and, in quadrature, the largest change if one of the rates is left out, since
+        losses are interpolated between them.
     gap
         (loss of the networks − loss of the limit) at the limit's best rate.
     excess
@@ -93,33 +95,73 @@ def drift_of(
     rates: np.ndarray, limit: np.ndarray, networks: np.ndarray, width: int, widths: np.ndarray
 ) -> RateDrift:
     """Minimise ℓ_∞ + c/n at each n, with c = m(ℓ_m − ℓ_∞) of networks (rate, seed) of width m."""
-    x = np.log(rates)
-    fine = np.linspace(x[0], x[-1], _FINE)
-    between = lambda y: CubicSpline(x, y)(fine)  # noqa: E731
-    at_infinity = between(limit)
-    start = int(np.argmin(at_infinity))
+    x, mean = np.log(rates), networks.mean(1)
 
-    def minima(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        c = width * (between(sample.mean(1)) - at_infinity)
-        curves = at_infinity + c / widths[:, None]
-        return np.array([_descend(curve, start) for curve in curves]), curves
+    def minima(of: np.ndarray, kept: Any = slice(None)) -> _Minima:
+        return _minima(x[kept], limit[kept], of[kept], width, widths)
 
-    lowest, curves = minima(networks)
+    fine, at_infinity, curves, start, lowest = minima(mean)
+    _check_inside(rates, start, lowest, widths)
+    drift = fine[lowest] - fine[start]
     rng, seeds = np.random.default_rng(0), networks.shape[1]
     errors = np.full(len(widths), np.nan)
     if seeds > 1:
         chosen = rng.integers(seeds, size=(_RESAMPLED, seeds))
-        errors = np.std([fine[minima(networks[:, i])[0]] for i in chosen], axis=0, ddof=1)
+        drawn = [fine[minima(networks[:, i].mean(1)).lowest] for i in chosen]
+        fewer = [minima(mean, np.arange(len(x)) != i) for i in range(1, len(x) - 1)]
+        moved = [fine[each.lowest] - fine[each.start] - drift for each in fewer]
+        errors = np.hypot(np.std(drawn, axis=0, ddof=1), np.abs(moved).max(0))
     every = np.arange(len(widths))
     return RateDrift(
         widths=widths,
         limit=float(np.exp(fine[start])),
         optima=np.exp(fine[lowest]),
-        drift=fine[lowest] - fine[start],
+        drift=drift,
         drift_error=errors,
         gap=curves[:, start] - at_infinity[start],
         excess=curves[:, start] - curves[every, lowest],
     )
+
+
+class _Minima(NamedTuple):
+    """Interpolated curves and their minima."""
+
+    x: np.ndarray  # log η, (point,)
+    limit: np.ndarray  # ℓ_∞, (point,)
+    curves: np.ndarray  # ℓ_∞ + c/n, (width, point)
+    start: int  # of the limit
+    lowest: np.ndarray  # (width,)
+
+
+def _minima(
+    x: np.ndarray, limit: np.ndarray, narrow: np.ndarray, width: int, widths: np.ndarray
+) -> _Minima:
+    """Return the minimum of the limit, and those downhill from it at each width."""
+    fine = np.linspace(x[0], x[-1], _FINE)
+    at_infinity, at_width = (CubicSpline(x, y)(fine) for y in (limit, narrow))
+    start = int(np.argmin(at_infinity))
+    curves = at_infinity + width * (at_width - at_infinity) / widths[:, None]
+    lowest = np.array([_descend(curve, start) for curve in curves])
+    return _Minima(fine, at_infinity, curves, start, lowest)
+
+
+def _check_inside(rates: np.ndarray, start: int, lowest: np.ndarray, widths: np.ndarray) -> None:
+    """Refuse minima at an end of the rates, beyond which the loss may fall further."""
+    ends = 0, _FINE - 1
+    low, high = rates[[0, -1]]
+    stable = f"of the rates at which limit and networks are stable, {low:.4g} to {high:.4g}"
+    if start in ends:
+        side = "lower rates" if start == 0 else "rates beyond it, or closer to where training fails"
+        raise InvalidInput(
+            f"rates: the limit has its smallest loss at an end {stable}, so that its best rate is "
+            f"not known; take {side}."
+        )
+    beyond = widths[np.isin(lowest, ends)].tolist()
+    if beyond:
+        raise InvalidInput(
+            f"widths: at {', '.join(map(str, beyond))} the smallest loss is at an end {stable}; "
+            "take more rates, or larger widths."
+        )
 
 
 def _descend(curve: np.ndarray, place: int) -> int:
