@@ -55,6 +55,7 @@ RESULTS = {
     "OnePassCurve": ("one_pass_sgd", True, False),
     "OneStep": ("kernel_after_one_step", True, True),
     "OutputLaw": ("output_law", True, False),
+    "PathSum": ("path_sum", False, True),
     "PhaseDiagram": ("phase_diagram", True, False),
     "PredictedNetworks": ("predict_networks", True, False),
     "PredictedTraining": ("predict_training", True, False),

@@ -43,6 +43,26 @@ def test_a_constant_kernel_attains_the_rate():
     assert rate > 1.9 * eigenvalues[0] / 3
 
 
+def test_the_rate_along_the_residual():
+    """With a constant kernel the loss stays between the rates of δ and of the residual."""
+    found = lg.training.convergence_bound(run(lg.gradient_flow(0.7), times=[1.0, 3.0]), params())
+    kernel = np.asarray(lg.networks.empirical_ntk(NET, params(), X))
+    values, vectors = np.linalg.eigh(kernel)
+    residual = np.asarray(lg.networks.apply(NET, params(), X)) - Y
+    parts = (vectors.T @ residual) ** 2
+    loss = np.exp(-2 * 0.7 * np.outer(found.times, values) / 3) @ parts / 6
+    assert found.along_residual == pytest.approx(parts @ values / parts.sum(), rel=1e-12)
+    assert found.along_residual > 1.05 * found.smallest
+    below = loss[0] * np.exp(-2 * 0.7 * found.along_residual * found.times / 3)
+    assert np.all(below <= loss * (1 + 1e-12))
+    assert np.all(loss <= found.loss * (1 + 1e-12))
+    # It is the rate of the trained network at its start, which the trajectory measures.
+    nets = lg.train(run(lg.gradient_flow(0.7), times=[1e-3]), 64, record="ntk")
+    first, second = nets.loss_train[0]
+    rate = nets.dissipation(relative=True)[0].mean()
+    assert np.log(first / second) / 1e-3 == pytest.approx(rate, rel=1e-5)
+
+
 def test_steps_of_gradient_descent():
     found = lg.training.convergence_bound(run(lg.gd(lr=0.2), steps=5), params())
     factor = max(abs(1 - 0.2 * each / 3) for each in (found.smallest, found.largest)) ** 2

@@ -63,6 +63,25 @@ def test_the_kernel_limit_has_it_at_all_times():
     np.testing.assert_allclose(limit.sharpness(), values[-1], rtol=1e-9)
 
 
+def test_the_rate_along_the_residual_bounds_the_loss():
+    """2η rᵀKr/(P rᵀr), far above that of the smallest eigenvalue."""
+    times = np.linspace(0.25, 8, 32)
+    run = lg.Run(lg.mlp(1, "erf"), lg.ntk(), DATA, optimizer=lg.gradient_flow(1.5), times=times)
+    limit = lg.solve(run)
+    residual = limit.f_train - Y
+    bent = np.einsum("sa,ab,sb->s", residual, limit.ntk, residual)
+    rate = limit.dissipation(relative=True)
+    np.testing.assert_allclose(rate, 2 * 1.5 * bent / np.sum(residual**2, 1) / 5, rtol=1e-9)
+    L, weakest = limit.loss_train, 2 * 1.5 * np.linalg.eigvalsh(limit.ntk)[0] / 5
+    assert rate.min() > 1.5 * weakest
+    np.testing.assert_array_less(L, L[0] * np.exp(-rate.min() * limit.time) * (1 + 1e-9))
+
+
+def test_the_rate_is_nothing_where_there_is_no_loss():
+    run = lg.Run(lg.mlp(1, "erf"), lg.ntk(), lg.Dataset(X, 0 * Y), optimizer=lg.gd(0.1), steps=1)
+    assert np.isnan(lg.solve(run).dissipation(relative=True)).all()
+
+
 def test_refusals():
     for optimizer in (lg.gd(0.1, momentum=0.5), lg.sgd(0.1, 2), lg.gd(0.1, weight_decay=0.1)):
         run = lg.Run(lg.mlp(1, "linear"), lg.mean_field(), DATA, optimizer=optimizer, steps=2)

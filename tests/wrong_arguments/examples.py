@@ -380,6 +380,9 @@ def examples() -> dict[str, Example]:
             lg.solve(smooth_run(), record=["ntk"], record_at=[0, 1, 2]).sharpness,
             {"along": "gradient"},
         ),
+        "Trajectory.dissipation": Example(
+            lg.solve(smooth_run(), record=["ntk"], record_at=[0, 1, 2]).dissipation
+        ),
         "Trajectory.load": Example(lg.Trajectory.load, {"path": limit().save(FOLDER / "saved.nc")}),
         "abc": Example(lg.abc, {"a": (0, "1/2", "1/2"), "b": 0, "c": 0}),
         "as_activation": Example(lg.expectations.as_activation, {"spec": "tanh"}),
@@ -594,6 +597,15 @@ def examples() -> dict[str, Example]:
             {
                 "net": lg.mlp(1, "linear"),
                 "x": np.concatenate([X, X + 0.5]),
+                "contractions": [(0, 1)],
+                "width": 10,
+            },
+        ),
+        "path_sum": Example(
+            lg.finite_width.path_sum,
+            {
+                "net": lg.mlp(1, "relu"),
+                "directions": np.concatenate([X, X + 0.5]),
                 "contractions": [(0, 1)],
                 "width": 10,
             },

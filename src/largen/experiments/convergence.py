@@ -27,7 +27,7 @@ class ConvergenceBound(NamedTuple):
     Attributes
     ----------
     smallest, largest
-        Eigenvalues of the tangent kernel of the training samples at these parameters.
+        Eigenvalues of the tangent kernel Ĥ of the training samples at these parameters.
     rate
         2ηδ/P, at which the bound falls per unit of time of gradient flow, η being its ``lr``; per
         step of gradient descent with the first rate, −log of the factor.
@@ -35,6 +35,10 @@ class ConvergenceBound(NamedTuple):
         The times of the run's time indices.
     loss
         The bound at these times, starting from the loss at the parameters, (step,).
+    along_residual
+        rᵀĤr/rᵀr of the residual r = f − y at the parameters, from ``smallest`` to ``largest``: the
+        loss begins to fall at 2η/P times it, and with a constant Ĥ goes on at smaller rates, so
+        that under gradient flow L(t) ≥ e^{−2η·along_residual·t/P} L(0). ``largest`` if r is 0.
     """
 
     smallest: float
@@ -42,11 +46,13 @@ class ConvergenceBound(NamedTuple):
     rate: float
     times: np.ndarray
     loss: np.ndarray
+    along_residual: float
 
     def __repr__(self) -> str:
         return (
-            f"ConvergenceBound: eigenvalues {self.smallest:.3g} to {self.largest:.3g}, rate "
-            f"{self.rate:.3g}; loss at most {self.loss[0]:.3g} → {self.loss[-1]:.3g}"
+            f"ConvergenceBound: eigenvalues {self.smallest:.3g} to {self.largest:.3g}, "
+            f"{self.along_residual:.3g} along the residual, rate {self.rate:.3g}; "
+            f"loss at most {self.loss[0]:.3g} → {self.loss[-1]:.3g}"
         )
 
     _repr_html_ = in_notebooks
@@ -58,7 +64,8 @@ class ConvergenceBound(NamedTuple):
         """Return the bound over ``step``, with the eigenvalues and the rate."""
         import xarray
 
-        numbers = {name: ((), getattr(self, name)) for name in ("smallest", "largest", "rate")}
+        names = ("smallest", "largest", "rate", "along_residual")
+        numbers = {name: ((), getattr(self, name)) for name in names}
         return xarray.Dataset(
             {**numbers, "loss": ("step", self.loss)}, {"time": ("step", self.times)}
         )
@@ -72,10 +79,12 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
 
         L(t) ≤ e^{−2ηδt/P} L(0),
 
-    twice the rate that the lemma prints; its (3.2.5) lacks the factor −1/P and (3.2.6) the sign and
-    1/P². A step of gradient descent with a constant Ĥ multiplies the loss by at most
+    twice the rate that the lemma prints; (3.2.5) lacks the factor −1/P, and (3.2.6) has 1/P in
+    place of −1/P². A step of gradient descent with a constant Ĥ multiplies the loss by at most
     max(|1 − ηδ/P|, |1 − ηλ_max/P|)². Ĥ ≥ δ must hold at all times: evaluate δ at the end of
-    training as well, and use the smaller one. Wide networks in the kernel regime keep Ĥ.
+    training as well, and use the smaller one. Wide networks in the kernel regime keep Ĥ. Less is
+    enough: that rᵀĤr ≥ δ rᵀr along the run for the residual r alone, which
+    ``trajectory.dissipation(relative=True)`` measures (:meth:`largen.Trajectory.dissipation`).
 
     Parameters
     ----------
@@ -124,7 +133,10 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
             "is singular, and nothing bounds the loss. Take more width, or leave repeated samples "
             "out."
         )
-    start = 0.5 * np.sum(np.square(f - y, dtype=np.float64)) / samples
+    residual = np.asarray(f - y, np.float64).ravel()
+    square = float(residual @ residual)
+    along = float(residual @ kernel @ residual) / square if square else largest
+    start = 0.5 * square / samples
     times = run.times
     if isinstance(run.optimizer, GradientFlow):
         rate = 2 * run.optimizer.lr * smallest / samples
@@ -139,7 +151,8 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
             )
         falling = np.concatenate([[0.0], 2 * np.cumsum(np.log(np.maximum(factors, 1e-300)))])
         rate = -float(falling[1])
-    return ConvergenceBound(smallest, largest, float(rate), times, start * np.exp(falling))
+    loss = start * np.exp(falling)
+    return ConvergenceBound(smallest, largest, float(rate), times, loss, along)
 
 
 def _check(run: Run) -> None:

@@ -16,6 +16,7 @@ from largen.finite_width.laws import OutputLaw, output_law
 from largen.finite_width.linear_networks import LinearOutput, linear_network_output
 from largen.finite_width.observables import Expectation
 from largen.finite_width.one_step import LayerRates, layer_learning_rates
+from largen.finite_width.path_sums import PathSum, path_sum
 from largen.finite_width.predictions import WidthPosterior, corrected_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde
 from largen.finite_width.simulation import sample_kernels
@@ -32,6 +33,7 @@ __all__ = [
     "LayerRates",
     "LinearOutput",
     "OutputLaw",
+    "PathSum",
     "TangentSamples",
     "WidthCorrections",
     "WidthFluctuations",
@@ -47,6 +49,7 @@ __all__ = [
     "linear_correlator",
     "linear_network_output",
     "output_law",
+    "path_sum",
     "sample_kernels",
     "sample_tangent_kernels",
     "training_hierarchy",

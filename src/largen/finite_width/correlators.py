@@ -59,7 +59,7 @@ def correlator_order(contractions: Sequence[tuple[int, int]]) -> int:
     >>> [lg.finite_width.correlator_order(pairs) for pairs in (ntk_twice, change)]
     [0, -1]
     """
-    pairs = _checked(contractions)
+    pairs = checked_pairs(contractions)
     component = {factor: factor for pair in pairs for factor in pair}
     for a, b in pairs:
         old, new = component[a], component[b]
@@ -131,7 +131,7 @@ def linear_correlator(
             f"x: wanted an even number of factors from 2 to {MOST_FACTORS}, got {m}; with an odd "
             "number the correlator is 0."
         )
-    pairs = _checked(contractions, m - 1)
+    pairs = checked_pairs(contractions, m - 1)
     network = sized_network(net, width, WHAT, param, inputs.shape[1])
     variances, rates = _matrices(network)
     if len(rates) ** len(pairs) > MOST_CHOICES:
@@ -189,7 +189,7 @@ def _allowed(
     return [np.array([own <= set(pairing) for pairing in pairings], float) for own in forced]
 
 
-def _checked(contractions: Sequence[tuple[int, int]], last: int = MOST_COUNTED) -> Pairs:
+def checked_pairs(contractions: Sequence[tuple[int, int]], last: int = MOST_COUNTED) -> Pairs:
     """Return the pairs of factors from 0 to ``last``, each in ascending order."""
     pairs = []
     for pair in sequence("contractions", contractions, "a list of pairs of factors"):

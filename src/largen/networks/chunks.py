@@ -250,6 +250,7 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     sizes["pseudo_gradient_kernel"], sizes["effective_ntk"] = sites * kernel, kernel
     sizes["alignment"] = sites * samples * outputs
     sizes |= {"singular_values": sites * VALUES, "sharpness": 1}
+    sizes |= {"output_hessian": samples * outputs, "input_jacobian": rows * outputs}
     kept = plan.time_points * rows * outputs + len(plan.record_at) * sum(
         sizes[name] for name in plan.records
     )
@@ -257,6 +258,7 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
     if isinstance(plan.optimizer, PseudoGradient):
         copies, probes = copies + 2, 2 * probes
-    copies += 5 if "sharpness" in plan.records else 0
+    copies += 5 if {"sharpness", "output_hessian"} & set(plan.records) else 0
     working = copies * network.parameters + (4 + probes) * rows * neurons
+    working += outputs * numbers.x.size if "input_jacobian" in plan.records else 0
     return item * kept, item * working

@@ -59,7 +59,7 @@ def train(
         whatever the number of seeds and the memory budget.
     record
         What to record: ``"feature_kernel"``, ``"gradient_kernel"``, ``"ntk"``,
-        ``"singular_values"``, ``"sharpness"``; under
+        ``"singular_values"``, ``"sharpness"``, ``"output_hessian"``, ``"input_jacobian"``; under
         :func:`largen.optimizers.feedback_alignment` and :func:`largen.optimizers.hebbian` also
         ``"pseudo_gradient_kernel"``, ``"effective_ntk"``, ``"alignment"``.
     record_at
@@ -95,6 +95,14 @@ def train(
         * for ``"sharpness"`` ``hessian_sharpness (seed, record)``: the largest eigenvalue of
           η₀ρ^½ ∇²ℓ ρ^½, with the mean loss ℓ of training samples and the rule's rates ρ. Below 2
           gradient descent without momentum is stable,
+        * ``output_hessian (seed, record, sample[, output])``: the spectral norm of ρ^½ ∇²f ρ^½ for
+          each training sample, almost everywhere, by 64 steps of Lanczos' method. It is of order
+          N^(−1/2) in the kernel limit, up to √log N by the largest of N weights, which is why the
+          tangent kernel stands still there (Hanin's primer, §3.2.2), and of order one where
+          features learn,
+        * ``input_jacobian (seed, record, sample[, jacobian_value])`` and ``input_jacobian_test``:
+          the singular values of ∂f/∂x, in decreasing order; of a single output the norm |∂f/∂x|.
+          At initialisation its mean square is that of :func:`largen.criticality.input_gradients`,
 
         with the coordinates ``record_step`` and ``layer`` = 1 … L.
 

@@ -12,7 +12,13 @@ from jax import lax
 
 from largen.errors import InvalidInput, NoTheory
 from largen.networks.plan import Plan, feedback_at
-from largen.networks.spectra import curvature, hidden_weights, singular_values
+from largen.networks.spectra import (
+    curvature,
+    hidden_weights,
+    input_jacobian,
+    output_hessian,
+    singular_values,
+)
 from largen.networks.tangent import coupling, inputs_alone, kernels, probe
 from largen.runs import Run
 from largen.runs.records import (
@@ -23,7 +29,7 @@ from largen.runs.records import (
     record_names,
 )
 
-SPECTRA = ("singular_values", "sharpness")
+SPECTRA = ("singular_values", "sharpness", "output_hessian", "input_jacobian")
 OF_GRADIENTS = (*OF_NETWORKS[1:], *OF_FEEDBACK)  # records of gradients of single samples
 
 
@@ -33,7 +39,7 @@ def check_records(
     """Check which kernels to record, and at which times; by default at the first and the last."""
     chosen = record_names(record, SPECTRA)
     check_rule(run.optimizer, chosen)
-    if set(chosen) & set(OF_GRADIENTS):
+    if set(chosen) & {*OF_GRADIENTS, "output_hessian", "input_jacobian"}:
         _check_gradients(run)
     if "sharpness" in chosen:
         check_descent("record", run.optimizer)
@@ -81,7 +87,14 @@ def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dic
         kept["singular_values"] = singular_values(plan, params)
     if "sharpness" in plan.records:
         kept["hessian_sharpness"] = curvature(plan, params, x[:samples], y)
-    if len(kept) == len(plan.records):
+    if "output_hessian" in plan.records:
+        kept["output_hessian"] = _of_outputs(plan, output_hessian(plan, params, x[:samples]))
+    if "input_jacobian" in plan.records:
+        values = _of_outputs(plan, input_jacobian(plan, params, x))
+        kept["input_jacobian"] = values[:samples]
+        if len(x) > samples:
+            kept["input_jacobian_test"] = values[samples:]
+    if set(plan.records) <= set(SPECTRA):
         return kept
     found = probe if set(plan.records) & set(OF_GRADIENTS) else inputs_alone
     training = found(network, params, x[:samples])
@@ -106,6 +119,11 @@ def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dic
             size = jnp.sqrt(one * other)
             kept["alignment"] = jnp.where(size > 0, both / jnp.where(size > 0, size, 1), 0)
     return kept | {name: found[name] for name in found if name in plan.records}
+
+
+def _of_outputs(plan: Plan, values: Any) -> Any:
+    """Return values of each sample (sample, output), without the axis of a single output."""
+    return values[:, 0] if plan.network.outputs is None else values
 
 
 def _of_samples(kernel: Any) -> Any:
@@ -133,7 +151,8 @@ def write_record(plan: Plan, records: Any, index: Any, now: Callable[[], Any]) -
 
 def variables(plan: Plan, arrays: dict[str, Any], rates: Any) -> dict[str, Any]:
     """Name the axes of the records of an ensemble; ``rates``: η₀ at these times."""
-    out = () if plan.network.outputs is None else ("output", "output_2")
+    alone = plan.network.outputs is None
+    out, values = ((), ()) if alone else (("output", "output_2"), ("jacobian_value",))
     axes = {
         "feature_kernel": ("layer", "sample", "sample_2"),
         "gradient_kernel": ("layer", "sample", "sample_2", *out),
@@ -144,6 +163,9 @@ def variables(plan: Plan, arrays: dict[str, Any], rates: Any) -> dict[str, Any]:
         "ntk_test": ("test_sample", "sample", *out),
         "singular_values": ("weight_layer", "value"),
         "hessian_sharpness": (),
+        "output_hessian": ("sample", *out[:1]),
+        "input_jacobian": ("sample", *values),
+        "input_jacobian_test": ("test_sample", *values),
     }
     if "hessian_sharpness" in arrays:
         arrays = arrays | {"hessian_sharpness": arrays["hessian_sharpness"] * rates}

@@ -1,4 +1,4 @@
-"""Largest singular values of hidden weights, and the largest curvature, by Lanczos' method."""
+"""Largest singular values of hidden weights, Hessians by Lanczos' method, and input Jacobians."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ VALUES = 8  # singular values of each matrix; those that it does not have are 0
 # matrices are decomposed. For the curvature, whose vectors are as long as all parameters, they are
 # not kept: copies of eigenvalues that rounding makes do not change the largest.
 VECTORS, CURVATURE_VECTORS = 128, 64
+TOGETHER = 10**5  # parameters of the samples whose Hessians are found together
 
 
 def singular_values(plan: Plan, params: Any) -> Float[Array, "matrix value"]:
@@ -82,9 +83,44 @@ def _tridiagonal(diagonal: Float[Array, " n"], beside: Float[Array, " n"]) -> Fl
 
 def curvature(plan: Plan, params: Any, x: Any, y: Any) -> Float[Array, ""]:
     """Return the largest eigenvalue of ρ^½ ∇²ℓ ρ^½ with the mean loss ℓ and rates ρ at η₀ = 1."""
+    return _hessian_spectrum(plan, params, lambda p: objective(plan, p, x, y)[0])[-1]
+
+
+def output_hessian(plan: Plan, params: Any, x: Any) -> Float[Array, "sample output"]:
+    """Return the spectral norm of ρ^½ ∇²f ρ^½ of each output of each sample."""
+
+    def of_sample(one):
+        def of_output(c):
+            values = _hessian_spectrum(plan, params, lambda p: _outputs(plan, p, one)[c])
+            return jnp.maximum(values[-1], -values[0])
+
+        return lax.map(of_output, jnp.arange(plan.network.outputs or 1))
+
+    return lax.map(of_sample, x, batch_size=max(1, TOGETHER // plan.network.parameters))
+
+
+def input_jacobian(plan: Plan, params: Any, x: Any) -> Float[Array, "sample value"]:
+    """Return the singular values of ∂f/∂x of each sample, in decreasing order."""
+
+    def of_sample(one):
+        slopes = jax.jacrev(lambda one: _outputs(plan, params, one))(one)
+        slopes = slopes.reshape(len(slopes), -1)
+        return jnp.linalg.svd(slopes, compute_uv=False)
+
+    return jax.vmap(of_sample)(x)
+
+
+def _outputs(plan: Plan, params: Any, one: Any) -> Float[Array, " output"]:
+    return plan.network.outputs_of(params, one[None]).reshape(-1)
+
+
+def _hessian_spectrum(
+    plan: Plan, params: Any, function: Callable[[Any], Any]
+) -> Float[Array, " vector"]:
+    """Return eigenvalues of ρ^½ ∇²F ρ^½ within a Krylov space, in increasing order."""
     root = [rate**0.5 for rate in jax.tree.leaves(plan.network.per_leaf(plan.network.table, "lr"))]
     tree = jax.tree.structure(params)
-    gradient = jax.grad(lambda p: objective(plan, p, x, y)[0])
+    gradient = jax.grad(function)
 
     def scaled(vector):
         return [r * leaf for r, leaf in zip(root, vector, strict=True)]
@@ -115,4 +151,4 @@ def curvature(plan: Plan, params: Any, x: Any, y: Any) -> Float[Array, ""]:
     nothing = [jnp.zeros_like(s) for s in start]
     carry = (nothing, start, jnp.zeros_like(size), numbers, numbers)
     *_, diagonal, beside = lax.fori_loop(0, CURVATURE_VECTORS, grow, carry)
-    return _tridiagonal(diagonal, beside)[-1]
+    return _tridiagonal(diagonal, beside)

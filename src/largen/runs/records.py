@@ -21,6 +21,10 @@ OTHERS = {
     "networks of infinite width no closed equation of the whole Hessian is known, and early in "
     "training its largest eigenvalue may grow with the width. The part that has a limit is that of "
     "the tangent kernel: record 'ntk' and see Trajectory.sharpness.",
+    "output_hessian": "is recorded by lg.train; at infinite width it is 0 in the kernel limit, and "
+    "no equation of it is implemented for others.",
+    "input_jacobian": "is recorded by lg.train. A limit's is the slope of its outputs on test "
+    "samples: pass pairs of close inputs as x_test, and divide the differences of f_test.",
 }
 
 

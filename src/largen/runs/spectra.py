@@ -83,9 +83,9 @@ def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     return (bent / (np.swapaxes(slope, -1, -2) @ moved))[..., 0, 0]
 
 
-def dissipation(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
-    """Return −dL/dt at each record, (1/P²) ℓ′ᵀKℓ′ at rates of 1, ([seed,] record)."""
-    run, _, kernels, (first, _) = _recorded(run, dataset)
+def dissipation(run: Run | None, dataset: xarray.Dataset, relative: bool) -> np.ndarray:
+    """Return −dL/dt at each record, (1/P²) ℓ′ᵀKℓ′ at rates of 1, ([seed,] record), or it over L."""
+    run, at, kernels, (first, _) = _recorded(run, dataset)
     if not _plain(run.optimizer):
         raise InvalidInput(
             f"run: {run.optimizer} does not follow the gradient of the loss; wanted gradient "
@@ -94,7 +94,12 @@ def dissipation(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     slope = first.reshape(*kernels.shape[:-1], 1)
     # Times of gradient descent count rates already.
     rate = 1.0 if isinstance(run.optimizer, GradientDescent) else run.optimizer.lr
-    return rate / first.shape[-2] ** 2 * (np.swapaxes(slope, -1, -2) @ kernels @ slope)[..., 0, 0]
+    falls = (np.swapaxes(slope, -1, -2) @ kernels @ slope)[..., 0, 0]
+    falls = rate / first.shape[-2] ** 2 * falls
+    if not relative:
+        return falls
+    loss = dataset["loss_train"].isel(step=at).values
+    return np.divide(falls, loss, out=np.full_like(falls, np.nan), where=loss > 0)
 
 
 def _plain(optimizer: Optimizer) -> bool:

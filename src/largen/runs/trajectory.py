@@ -22,6 +22,7 @@ from largen.runs.spectra import dissipation, sharpness, weight_outliers
 from largen.runs.status import Status, not_finite, status_of
 from largen.runs.time_pairs import between_times
 from largen.runs.variables import Parts, WithVariables
+from largen.scalars import flag
 
 if TYPE_CHECKING:
     import xarray
@@ -300,7 +301,7 @@ class Trajectory(WithVariables):
         """
         return sharpness(self.run, self._dataset, along)
 
-    def dissipation(self) -> np.ndarray:
+    def dissipation(self, relative: bool = False) -> np.ndarray:
         """Return the rate at which the training loss L falls, ``([seed,] record)``, from K.
 
         Under gradient flow the measure μ of the neurons of one hidden layer descends L in the
@@ -310,7 +311,9 @@ class Trajectory(WithVariables):
 
         at rates of 1, and η times this for a flow of rate η. The last expression holds for networks
         and limits of any depth. Gradient descent, whose ``time`` is the sum of its rates, has
-        L(t) − L(t + η) = η (−dL/dt) + O(η²).
+        L(t) − L(t + η) = η (−dL/dt) + O(η²). ``relative=True`` divides by L (NaN where L is 0),
+        for ``"mse"`` 2 rᵀKr/(P rᵀr) with the residual r = f − y: where that stays above c, L falls
+        at least as e^{−ct}, however small the eigenvalues of K (Hanin's primer, §3.2.1).
 
         Raises
         ------
@@ -328,7 +331,7 @@ class Trajectory(WithVariables):
         >>> round(float(fallen / (limit.loss_train[0] - limit.loss_train[-1])), 2)
         1.0
         """
-        return dissipation(self.run, self._dataset)
+        return dissipation(self.run, self._dataset, flag("relative", relative))
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to a netCDF-4 file, bit for bit, with a checksum.

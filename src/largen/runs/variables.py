@@ -136,6 +136,9 @@ class WithVariables(Result):
         left_overlap: np.ndarray
         bulk_edge: np.ndarray
         hessian_sharpness: np.ndarray
+        output_hessian: np.ndarray
+        input_jacobian: np.ndarray
+        input_jacobian_test: np.ndarray
         single_neuron: np.ndarray
     else:
 
