@@ -179,6 +179,8 @@ def test_what_is_no_sum_over_paths():
     for moments in ([0.9, 1.0], [3.0, 4.0]):
         with pytest.raises(InvalidInput, match="no weights of unit variance"):
             found(lg.mlp(3, "relu"), same(4), moments=moments)
+    with pytest.raises(InvalidInput, match="beyond the largest number"):
+        found(lg.mlp(3, "relu"), 1e100 * same(4))
     with pytest.raises(InvalidInput, match="at most 6"):
         found(lg.mlp(3, "relu"), same(4), [(0, 1)] * 7)
     with pytest.raises(InvalidInput, match="two different factors"):

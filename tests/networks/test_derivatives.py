@@ -114,6 +114,27 @@ def test_jacobians_of_trained_networks_are_those_of_the_kernel_limit():
     assert np.abs(before / known - 1).max() > 0.2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 2])
+def test_jacobians_of_trained_networks_are_those_of_the_mean_field(depth):
+    """Slopes of a limit's outputs on test samples, where features have learned."""
+    step = 1e-3
+    shifts = step * np.concatenate([np.eye(3), -np.eye(3)])
+    pairs = (X[:1, None] + shifts).reshape(-1, 3)
+
+    def run(x_test):
+        data = lg.Dataset(X, Y, x_test, np.zeros(len(x_test)))
+        net = lg.mlp(depth, "tanh")
+        return lg.Run(net, lg.mean_field(1.5), data, optimizer=lg.gd(0.5), steps=15)
+
+    up, down = lg.solve(run(pairs)).f_test[-1].reshape(2, 3)
+    known = np.linalg.norm(up - down) / (2 * step)
+    nets = lg.train(run(X[:1]), 512, seeds=32, record="input_jacobian")
+    before, after = nets.input_jacobian_test[:, :, 0].T
+    assert abs(after.mean() - known) < 4 * after.std() / 32**0.5
+    assert after.mean() > 5 * before.mean()
+
+
 def test_refusals():
     net = lg.serial(lg.Dense(), lg.layers.BatchNorm(), lg.layers.Activation("tanh"), lg.Dense())
     run = lg.Run(net, lg.ntk(), lg.Dataset(X, Y), optimizer=lg.gd(0.1), steps=1)

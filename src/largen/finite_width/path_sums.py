@@ -141,24 +141,25 @@ def path_sum(
     table = _patterns(m)
     steps = _steps(table, pairs, known)
     scales = _scales(network, v.shape[1], m)
-    forward: list[States] = [{0: _of_inputs(table, v)}]
-    for scale, at in zip(scales, neurons, strict=False):
-        forward.append(_passed(forward[-1], steps, scale, at))
-    end = (table.labels == 0).all(axis=1).astype(float)  # there is one output
-    backward: list[States] = [_returned({0: end}, steps, scales[-1], np.ones(len(end)))]
-    for scale, at in zip(scales[-2:0:-1], neurons[:0:-1], strict=True):
-        backward.append(_returned(backward[-1], steps, scale, at))
-    whole = 2 ** len(pairs) - 1
-    nothing = np.zeros(len(end))
-    parts = np.array(
-        [
-            sum(
-                (state * after.get(whole ^ used, nothing) for used, state in before.items()),
-                nothing,
-            )
-            for before, after in zip(forward[1:], reversed(backward), strict=True)
-        ]
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        forward: list[States] = [{0: _of_inputs(table, v)}]
+        for scale, at in zip(scales, neurons, strict=False):
+            forward.append(_passed(forward[-1], steps, scale, at))
+        end = (table.labels == 0).all(axis=1).astype(float)  # there is one output
+        backward: list[States] = [_returned({0: end}, steps, scales[-1], np.ones(len(end)))]
+        for scale, at in zip(scales[-2:0:-1], neurons[:0:-1], strict=True):
+            backward.append(_returned(backward[-1], steps, scale, at))
+        whole = 2 ** len(pairs) - 1
+        nothing = np.zeros(len(end))
+        parts = np.array(
+            [
+                sum(
+                    (state * after.get(whole ^ used, nothing) for used, state in before.items()),
+                    nothing,
+                )
+                for before, after in zip(forward[1:], reversed(backward), strict=True)
+            ]
+        )
     if not np.isfinite(parts).all():
         raise InvalidInput(
             "directions: the moment is beyond the largest number; scale them to a mean square of "
