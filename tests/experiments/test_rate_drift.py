@@ -103,6 +103,10 @@ def test_what_is_no_pair_of_curves_is_refused():
     flow = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), NOISY, optimizer=lg.gradient_flow(1.0), times=[1.0])
     with pytest.raises(NoTheory, match="wanted gradient descent"):
         lg.training.critical_rates(flow, [8])
+    signs = lg.Dataset(X[:4], np.array([1.0, -1.0, 1.0, -1.0]))
+    run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), signs, loss="logistic", optimizer=lg.gd(1.0), steps=2)
+    with pytest.raises(NoTheory, match='wanted the loss "mse"'):
+        lg.training.critical_rates(run, [8])
 
 
 @pytest.mark.slow

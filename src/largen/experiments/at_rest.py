@@ -277,9 +277,10 @@ def _trained(
     kernel = _read_out_kernel(run, found["feature_kernel"].values[-1, -1])
     result = _result(run, _data_set(run, parts, errors, kernel), "trained", settled)
     if throw and not settled:
+        unit = "" if _has_classes(run) else " of the largest target"
         raise NumericalFailure(
-            f"equilibrium: outputs still move by {moved:.1e} of the largest target in the "
-            f"second half of the time {time:g}; raise doublings=, or accept the change by still=.",
+            f"equilibrium: outputs still move by {moved:.1e}{unit} in the second half of the time "
+            f"{time:g}; raise doublings=, or accept the change by still=.",
             result,
         )
     return result
@@ -308,8 +309,13 @@ def _until_still(
 def _moved(run: Run, limit: Trajectory) -> float:
     """Return by how much outputs move in the second half, relative to the largest target."""
     f = limit.f_train
-    size = np.abs(run.data.y_train).max() or 1.0
+    size = 1.0 if _has_classes(run) else np.abs(run.data.y_train).max() or 1.0
     return float(np.abs(f[-1] - f[(len(f) - 1) // 2]).max() / size)
+
+
+def _has_classes(run: Run) -> bool:
+    """Whether targets are numbers of outputs, which have no size."""
+    return np.ndim(run.data.y_train) <= len(run.output_shape)
 
 
 def _read_out_kernel(run: Run, features: np.ndarray) -> np.ndarray:
@@ -324,8 +330,7 @@ def _data_set(run: Run, f: Sequence[Any], errors: Sequence[Any], kernel: Any) ->
     """Return outputs on training and test samples, their errors, and the kernel."""
     import xarray
 
-    output = ("output",) * (np.ndim(run.data.y_train) - 1)
-    train, test = ("sample", *output), ("test_sample", *output)
+    train, test = ("sample", *run.output_axes), ("test_sample", *run.output_axes)
     return xarray.Dataset(
         {
             "f_train": (train, f[0]),

@@ -192,7 +192,7 @@ def critical_rates(run: Run, widths: Iterable[int]) -> np.ndarray:
     Parameters
     ----------
     run
-        A run of gradient descent whose network has a tangent kernel.
+        A run of gradient descent on the squared error whose network has a tangent kernel.
     widths
         n, one or several.
 
@@ -206,8 +206,8 @@ def critical_rates(run: Run, widths: Iterable[int]) -> np.ndarray:
     InvalidInput
         If an argument is invalid.
     NoTheory
-        For other optimizers, and for parameterizations whose hidden layers change their variance
-        with the width.
+        For other optimizers and losses, and for parameterizations whose hidden layers change their
+        variance with the width.
 
     Examples
     --------
@@ -222,6 +222,11 @@ def critical_rates(run: Run, widths: Iterable[int]) -> np.ndarray:
         raise NoTheory(
             f"lg.training.critical_rates: wanted gradient descent such as lg.gd(0.1), got "
             f"{run.optimizer}."
+        )
+    if run.loss.name != "mse":
+        raise NoTheory(
+            'lg.training.critical_rates: wanted the loss "mse", whose curvature is the largest '
+            f"eigenvalue of the tangent kernel over P, got {run.loss.name}."
         )
     beta = run.optimizer.momentum
     found = [

@@ -39,6 +39,22 @@ def test_the_minimum_is_one(phi, y):
     assert found.stationarity < 1e-4
 
 
+def test_classes_are_at_rest_under_decay():
+    """f = Φ(e_y − softmax f)/κ with the kernel at rest."""
+    data = lg.Dataset(X, np.array([2, 0, 1, 2, 2]), X_TEST, np.array([0, 1, 1, 2]))
+    given = lg.Run(
+        lg.mlp(1, "tanh"), lg.mean_field(), data, loss="cross_entropy",
+        optimizer=lg.gd(0.5, weight_decay=0.05), steps=1,
+    )  # fmt: skip
+    found = lg.training.equilibrium(given, particles=256, doublings=0, throw=False)
+    assert found.data["f_test"].dims == ("test_sample", "output")
+    weights = np.exp(found.f_train)
+    residual = np.eye(3)[data.y_train] - weights / weights.sum(1, keepdims=True)
+    expected = found.data["feature_kernel"].values @ residual / (5 * 0.05)
+    assert np.abs(found.f_train).max() > 0.2
+    np.testing.assert_allclose(found.f_train, expected, atol=0.1 * np.abs(found.f_train).max())
+
+
 def test_linear_networks_by_exchange_are_the_closed_form():
     of = equilibrium_of(lg.mlp(1, "linear", weight_std=1.3), lg.mean_field(0.8), X)
     for kappa in (0.5, 0.02):

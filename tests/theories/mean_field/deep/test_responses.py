@@ -52,6 +52,19 @@ def test_progress_is_told_in_passes():
     assert (total == done[-1]).all()
 
 
+def test_classes_have_responses():
+    data = lg.Dataset(X, np.array([2, 0]))
+    run = lg.Run(
+        lg.mlp(1, "tanh"), lg.mean_field(1.2), data, loss="cross_entropy", optimizer=lg.gd(1.0),
+        steps=1,
+    )  # fmt: skip
+    found = lg.theories.response_functions(run, particles=512, replicates=4)
+    limit = lg.solve(run, rtol=0.05)
+    error = np.hypot(found.f_train_error, limit.f_train_error)[1:]
+    assert np.abs((found.f_train - limit.f_train)[1:] / error).max() < 5
+    assert np.abs(limit.f_train).max() > 10 * error.max()
+
+
 @pytest.mark.slow
 def test_outputs_follow_from_the_responses():
     """f = (κ/γ₀)ΣΔΦ + (1/γ₀)ΣA, with other constants than one and a schedule of rates."""

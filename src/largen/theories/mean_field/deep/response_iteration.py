@@ -127,7 +127,7 @@ def memory(run: Run, problem: Problem, limit: Trajectory) -> tuple[np.ndarray, n
     left = np.stack(seen)
     with jax.enable_x64(True):
         counted = np.asarray(sample_weights(run, np.float64))
-        f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
+        f, y = jnp.asarray(limit.f_train, jnp.float64), jnp.asarray(run.data.y_train)
         delta = np.stack([np.asarray(run.loss.residual(each, y)) for each in f])
     delta = problem.gamma * counted[:, :, None] * delta.reshape(times, p, -1)
     past = np.einsum("ts,snc->tsnc", left[:, :-1], delta).reshape(times, -1)
