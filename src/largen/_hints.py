@@ -29,7 +29,8 @@ ELSEWHERE = {
     "empirical_nngp_fn": "lg.networks.nngp_of_function",
     "empirical_kernel_fn": "lg.networks.ntk_of_function and lg.networks.nngp_of_function",
     "monte_carlo_kernel_fn": "lg.networks.monte_carlo_kernel",
-    "predict": "lg.posterior, lg.regression.flow_posterior and lg.solve",
+    "predict": "lg.posterior, lg.regression.flow_posterior and lg.solve, and for networks of a "
+    "width lg.training.predict_networks",
     "gradient_descent": "lg.solve",
     "gradient_descent_mse": "lg.regression.flow_posterior_from_kernel",
     "gradient_descent_mse_ensemble": "lg.posterior and lg.regression.flow_posterior",

@@ -55,3 +55,10 @@ def test_what_is_no_function_of_the_constants_is_refused():
             lg.criticality.network_diagram(wrong, X, [1.0], [0.0])
     with pytest.raises(InvalidInput, match="at least two samples"):
         lg.criticality.network_diagram(lambda w, b: lg.mlp(1, "relu"), X[:1], [1.0], [0.0])
+
+
+def test_a_network_in_place_of_an_activation_is_told_where_to_go():
+    with pytest.raises(InvalidInput, match=r"to lg\.criticality\.network_diagram"):
+        lg.criticality.phase_diagram(lg.residual_mlp(2, "tanh"))
+    layer = lg.criticality.phase_diagram(lg.Activation("tanh"), [1.0], [0.1])
+    assert layer.variance.shape == (1, 1)

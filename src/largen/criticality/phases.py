@@ -10,6 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy.interpolate import CubicHermiteSpline
 
+from largen.architectures import Layer
+from largen.architectures.traits import Elementwise
 from largen.arrays import floating, numbers
 from largen.bibliography import cites
 from largen.criticality.drawn import DrawnNetworks, draw
@@ -143,6 +145,8 @@ def phase_diagram(
     The variance map is iterated from 1 until it converges; averages are interpolated between 1080
     variances, to about eight digits. Stationary correlations are those of
     :mod:`largen.criticality.plane`, to eight digits for a smooth φ and three for one with kinks.
+    :func:`largen.criticality.network_diagram` is about networks of a given depth, such as residual
+    ones.
 
     Parameters
     ----------
@@ -177,6 +181,11 @@ def phase_diagram(
     PhaseDiagram: tanh, 2 × 1 points, 50% of them chaotic, 0% with unbounded variance
       4 networks of width 50, depth 5: at 100% of points gradients grow or vanish as in the limit
     """
+    if isinstance(activation, Layer) and not isinstance(activation, Elementwise):
+        raise InvalidInput(
+            "activation: wanted a name or a function, got a network; for its phases pass a "
+            "function of σ_w and σ_b that returns it to lg.criticality.network_diagram."
+        )
     phi = checked_activation(activation, "lg.criticality.phase_diagram")
     w = axis("weight_std", np.linspace(0.5, 3.0, 61) if weight_std is None else weight_std, 1e-12)
     b = axis("bias_std", np.linspace(0.0, 1.5, 61) if bias_std is None else bias_std, 0.0)
