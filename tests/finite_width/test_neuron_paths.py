@@ -105,9 +105,6 @@ def test_tangent_kernels_of_networks(net, x):
 
 def test_what_is_refused():
     fluctuating = lg.finite_width.width_fluctuations
-    attention = lg.serial(lg.Dense(), lg.QKVAttention(), lg.GlobalAvgPool(), lg.Dense())
-    with pytest.raises(NoRule, match="attention"):
-        fluctuating(attention, IMAGE, width=9)
     with pytest.raises(NoRule, match="LayerNorm"):
         fluctuating(lg.serial(lg.Dense(), lg.LayerNorm(), lg.mlp(1)), X, width=9)
     with pytest.raises(NoTheory, match="read-out"):

@@ -49,7 +49,7 @@ class ConstantsOf:
         net: Layer,
         width: int | Sequence[int],  # N, or in ntk a number for each hidden layer
         param: Parameterization | None,  # the parameterization; None for ntk
-        inputs: int,
+        inputs: int | tuple[int, ...],  # features, or the shape of a sample
         what: str,
     ) -> None:
         self._table, self.branch = None, 1.0

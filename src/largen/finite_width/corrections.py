@@ -226,7 +226,8 @@ def width_corrections(
     InvalidInput
         For parallel inputs if φ has kinks, and for inputs with positions.
     NoRule
-        For other layers: :func:`largen.finite_width.width_fluctuations` has convolutions.
+        For other layers: :func:`largen.finite_width.width_fluctuations` has convolutions and
+        attention.
     NoTheory
         If φ jumps, layers come in another order, skips have layers of their own, or weights are
         not Gaussian.
@@ -252,7 +253,7 @@ def width_corrections(
     known("x", x)
     if (shape := as_array("x", x).shape)[2:]:
         raise InvalidInput(
-            f"x: wanted (sample, input), got shape {shape}. Convolutional networks, with x of "
+            f"x: wanted (sample, input), got shape {shape}. Convolutions and attention, with x of "
             "(sample, *space, channel), are those of lg.finite_width.width_fluctuations."
         )
     inputs = checked_inputs(x)

@@ -13,10 +13,10 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import as_array, finite_result, floating, known
 from largen.bibliography import cites
-from largen.errors import InvalidInput, instance_of
-from largen.finite_width import sampled_chain
+from largen.errors import InvalidInput, NoTheory, instance_of
+from largen.finite_width import heads, sampled_chain
 from largen.finite_width.checks import checked_inputs
-from largen.finite_width.layered_network import layered_network
+from largen.finite_width.layered_network import Heads, layered_network
 from largen.finite_width.neuron_paths import limits_of, sample
 from largen.finite_width.next_order import SMALL, variance_at_next_order
 from largen.finite_width.path_shifts import has_shifts, shifts_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import xarray
 
 WHAT = "lg.finite_width.width_fluctuations"
-MOST_POINTS = 512  # samples and positions
+MOST_POINTS, MOST_ATTENDED = 512, 32  # samples and positions, also with attention
 SHIFTS = ("kernel_shift", "ntk_shift")
 # Draws from which shifts are averaged by paths, and numbers in them: the larger of these draws and
 # of those that are asked for.
@@ -41,7 +41,7 @@ PATHS, IN_PATHS = 2**16, 2**24
 _MOST = 2**28  # numbers of all samples
 
 
-@cites("bahri2022les", "roberts2022principles")
+@cites("bahri2022les", "roberts2022principles", "hron2020infinite")
 @dataclass(frozen=True, repr=False)
 class WidthFluctuations(Result):
     """Kernels of one output and samples of their deviations; made by :func:`width_fluctuations`.
@@ -54,25 +54,26 @@ class WidthFluctuations(Result):
         The NNGP kernel K, and E[z_α z_β] − K to order 1/n, (P, P).
     ntk, ntk_shift
         Θ at infinite width, and E[Θ̂] − Θ to order 1/n, (P, P). The shifts are None if φ has kinks
-        with residual branches.
+        with residual branches; with attention all attributes of the NTK are None.
     kernel_shift_error, ntk_shift_error
-        Standard errors of the shifts with convolutions, with residual branches or in another
+        Standard errors of the shifts with convolutions, attention, residual branches or in another
         parameterization than :func:`largen.ntk`; None otherwise.
     kernel_samples, ntk_samples
         Deviations of S, the covariance of outputs given the last hidden layer, and of Θ̂ from their
         means, (samples, P, P), float32. The same index in both is a joint sample. Their second
         moments are those of networks at order 1/n; higher moments are not.
     next_order, trusted
-        As in :class:`largen.finite_width.WidthCorrections`.
+        As in :class:`largen.finite_width.WidthCorrections`; the estimate V/2K² with convolutions,
+        attention or branches, and at least a quarter of the variance of logits c q·k/d.
     """
 
     widths: tuple[int, ...]
     kernel: np.ndarray
     kernel_shift: np.ndarray | None
-    ntk: np.ndarray
+    ntk: np.ndarray | None
     ntk_shift: np.ndarray | None
     kernel_samples: np.ndarray
-    ntk_samples: np.ndarray
+    ntk_samples: np.ndarray | None
     next_order: np.ndarray
     trusted: bool
     kernel_shift_error: np.ndarray | None = None
@@ -84,6 +85,11 @@ class WidthFluctuations(Result):
 
     def ntk_covariance(self, pairs: Any) -> np.ndarray:
         """Return Cov(Θ̂_a, Θ̂_b) of chosen pairs of inputs, (pair, pair)."""
+        if self.ntk_samples is None:
+            raise NoTheory(
+                f"{WHAT}: tangent kernels of attention are not known at order 1/width; "
+                "lg.networks.monte_carlo_kernel measures networks."
+            )
         return _covariance(self.ntk_samples, pairs)
 
     @with_labels
@@ -99,23 +105,23 @@ class WidthFluctuations(Result):
         }
         for name in ("kernel", "ntk"):
             samples = getattr(self, f"{name}_samples")
-            variables[f"{name}_std"] = (square, _root_mean_square(samples))
+            if samples is not None:
+                variables[f"{name}_std"] = (square, _root_mean_square(samples))
         variables["next_order"] = ("input", self.next_order)
         attributes = {"widths": list(self.widths), "trusted": int(self.trusted)}
         return xarray.Dataset(variables, attrs=attributes)
 
     def __repr__(self) -> str:
-        spread, tangent = (
-            (_root_mean_square(samples).diagonal() / limit.diagonal()).max()
-            for samples, limit in (
-                (self.kernel_samples, self.kernel),
-                (self.ntk_samples, self.ntk),
-            )
-        )
+        both = (self.kernel_samples, self.kernel), (self.ntk_samples, self.ntk)
+        spreads = [
+            f"{(_root_mean_square(samples).diagonal() / limit.diagonal()).max():.2g} of the {name}"
+            for name, (samples, limit) in zip(("kernel", "NTK"), both, strict=True)
+            if samples is not None and limit is not None
+        ]
         return (
             f"WidthFluctuations: {len(self.kernel)} inputs, {len(self.kernel_samples)} samples, "
             f"hidden layers of {', '.join(map(str, self.widths))}\n"
-            f"  standard deviations {spread:.2g} of the kernel, {tangent:.2g} of the NTK at most; "
+            f"  standard deviations {', '.join(spreads)} at most; "
             f"{'trusted' if self.trusted else 'not to be trusted'}"
         )
 
@@ -131,7 +137,10 @@ def width_fluctuations(
     inputs. This function samples the fluctuations of hundreds of inputs, in time and memory
     proportional to samples times P². The equations are in :mod:`largen.finite_width.sampled_chain`,
     and for others in ``neuron_paths`` and ``path_shifts`` of the same package; in convolutions n
-    counts channels, and averages have samples and positions as their inputs. Shifts
+    counts channels, and averages have samples and positions as their inputs. Kernels behind
+    attention are in ``heads``: of heads of a fixed size, which are averaged over, of logits c q·k/d
+    and of :class:`largen.layers.SelfAttention`. The kernel of heads has the error of
+    :func:`largen.kernels.averaged_kernel`, which falls with their number ``draws``. Shifts
     and covariances have a relative statistical error of about 1/√draws. For the exact
     tensors of four of the inputs, call :func:`largen.finite_width.width_corrections` with these
     four, since the tensors do not depend on other inputs.
@@ -140,10 +149,12 @@ def width_fluctuations(
     ----------
     net
         :class:`largen.Dense`, :class:`largen.Conv` and :class:`largen.Activation`, linear pooling
-        and :class:`largen.Flatten`, and residual branches of them, with one output.
+        and :class:`largen.Flatten`, :class:`largen.QKVAttention`,
+        ``lg.layers.MultiHeadAttention(key_size=d)`` and :class:`largen.layers.SelfAttention` with
+        an affine map behind, and residual branches of them, with one output.
     x
         Inputs, (P, D) or (P, *space, channels). Kernels of convolutions are computed between all
-        samples and positions, 512 at most.
+        samples and positions, 512 at most, and 32 with attention.
     width
         Neurons of all hidden layers (times their ``width_ratio``), or without convolutions and
         branches one number for each.
@@ -160,8 +171,9 @@ def width_fluctuations(
     InvalidInput
         For parallel inputs if φ has kinks, or more than 2²⁸ numbers.
     NoRule, NoTheory
-        For other networks, such as attention, whose weights of positions fluctuate with the heads,
-        normalisations and max-pooling: :func:`largen.networks.monte_carlo_kernel` measures these.
+        For other networks, such as attention with heads that grow, whose kernels deviate by powers
+        of N^(−1/2), normalisations and max-pooling: :func:`largen.networks.monte_carlo_kernel`
+        measures these.
     NumericalFailure
         If averages are not resolved at a layer's variances, or the variance of an input vanishes.
 
@@ -227,9 +239,10 @@ def _of_paths(
     network = layered_network(net, width, WHAT, param, x.shape[1:])
     sizes = [each.taps.shape[2] for part in network.parts for each in (r.map for r in part.reads)]
     largest = len(x) * max(sizes)
-    if largest > MOST_POINTS:
+    most = MOST_ATTENDED if network.attends else MOST_POINTS
+    if largest > most:
         raise InvalidInput(
-            f"x: {len(x)} samples at {max(sizes)} positions are more than {MOST_POINTS} inputs of "
+            f"x: {len(x)} samples at {max(sizes)} positions are more than {most} inputs of "
             "averages over channels. Take fewer samples, or smaller ones."
         )
     limits, at_once = limits_of(network, x), max(1, sampled_chain.AT_ONCE // largest**2)
@@ -238,9 +251,17 @@ def _of_paths(
     if has_shifts(network):
         paths = max(draws, min(PATHS, IN_PATHS // largest**2))
         shifts = shifts_of(network, limits, paths, jax.random.fold_in(key, draws), at_once)
-    finite_result("width_fluctuations", [S, tangent, *(shifts or ())])
+    found = [S, tangent, *(shifts or ())]
+    finite_result("width_fluctuations", [each for each in found if each is not None])
     q = np.diagonal(limits.kernel)
     ratio = np.mean(np.square(S.diagonal(axis1=1, axis2=2), dtype=np.float64), 0) / q**2 / 2
+    attention = [
+        heads.spread(read, at)
+        for part, ats in zip(network.parts, limits.layers, strict=True)
+        for read, at in zip(part.reads, ats, strict=True)
+        if isinstance(read, Heads)
+    ]
+    ratio = np.maximum(ratio, max(attention, default=0.0))
     return WidthFluctuations(
         widths=network.widths,
         kernel=limits.kernel,

@@ -1,4 +1,4 @@
-"""Networks of convolutions, poolings and residual branches, with their numbers of neurons.
+"""Networks of convolutions, poolings, attention and branches, with their numbers of neurons.
 
 A preactivation is a value for each sample, position and channel. The samples and positions together
 are the inputs of all averages over channels: an affine map takes the covariance Φ of features at
@@ -9,19 +9,21 @@ positions (:mod:`largen.programs.receptive_fields`) times σ_w over the root of 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from largen.architectures import Layer
 from largen.errors import NoTheory, instance_of
-from largen.expectations import ActivationFunction
+from largen.expectations import ActivationFunction, as_activation
 from largen.finite_width.checks import check_derivative
 from largen.finite_width.constants import ConstantsOf
+from largen.networks.rules.attention import channels_behind, heads_of
 from largen.parameterizations import Parameterization
 from largen.programs import (
     Affine,
+    Attend,
     Data,
     Flatten,
     Function,
@@ -29,8 +31,10 @@ from largen.programs import (
     Pool,
     Program,
     Scale,
+    Source,
     Step,
     Sum,
+    Weight,
     blocks,
     check_independent,
     join_elementwise,
@@ -41,7 +45,8 @@ from largen.programs import (
 from largen.programs.receptive_fields import View
 from largen.scalars import integer
 
-KNOWN = (Affine, Function, Pool, Scale, Flatten, Sum)
+KNOWN = (Affine, Attend, Function, Pool, Scale, Flatten, Sum)
+LINEAR = as_activation("linear")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,11 @@ class PositionMap:
         return _between(self.taps.swapaxes(1, 2), covariance)
 
 
+def _unweighted(pooled: np.ndarray) -> PositionMap:
+    """Return a map of positions that leaves channels as they are."""
+    return PositionMap(pooled[None], 0.0, (0.0, 0.0))
+
+
 def _between(taps: np.ndarray, covariance):
     """Return the sum over taps of T C Tᵀ, at every pair of samples."""
     _, behind, before = taps.shape
@@ -96,10 +106,32 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Heads:
+    """Attention to features of the layer before, and the affine map behind it."""
+
+    attention: Attend
+    maps: tuple[PositionMap, ...]  # of queries, keys and values; none of features with themselves
+    number: int  # of heads, H
+    sizes: tuple[int, int]  # queries and values of each head, d and d_v
+    seed: int  # of the heads that are drawn for kernels
+    map: PositionMap
+
+    @property
+    def width(self) -> int:
+        """The number of values."""
+        return self.number * self.sizes[1]
+
+    @property
+    def random(self) -> bool:
+        """Whether logits are q·k/√d, and stay random."""
+        return not self.attention.concentrated
+
+
+@dataclass(frozen=True)
 class Part:
     """Layers in sequence: one of the network, or those of a branch h ← h + β·branch(h)."""
 
-    reads: tuple[Read, ...]
+    reads: tuple[Any, ...]  # Read or Heads
     square: float | None = None  # β² of a branch
 
 
@@ -115,6 +147,11 @@ class LayeredNetwork:
     def widths(self) -> tuple[int, ...]:
         """The number of channels of every activation, in order."""
         return tuple(read.width for part in self.parts for read in part.reads)
+
+    @property
+    def attends(self) -> bool:
+        """Whether there is attention, behind which tangent kernels are not known."""
+        return any(isinstance(read, Heads) for part in self.parts for read in part.reads)
 
     def covariance(self, x: np.ndarray) -> np.ndarray:
         """Return x·x/D of pairs of samples and positions."""
@@ -135,7 +172,7 @@ def layered_network(
     walk = _Walk(program, reading, integer("width", width, at_least=1))
     channels = walk.channels
     features = inputs[-1 if channels is None else channels]
-    walk.features, walk.constants = features, ConstantsOf(net, width, param, features, what)
+    walk.neurons, walk.constants = features, ConstantsOf(net, width, param, shape, what)
     walk.through(join_elementwise(program, walk.constants.branch))
     if walk.first is None or not walk.parts or walk.read is not None or walk.parts[-1].square:
         raise NoTheory(
@@ -156,11 +193,11 @@ class _Walk:
         self.channels = moved[0] if moved else None
         self.view = View.of(program.signals[0].space or ())
         self.constants: ConstantsOf
-        self.features = 1  # of the data
         self.first: PositionMap | None = None
-        self.read: ActivationFunction | None = None
+        # What the next affine map reads: an activation, or attention without its map.
+        self.read: ActivationFunction | Heads | None = None
         self.parts: list[Part] = []
-        self.neurons = 0  # behind the last affine map
+        self.neurons = 1  # behind the last affine map, at first features of the data
 
     def through(self, program: Program) -> None:
         """Collect all operations of a program."""
@@ -185,6 +222,13 @@ class _Walk:
             case Function(phi=phi, gains=()) if self.read is None and self.first is not None:
                 check_derivative(phi, self.reading)
                 self.read = phi
+            case Function() if isinstance(self.read, Heads):
+                raise NoTheory(
+                    f"{self.reading}: wanted an affine map such as Dense() behind attention, got "
+                    f"{step.source}."
+                )
+            case Attend() as attend:
+                self.attend(attend, step)
             case Sum() if step.residual is not None:
                 self.branch(*step.residual, step)
             case operation:
@@ -192,25 +236,78 @@ class _Walk:
 
     def affine(self, affine: Affine, step: Step) -> None:
         """Collect an affine map, with the activation before it."""
+        if self.first is not None and self.read is None:
+            raise NoTheory(f"{self.reading}: no activation before {step.source}.")
+        neurons = self.neurons
+        mapped, self.view, self.neurons = self.mapped(affine, step.weight, step.source)
+        self.add(mapped, neurons)
+
+    def mapped(
+        self, affine: Affine, weight: Weight, source: Source
+    ) -> tuple[PositionMap, View, int]:
+        """Return an affine map of the present values, the view behind it and its width."""
         fan = affine.window.size if affine.window else 1
         if self.view.flat and not affine.window:
             fan = len(self.view.pooled)
-        started = self.first is not None
-        if started and self.read is None:
-            raise NoTheory(f"{self.reading}: no activation before {step.source}.")
-        reading, self.view = self.view.read_by(affine)
-        neurons, weight = self.neurons, step.weight
+        reading, view = self.view.read_by(affine)
         if not affine.tied and weight.bias_std:
-            raise NoTheory(f"{self.reading}: no rule for a bias of each position, {step.source}.")
-        its = self.constants(weight, fan * neurons if started else fan * self.features)
-        mapped = PositionMap(reading.taps * (its.weight / fan) ** 0.5, its.bias, its.rates)
-        self.neurons = int(self.width * weight.width_ratio)
-        if not started:
+            raise NoTheory(f"{self.reading}: no rule for a bias of each position, {source}.")
+        its = self.constants(weight, fan * self.neurons)
+        taps = reading.taps * (its.weight / fan) ** 0.5
+        return PositionMap(taps, its.bias, its.rates), view, int(self.width * weight.width_ratio)
+
+    def add(self, mapped: PositionMap, neurons: int) -> None:
+        """Add a map to the network, with what it reads."""
+        if self.first is None:
             self.first = mapped
-            return
-        assert self.read is not None
-        self.parts.append(Part((Read(self.read, neurons, mapped),)))
+        elif isinstance(self.read, Heads):
+            self.parts.append(Part((replace(self.read, map=mapped),)))
+        elif self.read is not None:
+            self.parts.append(Part((Read(self.read, neurons, mapped),)))
         self.read = None
+
+    def attend(self, attend: Attend, step: Step) -> None:
+        """Collect attention, behind a map of features to themselves."""
+        number = 0 if attend.reads[0] == attend.reads[1] else 1
+        if isinstance(self.read, Heads) or any(
+            len(way.operations) != 1 + number
+            or any(not isinstance(o, Affine) or o.groups > 1 for o in way.operations[1:])
+            for way in step.ways
+        ):
+            raise NoTheory(
+                f"{self.reading}: wanted queries, keys and values that are affine maps of an "
+                f"activation or of another affine map, got {step.source}."
+            )
+        if not attend.concentrated and not (attend.softmax and attend.key_size):
+            why = (
+                "has heads whose number and size are about the root of the width, so that kernels "
+                "deviate by powers of N^-1/2"
+                if attend.softmax
+                else "has no softmax"
+            )
+            raise NoTheory(
+                f"{self.reading}: {step.source} {why}. Order 1/width is known of heads of a fixed "
+                "size with a softmax, lg.layers.MultiHeadAttention(key_size=d), and of "
+                "lg.QKVAttention(); lg.networks.monte_carlo_kernel measures networks."
+            )
+        if self.first is not None and self.read is None:
+            self.read = LINEAR
+        self.add(_unweighted(self.view.pooled), self.neurons)
+        self.view = View.of(step.program.signals[step.start].space or ())
+        maps: list[PositionMap] = []
+        widths = [self.neurons] * 3
+        for place, way in enumerate(step.ways):
+            for affine in way.operations[1:]:
+                assert isinstance(affine, Affine)
+                weight = way.weights[affine.weight]
+                its, _, widths[place] = self.mapped(affine, weight, way.sources[-1])
+                maps.append(its)
+        shapes = [(len(self.view.pooled), n) for n in widths]
+        channels_behind(attend, tuple(shapes), step.source)  # raises if heads do not divide them
+        self.neurons, number = widths[2], heads_of(attend, widths[0], widths[2])
+        seed = 0 if attend.seed is None else step.program.seeds[attend.seed]
+        sizes, unset = (widths[0] // number, widths[2] // number), _unweighted(np.eye(1))
+        self.read = Heads(attend, tuple(maps), number, sizes, seed, unset)
 
     def branch(self, skip: Program, branch: Program, step: Step) -> None:
         """Collect a residual branch."""

@@ -24,8 +24,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.finite_width import heads
 from largen.finite_width.checks import check_alive
-from largen.finite_width.layered_network import LayeredNetwork, Part, PositionMap, Read
+from largen.finite_width.layered_network import Heads, LayeredNetwork, Part, PositionMap, Read
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
 from largen.interrupts import check as check_interrupts
 
@@ -52,8 +53,8 @@ class Limits(NamedTuple):
     """A network at infinite width."""
 
     kernel: np.ndarray  # of the outputs, (sample, sample)
-    tangent: np.ndarray
-    layers: tuple[tuple[_Reading, ...], ...]  # of all parts
+    tangent: np.ndarray | None  # None with attention
+    layers: tuple[tuple[Any, ...], ...]  # of all parts
     first: np.ndarray  # the covariance of the first preactivations, without σ_b²
 
 
@@ -66,14 +67,20 @@ def limits_of(network: LayeredNetwork, x: np.ndarray) -> Limits:
         stream, ahead = Q, []
         for read in part.reads:
             check_alive(Q, number)
-            of_value, of_slope = pair_derivatives(read.phi, Q)
-            S = read.map.weighed(of_value.value)
-            ahead.append((Q, of_value, of_slope, S))
+            if isinstance(read, Heads):
+                ahead.append(at := heads.limit_of(read, Q, samples))
+                S = at.S
+            else:
+                of_value, of_slope = pair_derivatives(read.phi, Q)
+                S = read.map.weighed(of_value.value)
+                ahead.append((Q, of_value, of_slope, S))
             Q, number = S + read.map.bias, number + 1
         if part.square is not None:
             Q = stream + part.square * Q
         forward.append(ahead)
     kernel = Q
+    if network.attends:
+        return Limits(kernel, None, _only_forwards(network, forward), bare)
     G = np.ones((samples, samples))
     tangent, layers = np.zeros((samples, samples)), []
     for part, ahead in zip(reversed(network.parts), reversed(forward), strict=True):
@@ -96,6 +103,25 @@ def limits_of(network: LayeredNetwork, x: np.ndarray) -> Limits:
     return Limits(kernel, tangent, tuple(reversed(layers)), bare)
 
 
+def _only_forwards(network: LayeredNetwork, forward: Any) -> tuple[tuple[Any, ...], ...]:
+    """Return layers without a backward pass."""
+
+    def of_layer(read: Read | Heads, ahead: Any) -> Any:
+        if isinstance(read, Heads):
+            return ahead
+        Q, of_value, _, S = ahead
+        known: dict[str, Any] = dict.fromkeys(_Reading._fields)
+        known["phi_kernel"], known["S"] = of_value.value, S
+        known["of_value"], known["bend_of_value"] = slopes_of(of_value), bends_of(of_value)
+        known["root_Q"], known["root_S"] = root(Q), root(S + read.map.bias)
+        return _Reading(**known)
+
+    return tuple(
+        tuple(of_layer(*each) for each in zip(part.reads, ahead, strict=True))
+        for part, ahead in zip(network.parts, forward, strict=True)
+    )
+
+
 def _contribution(of: PositionMap, G: Any, S: Any, samples: int) -> Any:
     """Return an affine map's part of the tangent kernel, (…, sample, sample)."""
     return over_positions(G * (of.rates[0] * S + of.rates[1] * of.bias), samples)
@@ -109,8 +135,11 @@ def over_positions(product: Any, samples: int) -> Any:
 
 def sample(
     network: LayeredNetwork, limits: Limits, samples: int, draws: int, key: Any, at_once: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return deviations of the kernel and of the tangent kernel, (draw, sample, sample)."""
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return deviations of the kernel and of the tangent kernel, (draw, sample, sample).
+
+    With attention the latter are None.
+    """
     given = limits.layers, limits.first
     constants = jax.tree.map(lambda a: jnp.asarray(a, np.float32), given)
     parts = []
@@ -119,8 +148,8 @@ def sample(
         now = jax.random.fold_in(key, number)
         parts.append(jax.tree.map(np.asarray, _sample(network, samples, count, constants, now)))
         check_interrupts()
-    kernels, tangents = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return kernels, tangents
+    kernels, tangents = zip(*parts, strict=True)
+    return np.concatenate(kernels), None if network.attends else np.concatenate(tangents)
 
 
 class _Passed(NamedTuple):
@@ -139,15 +168,18 @@ def _sample(network: LayeredNetwork, samples: int, draws: int, constants: Any, k
     def normal(of):
         return jax.random.normal(next(keys), (draws, len(of)), of.dtype) @ of.T
 
-    def read_by(read: Read, at: _Reading, h, Q):
+    def read_by(read: Read | Heads, at: Any, h, Q):
+        if isinstance(read, Heads):
+            still = jnp.zeros_like(Q)
+            return heads.response(read, at, (Q, still), next(keys), samples)[0], None
         value, slope = read.phi(h), read.phi.derivative(h)
         noise = (outer(value) - at.phi_kernel) / np.sqrt(read.width)
         S = read.map.weighed(response(at.of_value, Q) + noise)
-        return S, _Passed(slope, response(at.of_slope, Q), S)
+        return S, None if network.attends else _Passed(slope, response(at.of_slope, Q), S)
 
     h = normal(limits[0][0].root_Q)
     Q: Any = jnp.zeros((draws, h.shape[1], h.shape[1]), h.dtype)
-    passed: list[list[_Passed]] = []
+    passed: list[list[Any]] = []
     for part, ats in zip(network.parts, limits, strict=True):
         inner, deviation, seen = h, Q, []
         for read, at in zip(part.reads, ats, strict=True):
@@ -160,6 +192,8 @@ def _sample(network: LayeredNetwork, samples: int, draws: int, constants: Any, k
         else:
             h, Q = h + np.sqrt(part.square) * inner, Q + part.square * deviation
     kernel = Q
+    if network.attends:
+        return kernel, None
     # R: response part of the deviation of G in the present population; g: the backward path.
     none = jnp.zeros_like(kernel)
     back = _Back(jnp.zeros((draws, samples), h.dtype), none, none, jnp.ones_like(kernel[0]))

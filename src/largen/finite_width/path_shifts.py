@@ -44,24 +44,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.expectations.nodes import kinks_of
-from largen.finite_width.layered_network import LayeredNetwork, PositionMap, Read
+from largen.finite_width import heads
+from largen.finite_width.layered_network import Heads, LayeredNetwork, PositionMap, Read
 from largen.finite_width.neuron_paths import Limits, bent, outer, over_positions, response
 from largen.interrupts import check as check_interrupts
 
 
 class Shifts(NamedTuple):
-    """E S − K of the outputs and E Θ̂ − Θ, (sample, sample), and their standard errors."""
+    """E S − K of the outputs and E Θ̂ − Θ, (sample, sample), and their standard errors.
+
+    With attention the latter are None.
+    """
 
     kernel: np.ndarray
-    tangent: np.ndarray
+    tangent: np.ndarray | None
     kernel_error: np.ndarray
-    tangent_error: np.ndarray
+    tangent_error: np.ndarray | None
 
 
 def has_shifts(network: LayeredNetwork) -> bool:
     """Whether shifts are known: without kinks where branches share their neurons."""
     kinked = any(
-        kinks_of(read.phi) or read.phi.jumps for part in network.parts for read in part.reads
+        kinks_of(read.phi) or read.phi.jumps
+        for part in network.parts
+        for read in part.reads
+        if isinstance(read, Read)
     )
     branches = any(part.square is not None for part in network.parts)
     return not (branches and kinked)
@@ -82,12 +89,11 @@ def shifts_of(
         sums = part if sums is None else jax.tree.map(np.add, sums, part)
         check_interrupts()
     count = batches * at_once
-    (kernel, tangent), squares = jax.tree.map(lambda s: s / count, sums)
-    errors = (
-        np.sqrt(np.maximum(square - mean**2, 0) / count)
-        for mean, square in zip((kernel, tangent), squares, strict=True)
+    means, squares = jax.tree.map(lambda s: s / count, sums)
+    errors = jax.tree.map(
+        lambda mean, square: np.sqrt(np.maximum(square - mean**2, 0) / count), means, squares
     )
-    return Shifts(kernel, tangent, *errors)
+    return Shifts(*means, *errors)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -95,6 +101,10 @@ def _sums(network: LayeredNetwork, draws: int, constants: Any, key: Any) -> Any:
     """Return sums over draws of second orders and of their squares."""
     limits, bare = constants
     normals = _draw(network, draws, limits, key)
+    if network.attends:
+        forward = _forward_orders(network, limits, _paths(network, normals, 0.0), normals.heads)
+        kernel = forward[0][1]
+        return (kernel.sum(0), None), ((kernel**2).sum(0), None)
     own = jax.jvp(lambda s: _by_own(network, limits, normals, s), (0.0,), (1.0,))[1]
     shared = [a + b for a, b in zip(own, _by_others(network, limits, normals), strict=True)]
     found = _second_order(network, limits, bare, normals, shared)
@@ -110,15 +120,18 @@ class _Normals(NamedTuple):
     backward: tuple[tuple[Any, ...], ...]  # ζ over the root of Z
     directions: tuple[tuple[Any, ...], ...]  # ω
     sources: tuple[tuple[Any, ...], ...]
+    heads: Any  # a key
 
 
 def _draw(network: LayeredNetwork, draws: int, limits: Any, key: Any) -> _Normals:
-    keys = iter(jax.random.split(key, 4 * len(network.widths) + 1))
+    keys = iter(jax.random.split(key, 4 * len(network.widths) + 2))
 
     def normal(of):
         return jax.random.normal(next(keys), (draws, len(of)), of.dtype) @ of.T
 
     def signs(of: Any, *lead: int):
+        if of is None:
+            return None
         return jax.random.rademacher(next(keys), (*lead, draws, len(of)), of.dtype)
 
     def of_layers(draw: Any) -> tuple[tuple[Any, ...], ...]:
@@ -130,6 +143,7 @@ def _draw(network: LayeredNetwork, draws: int, limits: Any, key: Any) -> _Normal
         of_layers(lambda at: signs(at.Z)),
         of_layers(lambda at: signs(at.S)),
         of_layers(lambda at: signs(at.Z, 5)),
+        next(keys),
     )
 
 
@@ -270,19 +284,8 @@ def _second_order(
     network: LayeredNetwork, limits: Any, bare: Any, normals: _Normals, shared: list[Any]
 ) -> tuple[Any, Any]:
     """Return the second order of S and of Θ̂, (draw, sample, sample), whose means are the shifts."""
+    Q, passed = _forward_orders(network, limits, _paths(network, normals, 0.0), normals.heads)
     none = _none(normals.first)[1]
-    Q, passed, fresh = (none, none), [], True
-    paths = _paths(network, normals, 0.0)
-    for part, ats, hs in zip(network.parts, limits, paths, strict=True):
-        deviation, seen = Q, []
-        for read, at, h in zip(part.reads, ats, hs, strict=True):
-            new = fresh or read is not part.reads[0]
-            S = _forwards(read, at, h, deviation, new)
-            seen.append(_Passed(h, deviation, S, new))
-            deviation = S
-        passed.append(seen)
-        b, fresh = part.square, part.square is None
-        Q = deviation if b is None else (Q[0] + b * deviation[0], Q[1] + b * deviation[1])
     still, end = (none, none), jnp.zeros_like(Q[1])
     back = _Back(end, (end, end), (end, end), jnp.ones_like(end[0]))
     tangent, layer, samples = end, 0, end.shape[1]
@@ -297,6 +300,28 @@ def _second_order(
             back = _backwards(read, at, one, back, base, shared[layer])
             layer += 1
     return Q[1], tangent + _second_of_product(network.first, back, bare, still, samples)
+
+
+def _forward_orders(network: LayeredNetwork, limits: Any, paths: Any, key: Any) -> Any:
+    """Return both orders of the kernel, (draw, sample, sample), and the layers before."""
+    none = _none(paths[0][0])[1]
+    Q, passed, fresh = (none, none), [], True
+    samples = limits[-1][-1].S.shape[0]
+    for place, (part, ats, hs) in enumerate(zip(network.parts, limits, paths, strict=True)):
+        deviation, seen = Q, []
+        for read, at, h in zip(part.reads, ats, hs, strict=True):
+            new = fresh or read is not part.reads[0]
+            if isinstance(read, Heads):
+                now = jax.random.fold_in(jax.random.fold_in(key, place), len(seen))
+                S = heads.response(read, at, deviation, now, samples)
+            else:
+                S = _forwards(read, at, h, deviation, new)
+            seen.append(_Passed(h, deviation, S, new))
+            deviation = S
+        passed.append(seen)
+        b, fresh = part.square, part.square is None
+        Q = deviation if b is None else (Q[0] + b * deviation[0], Q[1] + b * deviation[1])
+    return Q, passed
 
 
 def _forwards(read: Read, at: Any, h: Any, Q: tuple[Any, Any], fresh: bool) -> tuple[Any, Any]:

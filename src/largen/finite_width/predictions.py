@@ -173,6 +173,8 @@ def corrected_posterior(
             "known for Dense() and Activation() in turn, such as lg.mlp(3), and with residual "
             f"branches for activations without kinks, such as tanh; got {net!r}."
         )
+    assert fluctuations.ntk is not None  # None with attention, whose inputs have positions
+    assert fluctuations.ntk_samples is not None
     if kind == "linearized":
         G, m, deviations = fluctuations.ntk, fluctuations.ntk_shift, fluctuations.ntk_samples
     else:

@@ -120,7 +120,7 @@ def of_kernels(
     what_fits = f"pilots: kernels of {len(x)} samples in {draws} draws"
     check_fits(8.0 * 6 * draws * len(x) ** 2, what_fits, "Take fewer pilots or samples.")
     found = width_fluctuations(run.net, x, width=width, draws=draws, key=keys[0])
-    if found.kernel_shift is None or found.ntk_shift is None:
+    if found.kernel_shift is None or found.ntk_shift is None or found.ntk_samples is None:
         raise _unknown(run, what)
     normal = np.asarray(jax.random.normal(keys[1], (-(-draws // 2), len(x))), np.float64)
     normal = np.concatenate([normal, -normal])[:draws]  # f⁰ has the mean of the limit

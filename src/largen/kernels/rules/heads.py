@@ -63,15 +63,15 @@ def attended(operation: Attend, seed: Any, states: States, behind: Wanted) -> Ke
 
     K_Q, K_K, K = (table(each.covariance) for each in (queries, keys, values))
     there = None if values.first.present is None else field(values.first.present) > 0
-    roots = [_root(each.reshape(n * positions, -1)) for each in (K_Q, K_K)]
+    roots = [root_of(each.reshape(n * positions, -1)) for each in (K_Q, K_K)]
     means = None if values.first.mean is None else field(values.first.mean)
     tangents = None
     if values.ntk is not None:
         tangents = tuple(table(each.ntk) for each in (queries, keys, values))
 
     def of_head(head: _Head) -> Any:
-        weights = _softmax(head.logits, there, operation.causal)
-        gap = _attend(weights, table(values.gap), weights)
+        weights = softmax_over(head.logits, there, operation.causal)
+        gap = attend(weights, table(values.gap), weights)
         mean = None if means is None else jnp.einsum("npu,nu->np", weights, means)
         own = jnp.einsum("npu,nu->np", weights, field(values.first.q))
         if tangents is None:
@@ -80,7 +80,7 @@ def attended(operation: Attend, seed: Any, states: States, behind: Wanted) -> Ke
         by_logits = theta_q * _through_logits(weights, K, head.keys)
         by_logits = by_logits + head.queries * _through_logits(weights, K, theta_k)
         by_logits = operation.scale**2 * by_logits
-        return gap, own, mean, _attend(weights, theta, weights) + by_logits
+        return gap, own, mean, attend(weights, theta, weights) + by_logits
 
     def head_of(key: Any) -> _Head:
         if operation.key_size is None:
@@ -115,7 +115,7 @@ def attended(operation: Attend, seed: Any, states: States, behind: Wanted) -> Ke
     return apply_masks(from_averages(found, coincident(values)))
 
 
-def _root(kernel: Any) -> Any:
+def root_of(kernel: Any) -> Any:
     """Return the lower triangular R with R Rᵀ = K; its rows depend on preceding rows of K only."""
     jitter = _JITTER if kernel.dtype == jnp.float64 else 1e-6
     scale = jnp.mean(jnp.diagonal(kernel))
@@ -149,17 +149,23 @@ def _logits(roots: Any, Z: Any, n: int) -> Any:
 
 def _head_of_size(roots: Any, size: int, key: Any, n: int) -> _Head:
     """Return a head with d features of queries and keys, whose products are divided by d."""
+    q, k = features_of_head(roots, size, key, n)
+    of_pairs = (product("npi,mqi->npmq", each, each) / size for each in (q, k))
+    return _Head(product("npi,nui->npu", q, k) / size**0.5, *of_pairs)
+
+
+def features_of_head(roots: Any, size: int, key: Any, n: int) -> tuple[Any, Any]:
+    """Return d features of queries and keys of n samples, (n, P, d), from the roots of kernels."""
 
     def features(root: Any, key: Any) -> Any:
         Z = _gaussians(key, len(root), size, root.dtype)
         return jnp.reshape(product("ij,jk->ik", root, Z), (n, -1, size))
 
     q, k = (features(*each) for each in zip(roots, jax.random.split(key), strict=True))
-    of_pairs = (product("npi,mqi->npmq", each, each) / size for each in (q, k))
-    return _Head(product("npi,nui->npu", q, k) / size**0.5, *of_pairs)
+    return q, k
 
 
-def _softmax(logits: Any, there: Any, causal: bool) -> Any:
+def softmax_over(logits: Any, there: Any, causal: bool) -> Any:
     """Return softmax(L) over visible keys; masked queries may see none, and see all."""
     positions = logits.shape[-1]
     order = np.tri(positions, dtype=bool) if causal else np.ones((positions, positions), bool)
@@ -171,7 +177,7 @@ def _softmax(logits: Any, there: Any, causal: bool) -> Any:
     )
 
 
-def _attend(weights: Any, A: Any, weights2: Any) -> Any:
+def attend(weights: Any, A: Any, weights2: Any) -> Any:
     """Return ζ A ζ'ᵀ, (n, P, n, P)."""
     return product("mqv,npmv->npmq", weights2, product("npu,numv->npmv", weights, A))
 
@@ -180,7 +186,7 @@ def _through_logits(weights: Any, K: Any, A: Any) -> Any:
     """Return S(A), (n, P, n, P)."""
     left_K, left_A = (product("npu,numv->npmv", weights, M) for M in (K, A))
     right_K, right_A = (product("mqv,numv->numq", weights, M) for M in (K, A))
-    first = _attend(weights, A * K, weights)
+    first = attend(weights, A * K, weights)
     second = product("mqv,npmv->npmq", weights, left_K * left_A)
     third = product("npu,numq->npmq", weights, right_K * right_A)
     both_K, both_A = (product("mqv,npmv->npmq", weights, left) for left in (left_K, left_A))
