@@ -51,10 +51,10 @@ def heads_of(operation: Attend, keys: int, values: int) -> int:
         return operation.heads
     if operation.key_size is not None:
         return keys // operation.key_size
-    return number_ofheads_of(keys, values)
+    return number_of_heads(keys, values)
 
 
-def number_ofheads_of(keys: int, values: int) -> int:
+def number_of_heads(keys: int, values: int) -> int:
     """Return the largest number up to √keys that divides both numbers of features."""
     both = gcd(keys, values)
     return max(h for h in range(1, isqrt(keys) + 1) if both % h == 0)
