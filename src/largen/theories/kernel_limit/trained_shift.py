@@ -177,7 +177,7 @@ def _of_fluctuations(
             )
         except (NoRule, NoTheory, InvalidInput):
             return None
-        if found.ntk_shift is None:
+        if found.ntk_shift is None or found.ntk_samples is None:
             return None
         P = len(y)
         deviations = width**0.5 * found.ntk_samples[:, :, :P].astype(np.float64)
