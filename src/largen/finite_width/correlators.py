@@ -124,13 +124,8 @@ def linear_correlator(
     >>> round(four, 9), round(3 * (1 + 2 / 5) ** 2, 9)
     (5.88, 5.88)
     """
-    inputs = checked_inputs(x)
+    inputs = checked_factors("x", x, MOST_FACTORS)
     m = len(inputs)
-    if m % 2 or not 2 <= m <= MOST_FACTORS:
-        raise InvalidInput(
-            f"x: wanted an even number of factors from 2 to {MOST_FACTORS}, got {m}; with an odd "
-            "number the correlator is 0."
-        )
     pairs = checked_pairs(contractions, m - 1)
     network = sized_network(net, width, WHAT, param, inputs.shape[1])
     variances, rates = _matrices(network)
@@ -187,6 +182,17 @@ def _allowed(
             return None
         forced[matrix].add(pair)
     return [np.array([own <= set(pairing) for pairing in pairings], float) for own in forced]
+
+
+def checked_factors(name: str, value: ArrayLike, most: int) -> np.ndarray:
+    """Return an input for each factor of a product, whose number is even and at most ``most``."""
+    inputs = checked_inputs(value, name)
+    if len(inputs) % 2 or not 2 <= len(inputs) <= most:
+        raise InvalidInput(
+            f"{name}: wanted an even number of factors from 2 to {most}, got {len(inputs)}; with "
+            "an odd number the mean of their product is 0."
+        )
+    return inputs
 
 
 def checked_pairs(contractions: Sequence[tuple[int, int]], last: int = MOST_COUNTED) -> Pairs:

@@ -13,8 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
-from largen.finite_width.checks import checked_inputs
-from largen.finite_width.correlators import Pairs, checked_pairs
+from largen.finite_width.correlators import Pairs, checked_factors, checked_pairs
 from largen.finite_width.orthants import slopes_of
 from largen.finite_width.sized_network import SizedNetwork, sized_network
 from largen.parameterizations import Parameterization
@@ -124,13 +123,8 @@ def path_sum(
     >>> found.patterns.tolist(), (found.parts[0] / found.value).round(3).tolist()
     (['0123', '01|23', '02|13', '03|12'], [0.4, 0.2, 0.2, 0.2])
     """
-    v = checked_inputs(directions, "directions")
+    v = checked_factors("directions", directions, MOST_FACTORS)
     m = len(v)
-    if m % 2 or not 2 <= m <= MOST_FACTORS:
-        raise InvalidInput(
-            f"directions: wanted an even number of factors from 2 to {MOST_FACTORS}, got {m}; with "
-            "an odd number the moment is 0."
-        )
     pairs = checked_pairs(contractions, m - 1)
     if len(pairs) > MOST_CONTRACTIONS:
         raise InvalidInput(f"contractions: wanted at most {MOST_CONTRACTIONS}, got {len(pairs)}.")
