@@ -153,9 +153,10 @@ def fit_cross_validation(  # noqa: PLR0913  (data, and options of the model and 
     number = real(name, time if flow else noise, above=0)
     steps = integer("max_steps", max_steps, at_least=1)
     shared, throw = flag("shared", shared), flag("throw", throw)
-    of = Validation(evidence(net, x, y, param, mask, kind), kind, flow)
-    if not np.any(np.asarray(y, float)):
+    samples = evidence(net, x, y, param, mask, kind)
+    if not np.any(samples.y):
         raise InvalidInput("y: all targets are 0, which any constants predict without error.")
+    of = Validation(samples, kind, flow)
     size = of.size / 2
     start, _, _ = of.at(of.given.stds, number)
     if not np.isfinite(start):
