@@ -66,7 +66,8 @@ def test_replicates_are_added_until_the_interval_is_that_of_rtol():
     assert replicates_for(1.0, 4, 1 / widening(4), 100) == 4
     assert replicates_for(1.0, 4, 0.99, 100) == 7
     assert widening(6) * 0.99 * (4.4 / 6) ** 0.5 > 1 > widening(7) * 0.99 * (4.4 / 7) ** 0.5
-    assert replicates_for(1.0, 4, 100.0, 100) == 16
+    assert replicates_for(1.0, 4, 10.0, 1000) == 443
+    assert widening(443) * 10.0 * (4.4 / 443) ** 0.5 < 1 < widening(442) * 10.0 * (4.4 / 442) ** 0.5
     assert replicates_for(1.0, 4, 100.0, 7) == 7
     assert replicates_for(1.0, 4, 100.0, 2) == 4
     assert replicates_for(1.0, 1, np.nan, 100) == 1
@@ -166,3 +167,13 @@ def test_more_replicates_are_foreseen_before_the_first_estimate():
     before = [total / 100 for done, total in told if 500 <= done < 1200]
     assert 12 < min(before) < max(before) < 2 * len(found)
     assert before[-1] > len(found) / 2
+
+
+def test_all_replicates_are_foreseen_from_the_first_estimate(monkeypatch):
+    told = []
+    monkeypatch.setattr(Dice, "error", lambda self, found: self.spread / len(found) ** 0.5)
+    run = Replicates(Dice(0.3), "fine", Goal(0.02, None, 4, 1000), 1, lambda *now: told.append(now))
+    count = len(run.run().replicates)
+    assert count > 4 * 4 * 4  # more than three rounds
+    after = {total / 100 for done, total in told if done > 400}
+    assert count <= min(after) <= max(after) < 1.2 * count

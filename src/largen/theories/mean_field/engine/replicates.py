@@ -20,7 +20,7 @@ from largen.interrupts import resume_hint
 from largen.progress import Report, reporter
 from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
 from largen.theories.mean_field.engine.parallel import Team, Tell
-from largen.theories.mean_field.engine.statistics import replicates_for, widening
+from largen.theories.mean_field.engine.statistics import GROWTH, replicates_for, widening
 
 Common = TypeVar("Common")  # what replicates have in common: a hashable value
 Shown = TypeVar("Shown", covariant=True)  # what the first replicate has shown beside that
@@ -62,10 +62,9 @@ class Goal:
     # Called with the error that is reached after each estimate.
     reached: Callable[[float], object] = lambda error: None
 
-    def next(self, rounds: int, error: float) -> int:
-        """Return the number of rounds that is wanted, given the error of some."""
-        wanted = replicates_for(self.rtol, rounds, error, self.most)
-        return rounds if self.rounds else wanted
+    def wanted(self, rounds: int, error: float) -> int:
+        """Return the number of rounds that is wanted in all, given the error of some."""
+        return self.rounds or replicates_for(self.rtol, rounds, error, self.most)
 
 
 @contextmanager
@@ -150,9 +149,10 @@ class Replicates(Generic[Common, Shown, Result]):
                     if self._saved is not None:
                         self._saved.save(found)
                     self._foresee()
-                waiting, wanted = [], self._wanted(self.results)
-                self._count = self._foreseen = max(wanted, len(self.results))
-                if wanted <= len(self.results):
+                waiting, there = [], len(self.results)
+                self._foreseen = max(self._wanted(self.results), there)
+                self._count = min(self._foreseen, GROWTH * there)
+                if self._count <= there:
                     self._report(100 * self._count, 100 * self._count)
                     return Found(common, shown, self.results)
 
@@ -177,7 +177,7 @@ class Replicates(Generic[Common, Shown, Result]):
         """Return the number of replicates that the call that began them would have come to."""
         count = self._count
         while count < self._loaded and (wanted := self._wanted(self.results[:count])) > count:
-            count = wanted
+            count = min(wanted, GROWTH * count)
         return count
 
     def _wanted(self, found: Any) -> int:
@@ -185,7 +185,7 @@ class Replicates(Generic[Common, Shown, Result]):
         error, each = self._plan.error(found), self._goal.in_round
         if np.isfinite(error):
             self._goal.reached(float(widening(len(found) // each)) * error)
-        return self._goal.next(len(found) // each, error) * each
+        return self._goal.wanted(len(found) // each, error) * each
 
     def _foresee(self) -> None:
         """Foresee the number of all replicates, at 4, 8, … rounds."""

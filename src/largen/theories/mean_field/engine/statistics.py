@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+GROWTH = 4  # replicates become at most so many times as many at once: their error is an estimate
 LEVEL = 0.95  # probability of an interval
 NORMAL = float(ndtri((1 + LEVEL) / 2))  # z, its half in standard errors that are known
 
@@ -64,11 +65,11 @@ def replicates_for(rtol: float, count: int, error: float, most: int) -> int:
     """Return the number of replicates whose interval is that of an error ``rtol`` that is known.
 
     ``count``, ``error``: the number of replicates that there are, and the relative standard error
-    of their mean. At most four times as many are returned, since the error is an estimate.
+    of their mean. At most ``most`` are returned.
     """
     if not np.isfinite(error) or widening(count) * error <= rtol:
         return count
-    more = np.arange(count + 1, max(min(4 * count, most), count) + 1)
+    more = np.arange(count + 1, max(most, count) + 1)
     enough = widening(more) * error * np.sqrt(1.1 * count / more) <= rtol
     return int(more[np.argmax(enough)] if enough.any() else max([count, *more[-1:]]))
 

@@ -25,7 +25,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import (
     kernel_variables,
     neuron_variables,
 )
-from largen.theories.mean_field.engine.statistics import margin, ratio, replicates_for
+from largen.theories.mean_field.engine.statistics import GROWTH, margin, ratio, replicates_for
 from largen.theories.mean_field.infinite_depth.blocks import analytic, blocks_limit, bytes_held
 from largen.theories.mean_field.infinite_depth.estimates import DepthEstimate, Found
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
@@ -214,7 +214,7 @@ def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> i
     """
     left, by_chance = rtol**2 - depth**2, max(whole**2 - depth**2, 0.0)
     if left > 0:
-        return replicates_for(left**0.5, sets, by_chance**0.5, most)
+        return replicates_for(left**0.5, sets, by_chance**0.5, min(GROWTH * sets, most))
     return sets if depth**2 > 4 * by_chance else min(2 * sets, most)
 
 
