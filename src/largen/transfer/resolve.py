@@ -40,10 +40,10 @@ class FoundWeight:
     factors: int = 1
     # e, the ratio of the numbers of experts, for weights of experts and routers.
     experts: float = 1.0
-    # Whether l effects of one update add up, so that the rate is ∝ 1/l: those of a gain or bias of
-    # every block that acts on the residual stream itself, as those of post-norm do; and, under
-    # gradient descent, those of a weight that all blocks share.
-    adds_up: bool = False
+    # How often l effects of one update add up, so that the rate is ∝ l^(−adds_up): once those of a
+    # gain or bias of every block that acts on the residual stream itself, as those of post-norm do;
+    # and, under gradient descent, once more those of a weight that all blocks share.
+    adds_up: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def resolve(
             eps=own.eps * Power(width=(d + half) * excess),
         )
     if found.adds_up:
-        own = replace(own, lr=own.lr * Power(depth=-1))
+        own = replace(own, lr=own.lr * Power(depth=-found.adds_up))
     total, kinds = Power(), []
     if family(found.role) == "output" and not keep_output and own.multiplier != Power():
         folds = (Folded("output", own.multiplier), *folds)

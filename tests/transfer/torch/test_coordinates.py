@@ -262,3 +262,16 @@ def test_faults_do_not_pass(name):
     check = check_of(*FAULTS[name][:2])
     assert not check.passed
     assert "wrong in width (base × 1, " in str(check)
+
+
+def test_weights_that_parametrizations_return_are_no_activations():
+    def make(width):
+        hidden = nn.utils.parametrizations.weight_norm(nn.Linear(width, width))
+        return nn.Sequential(nn.Linear(8, width), nn.ReLU(), hidden, nn.ReLU(), nn.Linear(width, 2))
+
+    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
+    check = coordinate_check(
+        make, {"width": 16}, [{"width": n} for n in (16, 32, 64)], [x],
+        lambda model, batch: (model(batch) - 1.0).square().mean(), lr=1e-3, scheme="mup",
+    )  # fmt: skip
+    assert [row.layer for row in check.slopes] == ["0", "1", "2", "3", "4", ""]

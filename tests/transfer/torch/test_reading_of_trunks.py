@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from largen.errors import InvalidInput
 from largen.transfer.torch import scale
 from tools.audit.quiet import Quiet
 
@@ -222,3 +223,52 @@ def test_a_factor_does_not_multiply_rows_that_are_overwritten():
     assert (kept.module, kept.where, kept.factor) == ("wte", "output", 0.5)
     # The factor at the module's output is made up for.
     assert (found["wte.image"].lr, found["wte.image"].folded) == (2.0, ("built × n¹ᐟ²",))
+
+
+class SharedBlock(nn.Module):
+    """One block that is applied again and again, with a norm behind its sum, as in ALBERT."""
+
+    def __init__(self, depth):
+        super().__init__()
+        self.depth, self.inp, self.out = depth, nn.Linear(12, 32), nn.Linear(32, 3)
+        self.block, self.norm = perceptron(32), nn.LayerNorm(32)
+
+    def forward(self, x):
+        h = self.inp(x)
+        for _ in range(self.depth):
+            h = self.norm(h + self.block(h))
+        return self.out(h)
+
+
+@pytest.mark.parametrize(("optimizer", "power"), [("adam", 1), ("sgd", 2), ("muon", 1)])
+def test_updates_of_a_norm_that_all_blocks_share_add_up(optimizer, power):
+    """Its l effects add up, and under gradient descent so do its l gradients."""
+    found = scale(
+        SharedBlock, {"depth": 2}, {"depth": 16}, scheme="depth_mup", optimizer=optimizer,
+        example=torch.randn(8, 12),
+    )  # fmt: skip
+    assert found.verified[0].passed, str(found.verified[0])
+    assert found["norm.weight"].lr == found["norm.bias"].lr == 8.0**-power
+    assert found["out.bias"].lr == 1.0
+
+
+class HalfOutside(nn.Module):
+    """Residual sums of two kinds, one of a function of the model itself."""
+
+    def __init__(self, width, depth):
+        super().__init__()
+        self.inp, self.head = nn.Linear(3, width), nn.Linear(width, 2)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.mlps = nn.ModuleList(perceptron(width) for _ in range(depth))
+
+    def forward(self, x):
+        h = self.inp(x)
+        for layer, mlp in zip(self.layers, self.mlps, strict=True):
+            h = h + torch.tanh(layer(h))
+            h = h + mlp(h)
+        return self.head(h)
+
+
+def test_sums_on_one_stream_are_all_scaled_or_refused():
+    with pytest.raises(InvalidInput, match=r"HalfOutside\) adds what its own .* \(tanh\)"):
+        scale(HalfOutside, BASE, TARGET, scheme="depth_mup")

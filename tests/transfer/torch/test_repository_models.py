@@ -1,5 +1,7 @@
 """Plans of models from repositories: right ones train alike, the others are warned of by name."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,10 @@ from tests.transfer.verified_models import IMAGES, ROWS
 
 from largen.errors import InvalidInput, WrongPlan
 from largen.transfer.coordinates import slope_with_margin
+from largen.transfer.schemes import scheme_of
 from largen.transfer.torch import scale
+from largen.transfer.torch.causes import _vanishing_branches
+from largen.transfer.torch.surveys import Specimens
 
 STEPPERS = {
     "adam": lambda groups: torch.optim.Adam(groups, eps=1e-14),
@@ -113,3 +118,13 @@ def test_parts_behind_blocks_are_compared_by_the_bases_names(scheme, recwarn):
     plan = scale(mixer, {"depth": 2}, {"depth": 8}, scheme=scheme, example=(IMAGES,))
     assert plan.verified[0].passed, plan.verified[0]
     assert not [w for w in recwarn if w.category is WrongPlan]
+
+
+def test_a_fading_stream_is_no_cause_where_the_scheme_keeps_its_sum():
+    fits = {("start", "input of out", ""): (-0.5, 0.1)}
+    for scheme, found in (("depth_mup", False), ("complete_p", True)):
+        specimens = Mock(spec=Specimens)
+        specimens.facts = [Mock(blocks=(), names={})]
+        specimens.request = Mock(scheme=scheme_of(scheme))
+        words = _vanishing_branches(specimens, fits)
+        assert ("scheme='depth_mup'" in words) == found

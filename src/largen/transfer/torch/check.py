@@ -174,7 +174,8 @@ def _inside(
 def _labels(make_model: Any, sizes: Shapes) -> tuple[dict[str, str], set[str]]:
     """Return the modules to be measured → the base model's names for them, and early blocks."""
     models = [on_meta(make_model, at) for at in (sizes.base, sizes.tall, sizes.crowded)]
-    modules = {path for path, _ in models[-1].named_modules()}
+    # The modules of parametrizations (weight norm, say) return weights, which are no activations.
+    modules = {path for path, _ in models[-1].named_modules() if "parametrizations" not in path}
     deeper, more = (correspondence(*map(part_of, pair)) for pair in pairwise(models))
     names = last_of_each(names_in_first(deeper, more))
     return {path: name for path, name in names.items() if path in modules}, deeper.early_blocks()

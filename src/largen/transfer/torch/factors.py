@@ -107,6 +107,10 @@ class Factors:
                 "example=… that uses them if training does"
             )
         growing = facts.growing_sums()
+        counted = [facts.reading.sums[i] for i in growing]
+        made = facts.sum_of_own_making({own.stream for own in counted})
+        if made is not None and made not in counted and facts.l != 1.0:
+            self._refuse_branch(facts.reading, made)
         for i in growing:
             self._on_branch(facts.reading, i, factor)
         if 2 * sum(facts.reading.sums[i].post_norm for i in growing) > len(growing):

@@ -118,8 +118,9 @@ class Facts(Alignment):
             forward = type(self.models["base"]).forward
             if not needed or forward is nn.Module.forward:
                 return str(error)
+            why = str(error).rstrip(".")
             raise InvalidInput(
-                f"example: the model could not be called: {error}. Pass example=… what it is "
+                f"example: the model could not be called: {why}. Pass example=… what it is "
                 "called with (a tensor, a tuple of arguments or a dict of keyword arguments), or "
                 "name hints=Hints(attention={…}, branches=[…]), which it would have told."
             ) from None
@@ -163,16 +164,19 @@ class Facts(Alignment):
                 found.append(i)
         return found
 
-    def sum_of_own_making(self) -> Sum | None:
+    def sum_of_own_making(self, streams: Collection[int] | None = None) -> Sum | None:
         """Return a residual sum whose branch has weights of growing sequences, and none at its end.
 
-        An example is h + relu(layer(h)) in the forward pass of the model itself.
+        An example is h + relu(layer(h)) in the forward pass of the model itself. ``streams``: those
+        in which it may be; any by default.
         """
         stems = tuple(r.path[:-1] for r in self._deeper.repetitions)
         if self.reading is None or not stems:
             return None
         record = self.reading.base.record
         for own in self.reading.sums:
+            if streams is not None and own.stream not in streams:
+                continue
             inside = (w for node in own.between(record) for w in record.weights(node))
             names = (name for w in inside for name in record.parameters(w))
             if not own.walk.takes_a_factor and any(name.startswith(stems) for name in names):

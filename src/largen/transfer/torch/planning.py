@@ -114,10 +114,12 @@ class Request:
         for module in facts.read_outs(name):
             power = tied_multiplier(param, moved) / factors.built_in(name)
             factors.keep(module, "output", "input", power, n)
-        if facts.copies_of(name) != source:
-            adds_up = not inner and family(role) in ("vector", "finite")
-        else:
-            adds_up = inner and moved.kind == "proportional" and name not in facts.stacked
+        copied, stacked = facts.copies_of(name) != source, name in facts.stacked
+        # Gradients of a weight that all blocks share add up as well, which gradient descent sees.
+        adds_up = int(not copied and not stacked and moved.kind == "proportional")
+        if not inner:
+            again = copied or (facts.reading is not None and source in facts.reading.applied_more)
+            adds_up = 1 + adds_up if again and family(role) in ("vector", "finite") else 0
         found = FoundWeight(
             name=name,
             role=role,
@@ -130,7 +132,7 @@ class Request:
             matrix=len(shape) == 2,
             tied=tuple(facts.uses[name][1:]),
             experts=experts if name in facts.mixed and not as_built(param) else 1.0,
-            adds_up=bool(param.branch) and adds_up,
+            adds_up=adds_up if param.branch else 0,
             factors=1 if as_built(param) else facts.factors_of_fan_in(name),
         )
         leaf = name.rpartition(".")[2]

@@ -5,6 +5,7 @@ Each is called once, with random weights. All names in this module are the base 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from math import ceil
@@ -192,6 +193,14 @@ class Reading:
         return {name for name, tensor in own.items() if id(tensor) in used}
 
     @cached_property
+    def applied_more(self) -> set[str]:
+        """Weights that deeper models apply to more signals, such as those of a block used again."""
+        if self.deep is None:
+            return set()
+        few, many = (_applications(specimen.record) for specimen in (self.base, self.deep))
+        return {name for name, count in few.items() if many[name] > count}
+
+    @cached_property
     def widens(self) -> bool:
         """Whether the residual streams are wider in the wider model; True if there are none."""
         wide = residual_sums(self.wide.record)
@@ -346,3 +355,14 @@ def randomize(model: nn.Module) -> nn.Module:
             else:
                 parameter.add_(0.1 * torch.randn_like(parameter))
     return model
+
+
+def _applications(record: Record) -> Counter[str]:
+    """Return the number of operations on signals that read each weight."""
+    return Counter(
+        name
+        for node in record.nodes
+        if node.is_data
+        for weight in record.weights(node)
+        for name in record.parameters(weight)
+    )
