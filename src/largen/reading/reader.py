@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -49,6 +50,8 @@ class Reader:
         # of nodes that are constant factors the call that multiplies.
         self._made: dict[str, int] = {}
         self._scaled: dict[str, int] = {}
+        # Of nodes that are sums over positions, the layer that is their mean, and their number.
+        self._means: dict[str, tuple[Layer, int]] = {}
         self._outputs: dict[str, tuple[int, int]] = {}
         self._mixed: set[str] = set()
         self._readers: dict[int, int] = {}
@@ -209,6 +212,16 @@ class Reader:
             self._mixed.add(name)
         return name
 
+    def pooled(self, call: Call, pool: Layer, value: Value, mean: Layer, count: int) -> str:
+        """Append a pool; a sum over positions becomes the mean where it is divided by their number.
+
+        ``mean``, ``count``: that mean, and the number.
+        """
+        node = self.layer(call, pool, value)
+        if pool != mean:
+            self._means[node] = mean, count
+        return node
+
     def function(self, call: Call, argument: Any, name: str, *constants: Any) -> Value:
         """Return an elementwise function of an argument."""
         value = self.value(argument, call)
@@ -221,6 +234,11 @@ class Reader:
             return value
         if factor == 0:
             raise self.refused(call, "it multiplies by 0, so that nothing is left of its argument")
+        if value.node in self._means:
+            mean, count = self._means[value.node]
+            if math.isclose(factor * count, 1, rel_tol=1e-6):
+                ((_, summed),) = self.nodes.reads[value.node]
+                return replace(value, node=self.layer(call, mean, replace(value, node=summed)))
         node = self.node(call, "sum", value, factors=(factor,))
         self._made[node] = self._scaled[node] = call.index
         return Value(node, value.axes, value.shape, value.data)

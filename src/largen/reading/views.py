@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from largen.architectures import Flatten, Layer
+from largen.architectures import Flatten, GlobalAvgPool, Layer
 from largen.reading.calls import Call
 from largen.reading.reader import Reader
 from largen.reading.values import Value, reshaped
@@ -37,7 +38,8 @@ def over_positions(
         value = _with_channels(reader, call, value, over)
     node = value.node
     if _has_positions(reader, call, value, over):
-        node = reader.layer(call, pool, value)
+        count = math.prod(value.shape[axis] for axis in over)
+        node = reader.pooled(call, pool, value, GlobalAvgPool(), count)
     kept = [(i, axis) for i, axis in enumerate(value.axes) if keepdim or i not in over]
     return Value(node, tuple("one" if i in over else axis for i, axis in kept), call.shape)
 

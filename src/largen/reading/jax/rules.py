@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from largen.architectures import GlobalSumPool, SumPool
+from largen.architectures import AvgPool, GlobalSumPool, SumPool
 from largen.reading.calls import Call, registering
 from largen.reading.jax import norms
 from largen.reading.jax.elementwise import Steps, as_activation, linear
@@ -217,9 +218,9 @@ def _(
     plain = all(n == 1 for name in ("base_dilation", "window_dilation") for n in rest[name])
     if value.data or not flat or not plain or space != sorted(space, key=value.axes.__getitem__):
         raise reader.refused(call, "only windows of positions of hidden values have a rule")
-    pool = SumPool(
-        tuple(window_dimensions[i] for i in space),
-        strides=tuple(window_strides[i] for i in space),
-        padding=tuple(tuple(padding[i]) for i in space),
-    )
-    return value.at(reader.layer(call, pool, value), call.shape)
+    window = tuple(window_dimensions[i] for i in space)
+    strides, ends = (tuple(of[i] for i in space) for of in (window_strides, padding))
+    pool = SumPool(window, strides=strides, padding=tuple(map(tuple, ends)))
+    # The mean is over positions inside the sample: over whole windows if none is outside.
+    mean = pool if any(map(any, ends)) else AvgPool(window, strides=strides)
+    return value.at(reader.pooled(call, pool, value, mean, math.prod(window)), call.shape)
