@@ -30,6 +30,7 @@ from largen.programs import (
     MoveChannels,
     Pool,
     Program,
+    ResidualBlock,
     Scale,
     Source,
     Step,
@@ -230,7 +231,7 @@ class _Walk:
             case Attend() as attend:
                 self.attend(attend, step)
             case Sum() if step.residual is not None:
-                self.branch(*step.residual, step)
+                self.branch(step.residual, step)
             case operation:
                 raise no_rule(self.reading, operation, step.source, KNOWN)
 
@@ -309,8 +310,9 @@ class _Walk:
         sizes, unset = (widths[0] // number, widths[2] // number), _unweighted(np.eye(1))
         self.read = Heads(attend, tuple(maps), number, sizes, seed, unset)
 
-    def branch(self, skip: Program, branch: Program, step: Step) -> None:
+    def branch(self, block: ResidualBlock, step: Step) -> None:
         """Collect a residual branch."""
+        skip, branch, _ = block
         whole = len(self.parts)
         if self.first is None or self.read is not None or len(skip.operations) > 1:
             raise NoTheory(
@@ -324,4 +326,4 @@ class _Walk:
                 f"{self.reading}: wanted branches of activations and affine maps in turn, got "
                 f"{step.source}."
             )
-        self.parts[whole:] = [Part(inner, self.constants.branch**2)]
+        self.parts[whole:] = [Part(inner, block.beta(self.constants.branch) ** 2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from largen.programs import (
     Function,
     Operation,
     Program,
+    ResidualBlock,
     Step,
     Sum,
     Weight,
@@ -107,8 +109,13 @@ def sized_network(
     return SizedNetwork(first, tuple(_sized(parts, numbers, constants)))
 
 
-# An activation with the weight of the affine map behind it; those of a branch are a list.
+# An activation with the weight of the affine map behind it; a branch has several, and a factor.
 _Pair = tuple[ActivationFunction, Weight]
+
+
+class _Branch(NamedTuple):
+    pairs: list[_Pair]
+    block: ResidualBlock
 
 
 def _known(operation: Operation, kinds: tuple[type[Operation], ...]) -> bool:
@@ -127,20 +134,21 @@ def _wrong(what: str, net: Layer, residual: bool) -> NoTheory:
     return NoTheory(f"{what}: wanted {wanted}, got {net!r}.")
 
 
-def _parts(steps: tuple[Step, ...], wrong: NoTheory, what: str) -> list[_Pair | list[_Pair]]:
-    """Return all parts behind the first affine map, the pairs of a branch as a list."""
+def _parts(steps: tuple[Step, ...], wrong: NoTheory, what: str) -> list[_Pair | _Branch]:
+    """Return all parts behind the first affine map."""
     if not isinstance(steps[0].operation, Affine):
         raise wrong
-    pairs: list[_Pair | list[_Pair]] = []
+    pairs: list[_Pair | _Branch] = []
     straight: list[Step] = []  # since the last branch
     for step in steps[1:]:
         if step.residual is None:
             straight.append(step)
             continue
-        skip, branch = step.residual
+        skip, branch, _ = step.residual
         if skip.output > 0 or branch.output == 0:
             raise wrong
-        pairs += [*_pairs(straight, wrong, what), _pairs(blocks(branch, what), wrong, what)]
+        inner = _Branch(_pairs(blocks(branch, what), wrong, what), step.residual)
+        pairs += [*_pairs(straight, wrong, what), inner]
         straight = []
     if not straight:
         raise wrong
@@ -183,15 +191,18 @@ def _numbers(program: Program, width: int | Sequence[int], residual: bool) -> li
 
 
 def _sized(
-    parts: list[_Pair | list[_Pair]], numbers: Iterator[int], constants: ConstantsOf
+    parts: list[_Pair | _Branch], numbers: Iterator[int], constants: ConstantsOf
 ) -> Iterator[HiddenLayer | Branch]:
     """Yield the parts with their numbers of neurons, those behind all maps, and constants."""
     neurons = next(numbers)
     for part in parts:
         inner, behind = [], neurons
-        for phi, weight in part if isinstance(part, list) else [part]:
+        for phi, weight in part.pairs if isinstance(part, _Branch) else [part]:
             its = constants(weight, behind)
             inner.append(HiddenLayer(phi, behind, its.weight, its.bias, its.rates))
             behind = next(numbers)
-        yield Branch(tuple(inner), constants.branch**2) if isinstance(part, list) else inner[0]
+        if isinstance(part, _Branch):
+            yield Branch(tuple(inner), part.block.beta(constants.branch) ** 2)
+        else:
+            yield inner[0]
         neurons = behind

@@ -24,7 +24,14 @@ from largen.programs.operations import (
 )
 from largen.programs.program import Path, Program, Source, Weight, name_of
 from largen.programs.refusals import no_rule
-from largen.programs.shapes import Step, blocks, check_independent, dense_chain, written_out
+from largen.programs.shapes import (
+    ResidualBlock,
+    Step,
+    blocks,
+    check_independent,
+    dense_chain,
+    written_out,
+)
 from largen.programs.signals import Signal, signal_of
 from largen.programs.windows import Slide, Window, slides
 
@@ -48,6 +55,7 @@ __all__ = [
     "Product",
     "Program",
     "Repeat",
+    "ResidualBlock",
     "Scale",
     "Signal",
     "Slide",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Indices = tuple[int, ...] | dict[int, int]
 BRANCH = "branch"  # the factor of residual branches, a power of the depth
+Factor = float | Literal["branch"]
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class Sum(Operation, words="a sum with constant factors"):
         c_i: numbers, or ``"branch"`` for the parameterization's factor of residual branches.
     """
 
-    factors: tuple[float | Literal["branch"], ...]
+    factors: tuple[Factor, ...]
 
     linear = True
 

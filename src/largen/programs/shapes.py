@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from largen.errors import NoTheory
 from largen.programs.elementwise import join_elementwise
-from largen.programs.operations import BRANCH, Affine, Function, Operation, Repeat, Sum
+from largen.programs.operations import BRANCH, Affine, Factor, Function, Operation, Repeat, Sum
 from largen.programs.program import Program, Source, Weight
 from largen.programs.refusals import at, in_words, no_rule
 from largen.programs.rewriting import copies_of, unrolled
 from largen.programs.signals import Signal
+
+
+class ResidualBlock(NamedTuple):
+    """A block y = skip(x) + β·branch(x)."""
+
+    skip: Program
+    branch: Program
+    factor: Factor  # β
+
+    def beta(self, of_parameterization: float) -> float:
+        """Return β as a number, given the parameterization's factor."""
+        return of_parameterization if self.factor == BRANCH else float(self.factor)
+
+
+def _length(way: tuple[Program, Factor]) -> int:
+    return len(way[0].operations)
 
 
 @dataclass(frozen=True)
@@ -62,13 +79,15 @@ class Step:
         return tuple(self.program.between(self.start, read) for read in self.operation.reads)
 
     @property
-    def residual(self) -> tuple[Program, Program] | None:
-        """The skip and the branch of a residual block, None for other operations."""
+    def residual(self) -> ResidualBlock | None:
+        """The parts of a residual block, None for other operations."""
         if not isinstance(self.operation, Sum) or len(self.operation.reads) != 2:
             return None
-        one, two = self.ways
-        ordered = {(1.0, BRANCH): (one, two), (BRANCH, 1.0): (two, one)}
-        return ordered.get(self.operation.factors)
+        ways = sorted(zip(self.ways, self.operation.factors, strict=True), key=_length)
+        if ways[0][1] == BRANCH:
+            ways.reverse()
+        (skip, kept), (branch, factor) = ways
+        return ResidualBlock(skip, branch, factor) if kept == 1 else None
 
 
 def blocks(program: Program, reading: str) -> tuple[Step, ...]:
@@ -90,7 +109,7 @@ def blocks(program: Program, reading: str) -> tuple[Step, ...]:
     --------
     >>> import largen as lg
     >>> from largen.programs import program_of
-    >>> block = lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense()))
+    >>> block = lg.ResidualBlock(lg.serial(lg.Activation("tanh"), lg.Dense()))
     >>> first, second, third = blocks(program_of(lg.serial(lg.Dense(), block, lg.Dense())), "here")
     >>> [len(way.operations) for way in second.residual]
     [1, 3]

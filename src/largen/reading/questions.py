@@ -9,7 +9,12 @@ import numpy as np
 
 from largen.criticality import Propagation, propagate
 from largen.errors import InvalidInput, NoTheory, one_of
-from largen.finite_width import WidthCorrections, width_corrections
+from largen.finite_width import (
+    WidthCorrections,
+    WidthFluctuations,
+    width_corrections,
+    width_fluctuations,
+)
 from largen.parameterizations.classification import Classification
 from largen.reading.depth import Depth, depth_of
 from largen.reading.powers import classified
@@ -188,11 +193,53 @@ class Questions:
         """
         net = _model(self)
         if len(net.sample) > 1:
-            raise NoTheory("lg.read: samples have positions; corrections are of dense layers.")
+            raise NoTheory(
+                "lg.read: samples have positions; corrections are of dense layers, and "
+                "net.fluctuations has those of convolutions."
+            )
         graph = net.at(width)
         given = _samples(net, x)[: 2 if x is None else None]
         with net.named():
             return width_corrections(graph, given, width=_neurons(net, width))
+
+    def fluctuations(
+        self, x: Any = None, *, width: int, draws: int = 4000, key: Any = 0
+    ) -> WidthFluctuations:
+        """Return kernels of many samples at order 1/width, with draws of how they fluctuate.
+
+        :func:`largen.finite_width.width_fluctuations` with the constants of this width, for models
+        of affine maps, convolutions, activations, linear pooling and residual branches.
+
+        Parameters
+        ----------
+        x
+            Samples in the layout of the module, with at most 512 positions in all; by default those
+            with which the model was read.
+        width
+            The width.
+        draws, key
+            As in :func:`largen.finite_width.width_fluctuations`.
+
+        Raises
+        ------
+        InvalidInput
+            For too many samples, or a model that was read from one module.
+        NoTheory
+            For other models.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> from torch import nn
+        >>> make = lambda n: nn.Sequential(
+        ...     nn.Linear(3, n), nn.ReLU(), nn.Linear(n, n), nn.ReLU(), nn.Linear(n, 2))
+        >>> lg.read(make, np.eye(3)).fluctuations(width=100).kernel_samples.shape
+        (4000, 3, 3)
+        """
+        net = _model(self)
+        graph, given, neurons = net.at(width), _samples(net, x), _neurons(net, width)
+        with net.named():
+            return width_fluctuations(graph, given, width=neurons, draws=draws, key=key)
 
     def predict(
         self,

@@ -13,6 +13,7 @@ from functools import singledispatch
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction, as_activation
 from largen.programs import (
+    BRANCH,
     Affine,
     Flatten,
     Function,
@@ -217,9 +218,9 @@ def _(operation: Normalise, step: Step, walk: _Walk) -> None:
 
 @follow.register
 def _(operation: Sum, step: Step, walk: _Walk) -> None:
-    if step.residual is None:
+    if step.residual is None or step.residual.factor != BRANCH:
         raise no_rule(READING, operation, step.source, follow.registry)
-    skip, branch = step.residual
+    skip, branch, _ = step.residual
     if len(skip.operations) > 1:
         raise NoTheory(
             f"{READING} of residual branches has no rule for a shortcut with weights or "
