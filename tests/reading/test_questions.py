@@ -175,6 +175,92 @@ def test_corrections_are_those_of_the_same_network_in_our_layers():
     assert found.widths == (64, 64)
 
 
+def stock(n):
+    """PyTorch's own uniform weights, behind a normal read-in."""
+    net = nn.Sequential(nn.Linear(20, n), nn.Tanh(), nn.Linear(n, n), nn.Tanh(), nn.Linear(n, 2))
+    nn.init.normal_(net[0].weight, std=20**-0.5)
+    nn.init.zeros_(net[0].bias)
+    return net
+
+
+def test_corrections_have_the_law_of_the_weights():
+    found = lg.read(stock, X, SMALL).corrections(width=64)
+    uniform = {"weight_std": 3**-0.5, "bias_std": (3 * 64) ** -0.5}
+    own = lg.serial(
+        lg.Dense(), lg.Activation("tanh"), lg.Dense(**uniform), lg.Activation("tanh"),
+        lg.Dense(**uniform),
+    )  # fmt: skip
+    expected, normal = (
+        lg.finite_width.width_corrections(own, X[:2], width=64, excess=excess)
+        for excess in (-1.2, 0.0)
+    )
+    np.testing.assert_allclose(found.kernel_shift, expected.kernel_shift, rtol=1e-8)
+    np.testing.assert_allclose(found.ntk_covariance, expected.ntk_covariance, rtol=1e-8)
+    assert abs(normal.kernel_shift / expected.kernel_shift - 1).max() > 0.1
+
+
+class Stream(nn.Module):
+    """Branches that are added as they are."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.head = nn.Linear(20, n), nn.Linear(n, 2)
+        self.branches = nn.ModuleList(nn.Linear(n, n) for _ in range(2))
+        normal(self, 1.0, 0.0)
+
+    def forward(self, x):
+        h = self.a(x)
+        for branch in self.branches:
+            h = h + 0.5 * branch(h.tanh())
+        return self.head(h.tanh())
+
+
+def test_streams_have_corrections_and_fluctuations():
+    net = lg.read(Stream, X, SMALL)
+    branch = lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense(weight_std=0.5)))
+    own = lg.serial(lg.Dense(), branch, branch, lg.Activation("tanh"), lg.Dense())
+    expected = lg.finite_width.width_corrections(own, X[:2], width=32)
+    found = net.corrections(width=32)
+    np.testing.assert_allclose(found.kernel_shift, expected.kernel_shift, rtol=1e-8)
+    np.testing.assert_allclose(found.kernel_covariance, expected.kernel_covariance, rtol=1e-8)
+    drawn = net.fluctuations(X[:2], width=32, draws=50)
+    same = lg.finite_width.width_fluctuations(own, X[:2], width=32, draws=50)
+    np.testing.assert_allclose(drawn.kernel_samples, same.kernel_samples, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gaussian", [True, False])
+def test_convolutions_have_fluctuations(gaussian):
+    def make(n):
+        net = nn.Sequential(
+            nn.Conv2d(3, n, 3, padding=1), nn.Tanh(), nn.Conv2d(n, n, 3, padding=1), nn.Tanh(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(n, 2),
+        )  # fmt: skip
+        for layer in (net[0], net[2], net[6])[: 3 if gaussian else 1]:
+            nn.init.normal_(layer.weight, std=layer.weight[0].numel() ** -0.5)
+            nn.init.zeros_(layer.bias)
+        return net
+
+    images = np.random.default_rng(1).normal(size=(2, 3, 4, 4))
+    net = lg.read(make, images, SMALL)
+    found = net.fluctuations(width=8, draws=200, key=1)
+    np.testing.assert_allclose(found.kernel, net.kernel(images, width=8).nngp, rtol=1e-6)
+    if not gaussian:
+        assert found.kernel_shift is None
+        assert found.ntk_samples is None
+        with pytest.raises(NoTheory, match="weights that are not Gaussian"):
+            found.ntk_covariance([(0, 0)])
+        return
+    conv = lg.Conv((3, 3), padding="SAME")
+    own = lg.serial(
+        conv, lg.Activation("tanh"), conv, lg.Activation("tanh"), lg.layers.GlobalAvgPool(),
+        lg.Dense(),
+    )  # fmt: skip
+    channels_last = np.moveaxis(images, 1, -1)
+    same = lg.finite_width.width_fluctuations(own, channels_last, width=8, draws=200, key=1)
+    np.testing.assert_allclose(found.kernel_shift, same.kernel_shift, rtol=1e-5, atol=1e-8)
+
+
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 def test_predictions_are_those_of_the_posterior(kind):
     net, y = lg.read(chain, X, SMALL), np.arange(3.0)

@@ -531,6 +531,9 @@ def examples() -> dict[str, Example]:
         "Model.classify": Example(read().classify, {"optimizer": "gd"}),
         "Model.critical_rate": Example(read().critical_rate, {"x": X, "width": 8}),
         "Model.corrections": Example(read_deep().corrections, {"x": X[:2], "width": 8}),
+        "Model.fluctuations": Example(
+            read_deep().fluctuations, {"x": X[:2], "width": 8, "draws": 20}
+        ),
         "Model.predict": Example(read().predict, {"x": X, "y": Y, "x_test": XT, "noise": 0.1}),
         "kernel_after_one_step": Example(lg.theories.kernel_after_one_step, {"y": 1.0}),
         "averaged_kernel": Example(lg.kernels.averaged_kernel, kernels),

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import as_array, known
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NumericalFailure
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.finite_width.averages import pairs_of
 from largen.finite_width.checks import check_alive, checked_inputs
 from largen.finite_width.next_order import SMALL, variance_at_next_order
@@ -59,9 +59,9 @@ class WidthCorrections(Result):
         attributes of the NTK are None: :func:`largen.finite_width.width_fluctuations` samples its
         fluctuations, and has its shift.
     ntk_covariance
-        Cov(Θ̂_a, Θ̂_b) = A + B_{αβγδ} + B_{αβδγ} of one output, (M, M).
+        Cov(Θ̂_a, Θ̂_b) = A + B_{αβγδ} + B_{αβδγ} of one output, (M, M), for Gaussian weights.
     ntk_kernel_covariance
-        Cov(Θ̂_a, z_γ z_δ) = D + F_{αγβδ} + F_{αδβγ} of one output, (M, M).
+        Cov(Θ̂_a, z_γ z_δ) = D + F_{αγβδ} + F_{αδβγ} of one output, (M, M), for Gaussian weights.
     between_outputs
         A = Cov(Θ̂_ii, Θ̂_jj) of two outputs i ≠ j, (M, M).
     kernel_between_outputs
@@ -70,9 +70,13 @@ class WidthCorrections(Result):
         B_{αβγδ} = E[Θ̂_ij(α, β) Θ̂_ij(γ, δ)] of two outputs, (P, P, P, P).
     off_diagonal_kernel
         F_{αγβδ} = E[Θ̂_ij(α, β) z_i(γ) z_j(δ)] of two outputs, over α, γ, β, δ, (P, P, P, P).
+    fourth_cumulant
+        What weights that are not Gaussian add to the fourth cumulant of one output,
+        κσ_w⁴E[φ_αφ_β φ_γφ_δ]/n and that of residual branches, (M, M).
     next_order
-        Term of order 1/n² in each input's variance of S, relative to the term of order 1/n, (P,).
-        With residual branches an estimate, V/2K², the value for deep relu networks.
+        Term of order 1/n² in each input's variance of S, relative to the term of order 1/n, (P,),
+        for Gaussian weights. With residual branches an estimate, V/2K², the value for deep relu
+        networks.
     trusted
         Whether ``next_order`` is at most a fifth for every input.
     """
@@ -91,6 +95,7 @@ class WidthCorrections(Result):
     kernel_between_outputs: np.ndarray | None
     off_diagonal: np.ndarray | None
     off_diagonal_kernel: np.ndarray | None
+    fourth_cumulant: np.ndarray
     next_order: np.ndarray
     trusted: bool
 
@@ -105,7 +110,8 @@ class WidthCorrections(Result):
 
             E f = g(K) + ∂g·m + ½ ∂²g:V + O(1/n²).
 
-        f, V and K belong to the same layer; the lectures print κ₄ of the next layer.
+        f, V and K belong to the same layer; the lectures print κ₄ of the next layer. For one output
+        of weights that are not Gaussian, a third of their :attr:`fourth_cumulant` is added to V.
 
         Parameters
         ----------
@@ -122,6 +128,8 @@ class WidthCorrections(Result):
         ------
         InvalidInput
             For too many variables, or a function of another shape.
+        NoTheory
+            For several outputs of weights that are not Gaussian.
         NumericalFailure
             If the kernel of these inputs is singular, f is not finite, or the two rules do not
             agree, as for a kink at the difference of two outputs.
@@ -131,6 +139,11 @@ class WidthCorrections(Result):
             raise InvalidInput(
                 f"inputs: wanted neurons times inputs from 1 to 4, got {neurons} × {len(chosen)}."
             )
+        if neurons > 1 and np.any(self.fourth_cumulant):
+            raise NoTheory(
+                "expectation: functions of several outputs are averaged over Gaussian weights; "
+                "wanted neurons=1."
+            )
         K = self.kernel[np.ix_(chosen, chosen)]
         if singular(K):
             raise NumericalFailure(f"the kernel of the inputs {chosen} is singular: leave one out.")
@@ -138,7 +151,8 @@ class WidthCorrections(Result):
         chosen_pairs = pairs_of(len(chosen))
         into = [index[tuple(sorted((chosen[i], chosen[j])))] for i, j in chosen_pairs]
         shift = np.array([self.kernel_shift[chosen[i], chosen[j]] for i, j in chosen_pairs])
-        return average(function, K, shift, self.kernel_covariance[np.ix_(into, into)], neurons)
+        V = (self.kernel_covariance + self.fourth_cumulant / 3)[np.ix_(into, into)]
+        return average(function, K, shift, V, neurons)
 
     @with_labels
     def to_xarray(self) -> xarray.Dataset:
@@ -157,6 +171,7 @@ class WidthCorrections(Result):
             "ntk_kernel_covariance",
             "between_outputs",
             "kernel_between_outputs",
+            "fourth_cumulant",
         ):
             if getattr(self, name) is not None:
                 variables[name] = (pairs[:2], getattr(self, name))
@@ -195,7 +210,7 @@ class WidthCorrections(Result):
 
 def width_corrections(
     net: Layer, x: ArrayLike, *, width: int | Sequence[int], param: Parameterization | None = None,
-    progress: bool | Report | None = None,
+    excess: float | Sequence[float] = 0.0, progress: bool | Report | None = None,
 ) -> WidthCorrections:  # fmt: skip
     """Return kernel and NTK of networks of finite width at initialisation, to order 1/width.
 
@@ -217,6 +232,9 @@ def width_corrections(
         The parameterization; :func:`largen.ntk` by default. All numbers, the kernels included, are
         those of :func:`largen.networks.empirical_ntk` and :func:`largen.networks.apply` at this
         width, powers of the width included: in :func:`largen.mean_field` K is σ_w²E[φφ]/(γ₀²n).
+    excess
+        κ = E[w⁴]/E[w²]² − 3 of the weights behind hidden layers, the read-out included, or a number
+        for each layer: 0 for Gaussian weights, −6/5 for uniform ones, −2 for signs.
     progress
         Whether to show a bar; by default in terminals, after two seconds. A function is called with
         the completed and the total averages over up to four inputs.
@@ -258,7 +276,7 @@ def width_corrections(
         )
     inputs = checked_inputs(x)
     check_progress(progress)
-    network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
+    network = sized_network(net, width, what, param, inputs.shape[1], branches=True, excess=excess)
     if network.branched:
         return _of_stream(network, inputs)
     if len(inputs) > MOST_INPUTS:
@@ -318,6 +336,7 @@ def _of_stream(stream: SizedNetwork, inputs: np.ndarray) -> WidthCorrections:
         kernel_between_outputs=None,
         off_diagonal=None,
         off_diagonal_kernel=None,
+        fourth_cumulant=stream_kernel.Q,
         next_order=ratio,
         trusted=bool(np.all(ratio <= SMALL)),
     )
@@ -346,12 +365,13 @@ def _result(cumulants: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) ->
         kernel_third_cumulant=cumulants.T,
         ntk=cumulants.H,
         ntk_shift=_square(cumulants.m_H, P),
-        ntk_covariance=cumulants.A + B,
-        ntk_kernel_covariance=cumulants.D + F,
+        ntk_covariance=cumulants.A + B + cumulants.U,
+        ntk_kernel_covariance=cumulants.D + F + cumulants.R,
         between_outputs=cumulants.A,
         kernel_between_outputs=cumulants.D,
         off_diagonal=cumulants.B,
         off_diagonal_kernel=cumulants.F,
+        fourth_cumulant=cumulants.Q,
         next_order=ratio,
         trusted=bool(np.all(np.abs(ratio) <= SMALL)),
     )

@@ -87,7 +87,8 @@ class WidthFluctuations(Result):
         """Return Cov(Θ̂_a, Θ̂_b) of chosen pairs of inputs, (pair, pair)."""
         if self.ntk_samples is None:
             raise NoTheory(
-                f"{WHAT}: tangent kernels of attention are not known at order 1/width; "
+                f"{WHAT}: fluctuations of tangent kernels are not known at order 1/width with "
+                "attention, and of weights that are not Gaussian; "
                 "lg.networks.monte_carlo_kernel measures networks."
             )
         return _covariance(self.ntk_samples, pairs)

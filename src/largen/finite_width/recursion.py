@@ -18,6 +18,14 @@ h = σ_w²(ρφφ + φ'φ'H), where ρ is the rate of the layer's weights, 1 in 
     B_{αβγδ} ← σ_w⁴[E[φ'_αφ'_βφ'_γφ'_δ] H_αβ H_γδ/n + E[φ'_αφ'_γ] E[φ'_βφ'_δ] B_{αβγδ}],
     m_H ← J_S m + J_H m_H + ½∂²_S N:V + Σ_c ∂_c(σ_w²E[φ'_αφ'_β]) [D_c + F_{αγβδ} + F_{αδβγ}].
 
+Weights with E[w⁴]/E[w²]² = 3 + κ add to the fourth cumulant of a preactivation, to Cov(Ĥ, zz) and
+to Cov(Ĥ, Ĥ) of one neuron, where Ĥ has squares of the weights,
+
+    Q = κσ_w⁴E[φφφφ]/n,   R = κσ_w⁴E[φ'_αφ'_βφ_γφ_δ]H_αβ/n,   U = κσ_w⁴E[φ'φ'φ'φ']H_αβ H_γδ/n,
+
+and change shifts: V + Q/3 is in the place of V, as Q/3 has the symmetry that makes Σ₃V a cumulant,
+and R is added to D_c + F + F. What is between two neurons does not depend on κ.
+
 A, B, D, F belong to the tangent kernel Ĥ of a layer's preactivations: A = Cov(H̄, H̄) and
 D = Cov(H̄, S) of its diagonal mean, B = E[Ĥ_km Ĥ_km] and F = E[Ĥ_km z_k z_m] for k ≠ m.
 """
@@ -53,6 +61,10 @@ class Cumulants:
     # B, F: (P, P, P, P) each: B[α, β, γ, δ], F[α, γ, β, δ].
     B: np.ndarray
     F: np.ndarray
+    # Q, R, U: what weights add that are not Gaussian, (M, M) each.
+    Q: np.ndarray
+    R: np.ndarray
+    U: np.ndarray
 
 
 def start(kernel: np.ndarray, tangent: np.ndarray, third: bool) -> Cumulants:
@@ -62,7 +74,8 @@ def start(kernel: np.ndarray, tangent: np.ndarray, third: bool) -> Cumulants:
     none = np.zeros((P,) * 4)
     zero, square = np.zeros(M), np.zeros((M, M))
     T = np.zeros((M,) * 3) if third else None
-    return Cumulants(kernel, zero, square, T, tangent, zero, square, square, none, none)
+    fourth = square, square, none, none, *3 * (square,)
+    return Cumulants(kernel, zero, square, T, tangent, zero, *fourth)
 
 
 def through(layer: HiddenLayer, before: Cumulants, report: Report) -> Cumulants:
@@ -102,17 +115,18 @@ def through(layer: HiddenLayer, before: Cumulants, report: Report) -> Cumulants:
     new_B = new_B + noise * four * H[:, :, None, None] * H
     exchanged = F[rows[:, None], rows, columns[:, None], columns]
     exchanged = exchanged + F[rows[:, None], columns, columns[:, None], rows]
+    of_one = V + before.Q / 3
     shift_H = (
         J_S @ before.m
         + J_H * before.m_H
-        + np.einsum("abc,bc->a", hessian_N, V) / 2
-        + np.sum(J_p * (D + exchanged), axis=1)
+        + np.einsum("abc,bc->a", hessian_N, of_one) / 2
+        + np.sum(J_p * (D + exchanged + before.R), axis=1)
     )
     T = None if before.T is None else _third(layer, before, J, hessian)
     report(parts, parts)
     return Cumulants(
         K=layer.bias + w * of_value.value,
-        m=J @ before.m + np.einsum("abc,bc->a", hessian, V) / 2,
+        m=J @ before.m + np.einsum("abc,bc->a", hessian, of_one) / 2,
         V=new_V,
         T=T,
         H=of_bias * layer.bias + rate * w * of_value.value + w * p * H,
@@ -121,6 +135,9 @@ def through(layer: HiddenLayer, before: Cumulants, report: Report) -> Cumulants:
         D=(J_S @ V + J_H[:, None] * D) @ J.T + noise * hs,
         B=new_B,
         F=new_F,
+        Q=layer.excess * noise * fourth.values,
+        R=layer.excess * noise * tangent[:, None] * fourth.mixed.T,
+        U=layer.excess * noise * tangent[:, None] * fourth.slopes * tangent,
     )
 
 

@@ -17,7 +17,8 @@ where h^j and h^ℓ, j ≤ ℓ, have the covariance Q^j with one another. With t
 The last term is the correlation of a neuron's response to earlier fluctuations with its own
 contribution to them, and has no counterpart without branches. Behind an affine map of the whole
 stream all neurons are independent given its input, and earlier layers enter through V and m alone;
-the same holds of the inner layers of branches.
+the same holds of the inner layers of branches. Weights with E[w⁴]/E[w²]² = 3 + κ give h a fourth
+cumulant, to which a branch adds β⁴κσ_w⁴E[φφφφ]/n; a third of it is added to V where m is updated.
 """
 
 from __future__ import annotations
@@ -46,16 +47,23 @@ class _Source:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Kernel K (P, P), its shift m (M,) and its covariance V (M, M) over M pairs of inputs."""
+    """Kernel K (P, P), its shift m (M,) and its covariance V (M, M) over M pairs of inputs.
+
+    ``Q`` is the fourth cumulant of one neuron due to weights that are not Gaussian, (M, M).
+    """
 
     K: np.ndarray
     m: np.ndarray
     V: np.ndarray
+    Q: np.ndarray
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """S behind a layer (P, P), J (M, M), Cov(δQ, ε), Cov(ε, ε), and mean and covariance of δS."""
+    """S behind a layer (P, P), J (M, M), Cov(δQ, ε), Cov(ε, ε), and mean and covariance of δS.
+
+    ``fourth`` is the fourth cumulant of what the map behind it writes.
+    """
 
     S: np.ndarray
     J: np.ndarray
@@ -63,12 +71,13 @@ class _Layer:
     noise: np.ndarray
     m: np.ndarray
     V: np.ndarray
+    fourth: np.ndarray
 
 
 def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
     """Return the kernel of the outputs at order 1/width."""
     M = len(pairs_of(len(first)))
-    state = Kernel(first, np.zeros(M), np.zeros((M, M)))
+    state = Kernel(first, np.zeros(M), *2 * (np.zeros((M, M)),))
     sources: list[_Source] = []
     of_stream: ActivationFunction | None = None
     for number, part in enumerate(stream.parts, 1):
@@ -84,13 +93,14 @@ def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
         if isinstance(part, Branch):
             state, sources = _add(part, state, layer_averages, sources)
         else:
-            state, sources = Kernel(layer_averages.S, layer_averages.m, layer_averages.V), []
+            found = layer_averages
+            state, sources = Kernel(found.S, found.m, found.V, found.fourth), []
     return state
 
 
 def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
     K, w, n = state.K, layer.weight, layer.width
-    S, J, hessian, noise = _averages(layer, K)
+    S, J, hessian, noise, fourth = _averages(layer, K)
     crossed, shift = np.zeros_like(noise), np.zeros(len(noise))
     for source in sources:
         covariance, change = covariance_along(layer.phi, source.Q, K)
@@ -103,31 +113,34 @@ def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
         J=J,
         crossed=crossed,
         noise=noise,
-        m=J @ state.m + np.einsum("abc,bc->a", hessian, state.V) / 2 + shift,
+        m=J @ state.m + np.einsum("abc,bc->a", hessian, state.V + state.Q / 3) / 2 + shift,
         V=J @ state.V @ J.T + both + both.T + noise,
+        fourth=fourth,
     )
 
 
 def _averages(layer: HiddenLayer, K: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the kernel behind a layer, its derivatives in pairs of K, and its own covariance."""
+    """Return the kernel behind a layer, its derivatives in pairs of K, its covariance, and Q."""
     pairs, w = pairs_of(len(K)), layer.weight
     rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
     of_value, _ = pair_derivatives(layer.phi, K)
     J, hessian = (w * each for each in on_pairs(of_value, pairs))
     second = of_value.value[rows, columns]
-    noise = w**2 / layer.width * (fourth_averages(layer.phi, K).values - np.outer(second, second))
-    return layer.bias + w * of_value.value, J, hessian, noise
+    size, fourth = w**2 / layer.width, fourth_averages(layer.phi, K).values
+    noise = size * (fourth - np.outer(second, second))
+    return layer.bias + w * of_value.value, J, hessian, noise, layer.excess * size * fourth
 
 
 def _add(
     branch: Branch, state: Kernel, layer_averages: _Layer, sources: list[_Source]
 ) -> tuple[Kernel, list[_Source]]:
     """Return the stream behind a branch, and the sources with their responses updated."""
-    S, m, V = layer_averages.S, layer_averages.m, layer_averages.V
+    S, m, V, Q = (getattr(layer_averages, name) for name in ("S", "m", "V", "fourth"))
     through, fresh = np.eye(len(m)), np.zeros_like(V)
     for layer in branch.inner[1:]:
-        S, J, hessian, covariance = _averages(layer, S)
-        m = J @ m + np.einsum("abc,bc->a", hessian, V) / 2
+        S, J, hessian, covariance, fourth = _averages(layer, S)
+        m = J @ m + np.einsum("abc,bc->a", hessian, V + Q / 3) / 2
+        Q = fourth
         V, fresh = J @ V @ J.T + covariance, J @ fresh @ J.T + covariance
         through = J @ through
     b = branch.square
@@ -137,6 +150,7 @@ def _add(
         K=state.K + b * S,
         m=state.m + b * m,
         V=A @ state.V @ A.T + mixed + mixed.T + B @ layer_averages.noise @ B.T + b**2 * fresh,
+        Q=state.Q + b**2 * Q,
     )
     sources = [_Source(each.Q, each.weight, A @ each.response) for each in sources]
     return new, [*sources, _Source(state.K, branch.inner[0].weight, B)]

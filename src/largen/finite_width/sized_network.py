@@ -30,7 +30,7 @@ from largen.programs import (
     program_of,
     written_out,
 )
-from largen.scalars import integer, integers
+from largen.scalars import integer, integers, real, sequence
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class HiddenLayer:
     bias: float
     # ρ of its weights and of its bias in the tangent kernel.
     rates: tuple[float, float] = (1.0, 1.0)
+    excess: float = 0.0  # κ = E[w⁴]/E[w²]² − 3 of its weights
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,12 @@ class SizedNetwork:
 def sized_network(
     net: Layer, width: int | Sequence[int], what: str,
     param: Parameterization | None = None, inputs: int = 1, *, branches: bool = False,
+    excess: float | Sequence[float] = 0.0,
 ) -> SizedNetwork:  # fmt: skip
-    """Read a network and its widths: N, or without branches a number for each layer."""
+    """Read a network and its widths: N, or without branches a number for each layer.
+
+    ``excess``: κ of the weights behind hidden layers, or a number for each layer.
+    """
     instance_of("net", net, Layer, "a network such as lg.mlp(3)")
     program, reading = written_out(program_of(net)), f"{what} at finite width"
     known = (Affine, Function, Sum) if branches else (Affine, Function)
@@ -106,7 +111,8 @@ def sized_network(
     numbers = iter([*_numbers(program, width, residual), 1])  # one output
     constants = ConstantsOf(net, width, param, inputs, what)
     first = constants(steps[0].weight, inputs)
-    return SizedNetwork(first, tuple(_sized(parts, numbers, constants)))
+    kurtosis = _excesses(excess, program)
+    return SizedNetwork(first, tuple(_sized(parts, numbers, constants, kurtosis)))
 
 
 # An activation with the weight of the affine map behind it; a branch has several, and a factor.
@@ -190,8 +196,24 @@ def _numbers(program: Program, width: int | Sequence[int], residual: bool) -> li
     return numbers
 
 
+def _excesses(excess: float | Sequence[float], program: Program) -> Iterator[float]:
+    """Return κ of the weights behind each hidden layer."""
+    layers = sum(isinstance(each, Affine) for each in program.operations) - 1
+    if np.ndim(excess) == 0:
+        return iter([real("excess", excess, at_least=-2)] * layers)
+    found = [real("excess", each, at_least=-2) for each in sequence("excess", excess, "numbers")]
+    if len(found) != layers:
+        raise InvalidInput(
+            f"excess: wanted one for each of {layers} hidden layers, got {len(found)}."
+        )
+    return iter(found)
+
+
 def _sized(
-    parts: list[_Pair | _Branch], numbers: Iterator[int], constants: ConstantsOf
+    parts: list[_Pair | _Branch],
+    numbers: Iterator[int],
+    constants: ConstantsOf,
+    excesses: Iterator[float],
 ) -> Iterator[HiddenLayer | Branch]:
     """Yield the parts with their numbers of neurons, those behind all maps, and constants."""
     neurons = next(numbers)
@@ -199,7 +221,8 @@ def _sized(
         inner, behind = [], neurons
         for phi, weight in part.pairs if isinstance(part, _Branch) else [part]:
             its = constants(weight, behind)
-            inner.append(HiddenLayer(phi, behind, its.weight, its.bias, its.rates))
+            of_map = its.weight, its.bias, its.rates, next(excesses)
+            inner.append(HiddenLayer(phi, behind, *of_map))
             behind = next(numbers)
         if isinstance(part, _Branch):
             yield Branch(tuple(inner), part.block.beta(constants.branch) ** 2)

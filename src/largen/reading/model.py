@@ -257,8 +257,7 @@ class Model(Questions, Sequence):
                     found = kernels_behind(net, law, one, two, param, rtol, throw)
                     if found is not None:
                         return found
-            for weight in read_ins:
-                self._warn(weight)
+            self.warn_of_read_ins(within=2)
             return kernel(net, one, two, param=param, rtol=rtol, throw=throw)
 
     @property
@@ -267,16 +266,21 @@ class Model(Questions, Sequence):
         found = (w for w in self.weights if w.excess and self.nodes.felt(w.node))
         return tuple(w for w in found if w.map.reads_data or abs(w.excess) > LARGE_EXCESS)
 
-    def _warn(self, weight: Weight) -> None:
-        if abs(weight.excess) > LARGE_EXCESS:
-            warnings.warn(
-                f"lg.read: {weight.node}: sums of {weight.fan_in} {weight.law.kind} weights are "
-                f"not Gaussian (excess kurtosis about {weight.excess:.2g}), and these kernels take "
-                "them to be; a normal initialisation, or vectors of up to 64 inputs with a "
-                "function behind the first layer, have none of this error.",
-                NotGaussian,
-                stacklevel=5,
-            )
+    def warn_of_read_ins(self, within: int = 1) -> None:
+        """Warn of the maps in ``not_gaussian`` whose excess kurtosis is large.
+
+        ``within``: the number of calls between the user's line and this one.
+        """
+        for weight in self.not_gaussian:
+            if abs(weight.excess) > LARGE_EXCESS:
+                warnings.warn(
+                    f"lg.read: {weight.node}: sums of {weight.fan_in} {weight.law.kind} weights "
+                    f"are not Gaussian (excess kurtosis about {weight.excess:.2g}), and these "
+                    "kernels take them to be; a normal initialisation, or vectors of up to 64 "
+                    "inputs with a function behind the first layer, have none of this error.",
+                    NotGaussian,
+                    stacklevel=2 + within,
+                )
 
     def check(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +18,7 @@ from largen.finite_width import (
 )
 from largen.parameterizations.classification import Classification
 from largen.reading.depth import Depth, depth_of
+from largen.reading.nodes import law_of
 from largen.reading.powers import classified
 from largen.regression import Prediction, critical_learning_rate, posterior_from_kernel
 from largen.regression.checks import noise_variance, training_targets
@@ -164,8 +166,8 @@ class Questions:
     def corrections(self, x: Any = None, *, width: int) -> WidthCorrections:
         """Return how far a width is from infinite: kernels at initialisation to order 1/width.
 
-        :func:`largen.finite_width.width_corrections` with the constants of this width, for fully
-        connected networks without normalisation.
+        :func:`largen.finite_width.width_corrections` with the constants of this width and the
+        excess kurtosis of the weights, for fully connected networks without normalisation.
 
         Parameters
         ----------
@@ -199,8 +201,10 @@ class Questions:
             )
         graph = net.at(width)
         given = _samples(net, x)[: 2 if x is None else None]
+        net.warn_of_read_ins()
         with net.named():
-            return width_corrections(graph, given, width=_neurons(net, width))
+            neurons, excess = _neurons(net, width), _excess(net, width)
+            return width_corrections(graph, given, width=neurons, excess=excess)
 
     def fluctuations(
         self, x: Any = None, *, width: int, draws: int = 4000, key: Any = 0
@@ -208,7 +212,9 @@ class Questions:
         """Return kernels of many samples at order 1/width, with draws of how they fluctuate.
 
         :func:`largen.finite_width.width_fluctuations` with the constants of this width, for models
-        of affine maps, convolutions, activations, linear pooling and residual branches.
+        of affine maps, convolutions, activations, linear pooling and residual branches. Of weights
+        that are not Gaussian, such as the uniform ones of ``torch.nn.Linear``, kernels fluctuate in
+        the same way; shifts, and draws of the NTK, are then None.
 
         Parameters
         ----------
@@ -238,8 +244,14 @@ class Questions:
         """
         net = _model(self)
         graph, given, neurons = net.at(width), _samples(net, x), _neurons(net, width)
+        net.warn_of_read_ins()
         with net.named():
-            return width_fluctuations(graph, given, width=neurons, draws=draws, key=key)
+            found = width_fluctuations(graph, given, width=neurons, draws=draws, key=key)
+        if not any(_excess(net, width)):
+            return found
+        unknown = "kernel_shift", "ntk_shift", "ntk_samples"
+        errors = "kernel_shift_error", "ntk_shift_error"
+        return replace(found, **dict.fromkeys((*unknown, *errors)))
 
     def predict(
         self,
@@ -309,6 +321,12 @@ def _model(asked: Questions) -> Model:
 
 def _samples(net: Model, x: Any) -> np.ndarray:
     return net.input("x", net.family.x if x is None else x)
+
+
+def _excess(net: Model, width: int) -> list[float]:
+    """Return the excess kurtosis of the weights of all maps behind the first one."""
+    nodes, parameters = net.nodes_at(width)
+    return [law_of(each.weight, parameters).excess for each in nodes.maps.values()][1:]
 
 
 def _neurons(net: Model, width: int) -> int:
