@@ -43,7 +43,7 @@ def test_blocks_are_operations_and_residual_blocks():
         "Affine",
     ]
     assert [step.plain for step in steps] == [True, False, True, True]
-    skip, branch = steps[1].residual
+    skip, branch, _ = steps[1].residual
     assert len(skip.operations) == 1
     assert [type(step.operation).__name__ for step in dense_chain(branch, "here")] == [
         "Function",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from largen.architectures import Layer
+from largen.arrays import as_array
 from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.expectations import ActivationFunction
 from largen.finite_width.checks import check_derivative
@@ -199,7 +200,7 @@ def _numbers(program: Program, width: int | Sequence[int], residual: bool) -> li
 def _excesses(excess: float | Sequence[float], program: Program) -> Iterator[float]:
     """Return κ of the weights behind each hidden layer."""
     layers = sum(isinstance(each, Affine) for each in program.operations) - 1
-    if np.ndim(excess) == 0:
+    if np.ndim(as_array("excess", excess)) == 0:
         return iter([real("excess", excess, at_least=-2)] * layers)
     found = [real("excess", each, at_least=-2) for each in sequence("excess", excess, "numbers")]
     if len(found) != layers:
