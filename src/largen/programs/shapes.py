@@ -109,7 +109,7 @@ def blocks(program: Program, reading: str) -> tuple[Step, ...]:
     --------
     >>> import largen as lg
     >>> from largen.programs import program_of
-    >>> block = lg.ResidualBlock(lg.serial(lg.Activation("tanh"), lg.Dense()))
+    >>> block = lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense()))
     >>> first, second, third = blocks(program_of(lg.serial(lg.Dense(), block, lg.Dense())), "here")
     >>> [len(way.operations) for way in second.ways]
     [1, 3]
