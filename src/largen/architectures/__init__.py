@@ -8,15 +8,7 @@ from largen.architectures.graph import Graph
 from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.identity import fingerprint
 from largen.architectures.infinite_depth import endless_stack, of_any_depth, of_depth
-from largen.architectures.layers import (
-    Activation,
-    Dense,
-    Repeat,
-    Residual,
-    Serial,
-    repeat,
-    serial,
-)
+from largen.architectures.layers import Activation, Dense, Repeat, Residual, Serial, repeat, serial
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
 from largen.architectures.pooling import (
     AvgPool,

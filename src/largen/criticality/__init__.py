@@ -7,11 +7,7 @@ from largen.criticality.initialization import Initialization, critical_initializ
 from largen.criticality.jacobian import JacobianMoments, jacobian_moments
 from largen.criticality.of_networks import NetworkDiagram, network_diagram
 from largen.criticality.phases import PhaseDiagram, phase_diagram
-from largen.criticality.products import (
-    LyapunovExponents,
-    lyapunov_exponents,
-    product_density,
-)
+from largen.criticality.products import LyapunovExponents, lyapunov_exponents, product_density
 from largen.criticality.propagation import Propagation, propagate
 from largen.criticality.smoothness import InputGradients, input_gradients
 

@@ -10,13 +10,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from largen.expectations.activations import ActivationFunction
-from largen.expectations.angular import (
-    Resolution,
-    Table,
-    derivative_moments,
-    look_up,
-    reach_of,
-)
+from largen.expectations.angular import Resolution, Table, derivative_moments, look_up, reach_of
 from largen.expectations.panels import graded_nodes
 
 _SAFETY = 4.0

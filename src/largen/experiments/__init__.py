@@ -4,11 +4,7 @@ from largen.experiments.at_rest import NetworksAtRest, equilibrium
 from largen.experiments.citations import cite
 from largen.experiments.comparison import Comparison, compare
 from largen.experiments.convergence import ConvergenceBound, convergence_bound
-from largen.experiments.exponents import (
-    MeasuredExponent,
-    MeasuredExponents,
-    measure_exponents,
-)
+from largen.experiments.exponents import MeasuredExponent, MeasuredExponents, measure_exponents
 from largen.experiments.large_steps import (
     Catapult,
     CatapultDiagram,

@@ -10,12 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from largen.kernels.distance import (
-    Points,
-    half_squared_distance,
-    half_squared_distance_of,
-    points,
-)
+from largen.kernels.distance import Points, half_squared_distance, half_squared_distance_of, points
 from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.state import KernelState, Side, Wanted, displaced
 

@@ -20,13 +20,7 @@ import numpy as np
 
 from largen.architectures import Layer, layers_of
 from largen.errors import NoTheory
-from largen.kernels.rules import (
-    CrossesCopies,
-    OnlyByNetworks,
-    infinite_stack,
-    natures,
-    plan_of,
-)
+from largen.kernels.rules import CrossesCopies, OnlyByNetworks, infinite_stack, natures, plan_of
 from largen.kernels.state import AffineConstants, Copies, GainConstants, Wanted
 from largen.parameterizations import CanonicalForm
 from largen.programs import (

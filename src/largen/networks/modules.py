@@ -27,17 +27,7 @@ from largen.errors import InvalidInput
 from largen.networks.rules import Features, rule
 from largen.networks.rules.affine import Probe, Use, Weights, tangent, tangent_of_gains, use_of
 from largen.networks.sizes import Size, Sized, sized
-from largen.programs import (
-    BRANCH,
-    Affine,
-    Gain,
-    Operation,
-    Path,
-    Program,
-    Repeat,
-    Sum,
-    program_of,
-)
+from largen.programs import BRANCH, Affine, Gain, Operation, Path, Program, Repeat, Sum, program_of
 
 Params = Any
 

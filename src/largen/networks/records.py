@@ -21,13 +21,7 @@ from largen.networks.spectra import (
 )
 from largen.networks.tangent import coupling, inputs_alone, kernels, probe
 from largen.runs import Run
-from largen.runs.records import (
-    OF_FEEDBACK,
-    OF_NETWORKS,
-    check_descent,
-    check_rule,
-    record_names,
-)
+from largen.runs.records import OF_FEEDBACK, OF_NETWORKS, check_descent, check_rule, record_names
 
 SPECTRA = ("singular_values", "sharpness", "output_hessian", "input_jacobian")
 OF_GRADIENTS = (*OF_NETWORKS[1:], *OF_FEEDBACK)  # records of gradients of single samples

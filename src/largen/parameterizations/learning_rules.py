@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
-from largen.parameterizations.stepping import (
-    Optimizer,
-    Order,
-    Schedule,
-    Stepped,
-    check_below_one,
-)
+from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped, check_below_one
 from largen.scalars import flag, real
 
 

@@ -2,12 +2,7 @@
 
 from largen.plots.comparison import comparison_figure, depth_figure
 from largen.plots.coordinates import coordinate_figure
-from largen.plots.criticality import (
-    edge_figure,
-    network_figure,
-    phase_figure,
-    propagation_figure,
-)
+from largen.plots.criticality import edge_figure, network_figure, phase_figure, propagation_figure
 from largen.plots.exponents import exponents_figure
 from largen.plots.large_steps import catapult_diagram_figure, catapult_figure
 from largen.plots.layer_exponents import layer_exponents_figure

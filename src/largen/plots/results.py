@@ -12,12 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from largen.errors import InvalidInput
 from largen.plots.coordinates import coordinate_figure
-from largen.plots.criticality import (
-    edge_figure,
-    network_figure,
-    phase_figure,
-    propagation_figure,
-)
+from largen.plots.criticality import edge_figure, network_figure, phase_figure, propagation_figure
 from largen.plots.layer_exponents import layer_exponents_figure
 from largen.plots.panels import NoPanel, colour_bar, hand_over, headline, panels, placed_in
 from largen.plots.style import shades, style

@@ -13,14 +13,7 @@ from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.regression.checks import noise_variance, sample_weights, training_targets
-from largen.regression.conditioning import (
-    Conditioned,
-    Inference,
-    Relaxation,
-    draw,
-    infer,
-    relax,
-)
+from largen.regression.conditioning import Conditioned, Inference, Relaxation, draw, infer, relax
 from largen.regression.early_stopping import singular_at_infinity, training_times
 from largen.regression.factor import explain
 from largen.regression.gaussian_process import Prediction

@@ -13,11 +13,7 @@ from largen.parameterizations import Parameterization
 from largen.regression.gaussian_process import KINDS, Posterior, fixed_posterior
 
 if TYPE_CHECKING:
-    from largen.regression.equilibrium import (
-        AdaptivePosterior,
-        DeepLinearPosterior,
-        DeepPosterior,
-    )
+    from largen.regression.equilibrium import AdaptivePosterior, DeepLinearPosterior, DeepPosterior
 
 
 @overload

@@ -10,12 +10,7 @@ import numpy as np
 from largen.arrays import numbers
 from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of
-from largen.finite_width.training.one_sample import (
-    at_infinite_width,
-    at_width,
-    check,
-    recursion,
-)
+from largen.finite_width.training.one_sample import at_infinite_width, at_width, check, recursion
 from largen.memory import check_fits
 from largen.networks import empirical_ntk
 from largen.networks.network import network_of

@@ -10,13 +10,7 @@ import numpy as np
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, instance_of
-from largen.experiments.large_steps.diagram import (
-    CatapultDiagram,
-    Cell,
-    check,
-    diagram_of,
-    grid_of,
-)
+from largen.experiments.large_steps.diagram import CatapultDiagram, Cell, check, diagram_of, grid_of
 from largen.finite_width.training import many_samples, two_layers
 from largen.memory import check_fits
 from largen.networks.network import network_of

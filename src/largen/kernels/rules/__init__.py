@@ -7,11 +7,7 @@ its value is distributed (``nature_behind``).
 
 from largen.kernels.rules import activations, affine, attention, combinations, normalizing, pooling
 from largen.kernels.rules.biased_depth import BiasedDepth
-from largen.kernels.rules.dispatch import (
-    rule,
-    simplify,
-    wanted,
-)
+from largen.kernels.rules.dispatch import rule, simplify, wanted
 from largen.kernels.rules.distributions import DATA, Nature, OnlyByNetworks, nature_behind, natures
 from largen.kernels.rules.infinite_depth import InfiniteDepth, infinite_stack
 from largen.kernels.rules.planning import (

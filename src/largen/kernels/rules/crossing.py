@@ -32,12 +32,7 @@ from largen.kernels.rules.planning import (
     off_centre,
 )
 from largen.kernels.rules.pooling import averages
-from largen.kernels.state import (
-    AffineConstants,
-    KernelState,
-    aligned,
-    equal_positions,
-)
+from largen.kernels.state import AffineConstants, KernelState, aligned, equal_positions
 from largen.programs import (
     BRANCH,
     Affine,

@@ -29,14 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from largen.parameterizations.classification.orders import (
-    HALF,
-    ONE,
-    ZERO,
-    Order,
-    largest,
-    product,
-)
+from largen.parameterizations.classification.orders import HALF, ONE, ZERO, Order, largest, product
 from largen.parameterizations.classification.scaled_program import Entry, ScaledProgram
 from largen.programs import Affine, Normalise, Operation, Product
 

@@ -35,11 +35,7 @@ from largen.programs import (
 )
 from largen.programs.receptive_fields import Reading, View
 from largen.programs.refusals import at
-from largen.theories.chains.normalized import (
-    LayerActivation,
-    NormalizedActivation,
-    couples_samples,
-)
+from largen.theories.chains.normalized import LayerActivation, NormalizedActivation, couples_samples
 
 READING = "the mean-field limit"
 LINEAR = as_activation("linear")

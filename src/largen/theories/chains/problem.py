@@ -15,11 +15,7 @@ from largen.programs.receptive_fields import Reading, gather
 from largen.runs import Posed, Run
 from largen.theories.chains.chain import LINEAR, READING, AffineChain, affine_chain
 from largen.theories.chains.constants import MapConstants, check_features_move
-from largen.theories.chains.normalized import (
-    LayerActivation,
-    NormalizedActivation,
-    couples_samples,
-)
+from largen.theories.chains.normalized import LayerActivation, NormalizedActivation, couples_samples
 
 # Roles whose weight distribution must be Gaussian: hidden matrices enter through sums over many
 # neurons, where only the variance matters.

@@ -20,11 +20,7 @@ from largen.theories.mean_field.deep.estimation.replicates import (
     sample_replicates,
 )
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
-from largen.theories.mean_field.deep.method import (
-    Method,
-    check_particles,
-    wanted_particles,
-)
+from largen.theories.mean_field.deep.method import Method, check_particles, wanted_particles
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.replicates import watched

@@ -19,14 +19,8 @@ from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.answers import bounded
 from largen.theories.mean_field.deep.answer import trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
-from largen.theories.mean_field.deep.estimation.memory import (
-    check_closed,
-    closed_equations_fit,
-)
-from largen.theories.mean_field.deep.estimation.replicates import (
-    Stopped,
-    solve_closed,
-)
+from largen.theories.mean_field.deep.estimation.memory import check_closed, closed_equations_fit
+from largen.theories.mean_field.deep.estimation.replicates import Stopped, solve_closed
 from largen.theories.mean_field.deep.method import (
     METHODS,
     Method,
@@ -42,11 +36,7 @@ from largen.theories.mean_field.engine.ensembles import (
     measure_fluctuations,
     narrow_width,
 )
-from largen.theories.mean_field.options import (
-    Sampling,
-    check_shared,
-    wanted_kernels,
-)
+from largen.theories.mean_field.options import Sampling, check_shared, wanted_kernels
 
 SPECTRA = ("singular_values",)  # records other than kernels
 STORED = (

@@ -20,12 +20,7 @@ from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.transformer.kernel_records import ObservedMap
 from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix, Side
-from largen.theories.mean_field.transformer.weights import (
-    LateVectors,
-    Matrix,
-    Updates,
-    Vectors,
-)
+from largen.theories.mean_field.transformer.weights import LateVectors, Matrix, Updates, Vectors
 
 
 class FeedbackVectors(LateVectors):

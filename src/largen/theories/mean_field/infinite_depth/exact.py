@@ -30,10 +30,7 @@ from largen.theories.mean_field.infinite_depth.blocks import analytic, blocks_li
 from largen.theories.mean_field.infinite_depth.estimates import DepthEstimate, Found
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
-from largen.theories.mean_field.infinite_depth.problem import (
-    EndlessProblem,
-    network_of_layers,
-)
+from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, network_of_layers
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit
 from largen.theories.mean_field.options import WantedKernels
 

@@ -22,13 +22,8 @@ from largen.scalars import integers, random_key
 from largen.theories.mean_field.answers import bounded
 from largen.theories.mean_field.deep.answer import trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
-from largen.theories.mean_field.deep.estimation.replicates import (
-    Replication,
-)
-from largen.theories.mean_field.deep.method import (
-    choose_method,
-    records_of,
-)
+from largen.theories.mean_field.deep.estimation.replicates import Replication
+from largen.theories.mean_field.deep.method import choose_method, records_of
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
 from largen.theories.mean_field.deep.sampled import neuron_dtype, sampled, settings_for
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
@@ -40,12 +35,7 @@ from largen.theories.mean_field.infinite_depth.problem import (
     endless_problem,
     network_of_layers,
 )
-from largen.theories.mean_field.options import (
-    Sampling,
-    WantedKernels,
-    check_shared,
-    wanted_kernels,
-)
+from largen.theories.mean_field.options import Sampling, WantedKernels, check_shared, wanted_kernels
 
 Method = Literal["auto", "closed", "deterministic", "sweep"]
 METHODS: tuple[Method, ...] = get_args(Method)

@@ -10,16 +10,7 @@ from largen.errors import NoTheory
 from largen.expectations import ActivationFunction, as_activation
 from largen.parameterizations import CanonicalForm, canonical_form
 from largen.parameterizations.distributions import GAUSSIAN
-from largen.programs import (
-    BRANCH,
-    Affine,
-    Function,
-    Operation,
-    Program,
-    Repeat,
-    Sum,
-    dense_chain,
-)
+from largen.programs import BRANCH, Affine, Function, Operation, Program, Repeat, Sum, dense_chain
 from largen.runs import Posed, Run
 from largen.theories.chains.constants import HALF, check_features_move
 from largen.theories.mean_field.one_hidden_layer.adaptive import ratio_of, weights_of

@@ -33,12 +33,7 @@ from largen.theories.mean_field.one_hidden_layer.methods import (
     estimate,
 )
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem, posed_by
-from largen.theories.mean_field.options import (
-    Sampling,
-    WantedKernels,
-    check_shared,
-    wanted_kernels,
-)
+from largen.theories.mean_field.options import Sampling, WantedKernels, check_shared, wanted_kernels
 
 SHARPNESS = ("sharpness",)
 CURVED: tuple[str, ...] = ("hessian_sharpness", "single_neuron")  # the variables that it becomes

@@ -22,13 +22,7 @@ from scipy.special import softmax
 
 from largen.programs import Attend
 from largen.theories.mean_field.transformer.network import Node
-from largen.theories.mean_field.transformer.passes import (
-    Context,
-    Fields,
-    Pass,
-    Weightless,
-    pass_of,
-)
+from largen.theories.mean_field.transformer.passes import Context, Fields, Pass, Weightless, pass_of
 from largen.theories.mean_field.transformer.populations import averages, grown
 from largen.theories.mean_field.transformer.random_matrix import Diverged
 

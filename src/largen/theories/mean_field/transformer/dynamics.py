@@ -24,10 +24,7 @@ from largen.theories.mean_field.transformer.populations import (
     SampledPopulation,
     TooFewNeurons,
 )
-from largen.theories.mean_field.transformer.random_matrix import (
-    TOLERANCE,
-    Diverged,
-)
+from largen.theories.mean_field.transformer.random_matrix import TOLERANCE, Diverged
 from largen.theories.mean_field.transformer.weights import Matrix, Updates
 
 

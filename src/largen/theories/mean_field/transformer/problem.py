@@ -6,12 +6,7 @@ import math
 
 from largen.architectures import depth
 from largen.errors import NoTheory
-from largen.parameterizations import (
-    CanonicalForm,
-    GradientFlow,
-    canonical_form,
-    temperature_of,
-)
+from largen.parameterizations import CanonicalForm, GradientFlow, canonical_form, temperature_of
 from largen.parameterizations.stepping import Optimizer
 from largen.runs import Posed, Run
 from largen.theories.chains.constants import check_features_move

@@ -11,12 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from largen.runs import Loss, Run
-from largen.theories.chains.normalized import (
-    LayerActivation,
-    couples_samples,
-    pull_back,
-    slopes,
-)
+from largen.theories.chains.normalized import LayerActivation, couples_samples, pull_back, slopes
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import (
     TOGETHER,
