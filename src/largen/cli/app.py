@@ -33,8 +33,7 @@ def _version(wanted: bool) -> bool:
 @app.callback()
 def largen_(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Large-N limits of neural networks."""

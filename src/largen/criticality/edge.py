@@ -137,10 +137,7 @@ class EdgeOfChaos(Result):
         }
         variances = self.critical_points
         points = {
-            f"critical_{name}": (
-                "critical",
-                np.array([getattr(p, name) for p in variances]),
-            )
+            f"critical_{name}": ("critical", np.array([getattr(p, name) for p in variances]))
             for name in CriticalPoint.__dataclass_fields__
         }
         return xarray.Dataset(

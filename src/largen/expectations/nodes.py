@@ -151,12 +151,7 @@ def _panels(kinks: tuple[float, ...], q: np.ndarray) -> Nodes:
 def derivatives_in_variance(f: np.ndarray, nodes: Nodes, q: np.ndarray, order: int) -> np.ndarray:
     """Return E[f] and its first ``order`` ≤ 3 derivatives in q, (order + 1, *q)."""
     z = nodes.z
-    hermite = [
-        np.ones_like(z),
-        z**2 - 1,
-        z**4 - 6 * z**2 + 3,
-        z**6 - 15 * z**4 + 45 * z**2 - 15,
-    ]
+    hermite = [np.ones_like(z), z**2 - 1, z**4 - 6 * z**2 + 3, z**6 - 15 * z**4 + 45 * z**2 - 15]
     # The mean drops out of the derivatives; subtracting it removes most of the rounding error.
     mean = np.sum(f * nodes.weights, axis=0)
     centred = (f - mean) * nodes.weights

@@ -71,10 +71,7 @@ class ScalingMap(Result):
         kinds = [[self.at(q, r).kind for q in self.q_sigma] for r in self.rate]
         return xarray.Dataset(
             {"kind": (("rate", "q_sigma"), np.array(kinds))},
-            {
-                "q_sigma": [float(q) for q in self.q_sigma],
-                "rate": [float(r) for r in self.rate],
-            },
+            {"q_sigma": [float(q) for q in self.q_sigma], "rate": [float(r) for r in self.rate]},
             {"difference": str(self.difference)},
         )
 

@@ -279,11 +279,7 @@ def _status(orders: dict[str, np.ndarray]) -> Status:
 
 
 def _dataset(
-    run: Run,
-    plan: Plan,
-    method: str,
-    orders: dict[str, np.ndarray],
-    actual: dict[str, np.ndarray],
+    run: Run, plan: Plan, method: str, orders: dict[str, np.ndarray], actual: dict[str, np.ndarray]
 ) -> xarray.Dataset:
     import xarray
 

@@ -57,8 +57,7 @@ def shortfall_in_depth(
         return None
     probe = _Probe(lowered, place, inputs, with_ntk)
     error = probe.distance(
-        probe.kernels_by(lowered.constants[place].steps),
-        probe.kernels(MOST_STEPS, STARTS[-1]),
+        probe.kernels_by(lowered.constants[place].steps), probe.kernels(MOST_STEPS, STARTS[-1])
     )
     if error <= rtol:
         return None

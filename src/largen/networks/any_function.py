@@ -171,12 +171,7 @@ def nngp_of_function(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | No
 
 
 def ntk_operator_of_function(
-    f: Function,
-    params: Any,
-    x1: ArrayLike,
-    x2: ArrayLike | None = None,
-    *,
-    rates: Any = None,
+    f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None = None, *, rates: Any = None
 ) -> LinearOperator:
     """Return the tangent kernel as an operator that is never formed: Kv = J₁ ρ J₂ᵀ v.
 

@@ -82,11 +82,7 @@ class GradientFlow(Optimizer):
 
 
 def gd(
-    lr: float,
-    *,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    schedule: Schedule | None = None,
+    lr: float, *, momentum: float = 0.0, weight_decay: float = 0.0, schedule: Schedule | None = None
 ) -> GradientDescent:
     """Full-batch gradient descent, θ ← θ + v with v ← βv − η(∇ + λθ).
 

@@ -45,9 +45,7 @@ def from_reference_width(
 def _from(at_reference: Power, scaling: Power, width: int) -> Power:
     moved = at_reference.width - scaling.width
     return replace(
-        at_reference,
-        constant=at_reference.constant * power(width, moved),
-        width=scaling.width,
+        at_reference, constant=at_reference.constant * power(width, moved), width=scaling.width
     )
 
 

@@ -29,11 +29,7 @@ def rule_of(
 
 
 def _rule(
-    param: Parameterization,
-    site: Weight,
-    exponents: Exponents,
-    constant: Power,
-    adaptive: bool,
+    param: Parameterization, site: Weight, exponents: Exponents, constant: Power, adaptive: bool
 ) -> Rule[Power]:
     gamma = Power(param.gamma, width=param.d)
     out, is_output = param.output, site.role == "output"

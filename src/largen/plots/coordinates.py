@@ -78,13 +78,7 @@ def _slopes(ax: Any, data: xarray.Dataset, colours: list[Any]) -> None:
     ax.axvspan(-tolerance, tolerance, color="0.9", zorder=0, label="tolerance")
     for marker, name in (("o", "size"), ("x", "change")):
         ax.scatter(
-            data[f"{name}_slope"],
-            rows,
-            marker=marker,
-            c=colours,
-            s=18,
-            zorder=3,
-            label=WORDS[name],
+            data[f"{name}_slope"], rows, marker=marker, c=colours, s=18, zorder=3, label=WORDS[name]
         )
     names = [str(layer) or "(model)" for layer in data["layer"].values]
     ax.set_yticks(rows, names, fontsize="x-small")

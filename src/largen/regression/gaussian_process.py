@@ -36,11 +36,7 @@ from largen.scalars import flag, integer, random_key
 if TYPE_CHECKING:
     import xarray
 
-KINDS = {
-    "nngp": "NNGP kernel",
-    "ntk": "NTK",
-    "ntk-gp": "NTK",
-}
+KINDS = {"nngp": "NNGP kernel", "ntk": "NTK", "ntk-gp": "NTK"}
 
 
 class Prediction(NamedTuple):

@@ -259,13 +259,7 @@ def posterior_from_kernel(
 
 @interruptible()
 def flow_posterior_from_kernel(
-    ntk: Any,
-    y: Any,
-    *,
-    time: Any,
-    weights: Any = None,
-    prior: Any = None,
-    throw: bool = True,
+    ntk: Any, y: Any, *, time: Any, weights: Any = None, prior: Any = None, throw: bool = True
 ) -> KernelPosterior:
     """Return networks after times of gradient flow with a tangent kernel given as a matrix.
 

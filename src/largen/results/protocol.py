@@ -57,11 +57,7 @@ def to_store(result: Any) -> xarray.Dataset:
 
 
 def plot_result(
-    self: Any,
-    path: str | PathLike[str] | None = None,
-    ax: Any = None,
-    *,
-    what: str | None = None,
+    self: Any, path: str | PathLike[str] | None = None, ax: Any = None, *, what: str | None = None
 ) -> Figure:
     """Draw the result; write the picture to ``path`` if given.
 

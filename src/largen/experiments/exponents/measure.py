@@ -164,11 +164,7 @@ def _widths(widths: Any) -> list[int]:
 
 
 def _dataset(
-    run: Run,
-    widths: np.ndarray,
-    values: np.ndarray,
-    exponents: list[MeasuredExponent],
-    on: str,
+    run: Run, widths: np.ndarray, values: np.ndarray, exponents: list[MeasuredExponent], on: str
 ) -> Any:
     import xarray
 

@@ -100,9 +100,7 @@ def _state(run: Run, constants: Constants, width: int, hidden: Any, last: Any) -
     rules = [row.rule for row in table_at(run, width).rows]
     scale = neurons_at(run, width) * np.prod([rule.multiplier * rule.init_std for rule in rules])
     return State(
-        scale * hidden @ last.T,
-        constants.last * hidden @ hidden.T,
-        constants.first * last @ last.T,
+        scale * hidden @ last.T, constants.last * hidden @ hidden.T, constants.first * last @ last.T
     )
 
 

@@ -132,11 +132,7 @@ def _sums(network: FiniteNetwork, x, samples: int, normals) -> Averages:
 
 
 def shift_of(
-    at_start: Averages,
-    kernel: np.ndarray,
-    prior: np.ndarray,
-    y: np.ndarray,
-    times: np.ndarray,
+    at_start: Averages, kernel: np.ndarray, prior: np.ndarray, y: np.ndarray, times: np.ndarray
 ) -> Shift:
     """Return the mean shift in units of η₀/P, at times that start at 0.
 

@@ -104,8 +104,7 @@ def _pool(state: KernelState, average: Any, inside: np.ndarray, total: bool) -> 
         return Side(average(side.q, 0), mean, of_pairs(side.within))
 
     pooled = state.with_sides(of_side)._replace(
-        gap=of_pairs(state.gap),
-        ntk=None if state.ntk is None else of_pairs(state.ntk),
+        gap=of_pairs(state.gap), ntk=None if state.ntk is None else of_pairs(state.ntk)
     )
     pooled = from_averages(pooled, coincident(state))
     return _by_counts(state, pooled, average, inside, total)

@@ -11,11 +11,4 @@ from largen.parameterizations.classification.by_exponents import classify, plane
 from largen.parameterizations.classification.plane import ScalingClass
 from largen.parameterizations.classification.report import MEANING, Classification, LayerScaling
 
-__all__ = [
-    "MEANING",
-    "Classification",
-    "LayerScaling",
-    "ScalingClass",
-    "classify",
-    "plane_class",
-]
+__all__ = ["MEANING", "Classification", "LayerScaling", "ScalingClass", "classify", "plane_class"]

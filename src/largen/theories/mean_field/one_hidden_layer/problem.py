@@ -174,10 +174,7 @@ def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> OneLayerP
         outputs=_outputs(run),
         start=None if gaussian else start,
         steps=Steps(
-            average,
-            each("step"),
-            out.std * out.step,
-            0.0 if bias is None else bias.std * bias.step,
+            average, each("step"), out.std * out.step, 0.0 if bias is None else bias.std * bias.step
         ),
         ratio=ratio,
     )

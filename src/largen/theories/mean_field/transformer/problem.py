@@ -42,12 +42,7 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
 def moving_form(run: Run, optimizer: Optimizer) -> CanonicalForm:
     """Return the constants of a run whose features move, with the rates of an optimizer."""
     form = canonical_form(
-        run.param,
-        run.net,
-        optimizer,
-        run.data.inputs,
-        gaussian=GAUSSIAN_ROLES,
-        from_zero=True,
+        run.param, run.net, optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES, from_zero=True
     )
     check_features_move(run.param, form.d)
     return form

@@ -233,12 +233,7 @@ class _Plan:
 
 
 def replicate(
-    problem: Problem,
-    run: Run,
-    recorded: Recorded,
-    settings: Settings,
-    seed: int,
-    tell: Tell,
+    problem: Problem, run: Run, recorded: Recorded, settings: Settings, seed: int, tell: Tell
 ) -> Replicate:
     """Return the estimates of c and V from one set of neurons A and B."""
     N, groups, done = settings.width, len(groups_of(problem)), 0

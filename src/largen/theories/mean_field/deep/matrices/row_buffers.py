@@ -24,10 +24,7 @@ def capacity_for(rows: int) -> int:
 
 
 def inner(
-    rows: Float[Array, "matrix capacity n"],
-    l: Index,
-    x: Float[Array, "k n"],
-    rank: Int[Array, ""],
+    rows: Float[Array, "matrix capacity n"], l: Index, x: Float[Array, "k n"], rank: Int[Array, ""]
 ) -> Float[Array, "capacity k"]:
     """Return rows·xᵀ of matrix l; 0 beyond the rank."""
 

@@ -22,12 +22,7 @@ from largen.theories.mean_field.engine.marked_files import load_marked, other, s
 from largen.theories.mean_field.record_times import Recorded
 
 SECONDS = 60.0  # least time between two states that are written within a sweep
-MATRICES = (
-    ("inputs", "basis"),
-    ("inputs", "images"),
-    ("outputs", "basis"),
-    ("outputs", "images"),
-)
+MATRICES = (("inputs", "basis"), ("inputs", "images"), ("outputs", "basis"), ("outputs", "images"))
 
 
 class SavedState:

@@ -27,12 +27,7 @@ def add_langevin_noise(
     """
     there = jnp.ones((matrices.number + 1, 1), params.fields.dtype) if live is None else live
     size = noise.matrices[:, None, None] * there[1:, :, None] * there[:-1, None]
-    sizes = (
-        noise.fields * there[0],
-        noise.readout * there[-1],
-        noise.biases * there[1:],
-        size,
-    )
+    sizes = (noise.fields * there[0], noise.readout * there[-1], noise.biases * there[1:], size)
     values = params.fields, params.readout, params.biases, matrices.change
     normals = noisy(jax.tree.map(jnp.zeros_like, values), (1.0,) * len(values), lr, key)
     if noise.sums is not None:
