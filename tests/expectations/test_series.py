@@ -58,7 +58,9 @@ def cases(variances):
     ]
 
 
-@pytest.mark.parametrize("name", list(SMOOTH))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "silu" else []) for n in SMOOTH]
+)
 def test_smooth_activations(name):
     """Values and derivative kernels to 1e-11, and within the bound, at variances 0.1 to 25."""
     variances = [(1.0, 1.0), (4.0, 4.0), (0.1, 2.0)]

@@ -23,7 +23,7 @@ def trained(net, param=None, y=Y, width=6, **options):
     return run, nets, [jax.tree.map(lambda leaf: leaf[0], params) for params in ends]
 
 
-@pytest.mark.parametrize("outputs", [None, 2])
+@pytest.mark.parametrize("outputs", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_both_are_those_of_stored_derivatives(outputs):
     y = Y if outputs is None else np.stack([Y, Y**2], 1)
     net, param = lg.mlp(1, "tanh", bias_std=0.4), lg.mean_field(2.0)

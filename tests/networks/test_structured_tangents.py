@@ -159,7 +159,15 @@ def test_equal_to_the_product_of_jacobians(name):
     np.testing.assert_array_equal(got, got.transpose(1, 0, 3, 2))
 
 
-@pytest.mark.parametrize("name", ["tied", "attention", "embedded", "cnn", "channels_first"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tied",
+        "cnn",
+        "channels_first",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "embedded")),
+    ],
+)
 def test_products_of_factors_whatever_is_cheaper(name, monkeypatch):
     """Both ways for arrays in affine maps: products of factors, and derivatives from factors."""
     f, params, (x1, x2) = CASES[name]
