@@ -197,6 +197,9 @@ def test_corrections_have_the_law_of_the_weights():
     np.testing.assert_allclose(found.kernel_shift, expected.kernel_shift, rtol=1e-8)
     np.testing.assert_allclose(found.ntk_covariance, expected.ntk_covariance, rtol=1e-8)
     assert abs(normal.kernel_shift / expected.kernel_shift - 1).max() > 0.1
+    for function in (lg.finite_width.width_corrections, lg.finite_width.width_fluctuations):
+        with pytest.raises(NoTheory, match="fourth moments"):
+            function(lg.read(stock, X, SMALL), X[:2], width=64)
 
 
 class Stream(nn.Module):

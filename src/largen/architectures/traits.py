@@ -75,6 +75,8 @@ class Layer(metaclass=_Named):
         Whether the output for a sample depends on the other samples of the batch.
     keeps_shape
         Whether the layer keeps the spatial axes and the number of features per unit of width.
+    gaussian
+        Whether weights behind the data are Gaussian, or of the parameterization's distribution.
 
     Examples
     --------
@@ -104,6 +106,11 @@ class Layer(metaclass=_Named):
     def keeps_shape(self) -> bool:
         """Whether the layer keeps the spatial axes and the features per unit of width."""
         return type(self).signal_behind is Layer.signal_behind
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether weights behind the data are those of the parameterization; order 1/width asks."""
+        return True
 
     def signal_behind(self, signal: Signal) -> Signal:
         """Return the signal behind the layer, given the one before it: the same, unless overridden.

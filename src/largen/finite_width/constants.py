@@ -52,6 +52,12 @@ class ConstantsOf:
         inputs: int | tuple[int, ...],  # features, or the shape of a sample
         what: str,
     ) -> None:
+        if not net.gaussian:
+            raise NoTheory(
+                f"{what}: the order 1/width depends on the fourth moments of weights, and this "
+                "model has some that are not Gaussian. net.corrections and net.fluctuations know "
+                "them; net.at(width) is the network with Gaussian ones of the same variance."
+            )
         self._table, self.branch = None, 1.0
         if param is None:
             return

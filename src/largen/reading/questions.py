@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 class Questions:
     """The questions to a model that has been read."""
 
+    @property
+    def gaussian(self) -> bool:
+        """Whether all weights behind the data have the fourth moment of Gaussian ones."""
+        return not any(w.law.excess for w in _model(self).weights if not w.map.reads_data)
+
     def propagation(self, x: Any = None, *, width: int | None = None) -> Propagation:
         """Return variances, correlations and gradients of the model, module by module.
 
