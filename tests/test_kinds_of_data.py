@@ -7,11 +7,12 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from tests import kinds_of_data
 
 import largen as lg
-from largen.arrays import floating, numbers
+from largen.arrays import booleans, floating, numbers
 from largen.errors import InvalidInput
 
 A = np.array([[0.0, 2.0, -1.0], [3.0, 1.0, -2.0]])
@@ -53,6 +54,14 @@ def test_integers_without_a_float_are_refused_and_a_truth_value_is_no_number():
             floating("x", value)
     with pytest.raises(InvalidInput, match="wanted a number, got True"):
         floating("x", True)
+
+
+def test_nullable_truth_values_are_truth_values():
+    table = pd.DataFrame([[True, False], [True, True]])
+    for given in (table.convert_dtypes(), table.astype(object), table.to_numpy().tolist()):
+        assert np.array_equal(booleans("mask", given), table)
+    with pytest.raises(InvalidInput, match="wanted Booleans, got dtype int64"):
+        booleans("mask", np.array([True, 1], object))
 
 
 def test_pixels_are_numbers():

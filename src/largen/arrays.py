@@ -188,6 +188,8 @@ def _of_objects(name: str, array: np.ndarray) -> np.ndarray:
             f"{name}: wanted an array of numbers, and {where} is {shown(entry)}, of type "
             f"{type(entry).__name__}.{hint}"
         ) from cause
+    if array.size and all(isinstance(entry, (bool, np.bool_)) for entry in array.flat):
+        return array.astype(bool)
     whole = all(isinstance(entry, (Integral, np.bool_)) for entry in array.flat)
     new = array.astype(np.int64 if whole else np.float64)
     if any(isinstance(entry, int) and abs(entry) > 2**53 for entry in array.flat):

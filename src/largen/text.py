@@ -39,7 +39,7 @@ def shown(value: Any) -> str:
     """
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and shape and dtype is not None:
-        return f"an array of shape {shape}, dtype {dtype}"
+        return f"an array of shape {tuple(shape)}, dtype {dtype}"
     try:
         return _SHORT.repr(value)
     except Exception:  # the value's own repr fails, or has more digits than Python prints

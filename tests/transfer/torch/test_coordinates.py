@@ -214,6 +214,22 @@ def test_doors(targets, options, message):
         )
 
 
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda model, x: model(x).square().mean().detach(), "loss: does not depend on a weight"),
+        (lambda model, x: model(x), r"loss: wanted a tensor .* got an array of shape \(4, 2\)"),
+    ],
+)
+def test_losses_that_cannot_be_trained(loss, message):
+    def make(width):
+        return nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 2))
+
+    sizes = [{"width": n} for n in (8, 16)]
+    with pytest.raises(InvalidInput, match=message):
+        coordinate_check(make, sizes[0], sizes, [torch.ones(4, 3)], loss, lr=0.1, scheme="mup")
+
+
 def test_the_picture():
     from largen.plots import coordinate_figure
     from largen.plots.style import FAILED

@@ -45,12 +45,21 @@ def one_number(loss: Any) -> Tensor:
     return loss
 
 
+def with_gradients(loss: Tensor) -> Tensor:
+    """Check that a loss can be differentiated by the model's weights."""
+    if not loss.requires_grad:
+        raise InvalidInput(
+            "loss: does not depend on a weight that is trained; leave out detach and torch.no_grad."
+        )
+    return loss
+
+
 def training_step(
     model: nn.Module, optimizer: Any, loss: Callable[[nn.Module, Any], Tensor], batch: Any
 ) -> Tensor:
     """Make a step on a batch; return the loss before it."""
     optimizer.zero_grad()
-    value = one_number(loss(model, batch))
+    value = with_gradients(one_number(loss(model, batch)))
     value.backward()
     optimizer.step()
     return value
