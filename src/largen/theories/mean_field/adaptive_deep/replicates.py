@@ -86,13 +86,8 @@ def solve_by_replicates(
         )
     at_once = int(min(cores(), max(1, settings.budget // bytes_of(problem, particles))))
     plan = AdaptivePlan(problem, run, settings, particles, seed, at_once, root)
-    goal = Goal(
-        settings.rtol,
-        settings.replicates,
-        FEWEST_REPLICATES,
-        settings.max_particles // particles,
-        reached=reached,
-    )
+    most = settings.max_particles // particles
+    goal = Goal(settings.rtol, settings.replicates, FEWEST_REPLICATES, most, reached=reached)
     replicates = Replicates(plan, plan.common, goal, at_once, tell, saved)
     try:
         with one_thread_of_blas():
@@ -215,16 +210,8 @@ class AdaptivePlan:
         network = InfiniteNetwork(
             self._problem, Drawn(neurons, first, (*self._seed, neurons, number))
         )
-        solved = train(
-            network,
-            self._problem,
-            self._run,
-            self._settings.record_at,
-            self._settings.wanted,
-            self._budget,
-            lambda done, total: tell(done / total),
-            start,
-        )
+        what = self._problem, self._run, self._settings.record_at, self._settings.wanted
+        solved = train(network, *what, self._budget, lambda done, total: tell(done / total), start)
         if solved.stopped == "particles":
             raise TooFewNeurons
         return solved

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.adaptive_deep.constants import WeightConstants
 from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.running_averages import Average, adapt
 from largen.theories.mean_field.transformer.populations import Population
 from largen.theories.mean_field.transformer.weights import (
+    Connection,
     LateVectors,
     Matrix,
     Trained,
@@ -68,19 +68,11 @@ class StoredMatrix(Matrix):
     S′ = S r_out/r_in behind the matrix.
     """
 
-    def __init__(
-        self,
-        constants: MapConstants,
-        source: Population,
-        target: Population,
-        ratio: float,
-        average: Average,
-        own: WeightConstants,
-    ):
-        super().__init__(constants, source, target, ratio)
-        self._source, self._target, self._average = source, target, average
-        root = (source.size * target.size) ** 0.5
-        self._unit, self._size = own.unit * root * constants.std, own.step / root
+    def __init__(self, joins: Connection, average: Average, own: WeightConstants):
+        super().__init__(joins)
+        self._source, self._target, self._average = joins.source, joins.target, average
+        root = (joins.source.size * joins.target.size) ** 0.5
+        self._unit, self._size = own.unit * root * joins.constants.std, own.step / root
         self._entries: Any = None  # of V, and the averages of its gradients
         self._gradients, self._count = np.zeros((0, 0)), 0
 
@@ -180,19 +172,12 @@ class AdaptiveUpdates(Updates):
         unit, step = self.constants[name]
         return Averaged(np.zeros(number), True, self.average, WeightConstants(unit / rate, step))
 
-    def matrix(
-        self,
-        name: str,
-        constants: MapConstants,
-        source: Population,
-        target: Population,
-        ratios: tuple[float, float],
-    ) -> Matrix:
+    def matrix(self, name: str, joins: Connection) -> Matrix:
         """Return the weight of a name, between two populations."""
         unit, step = self.constants[name]
-        root = ratios[0] ** 0.5
+        root = joins.ratios[0] ** 0.5
         own = WeightConstants(unit / root, step * root)
-        return StoredMatrix(constants, source, target, ratios[1] / ratios[0], self.average, own)
+        return StoredMatrix(joins, self.average, own)
 
     def _rows(self, name: str, population: Population) -> Callable[..., Trained]:
         """Return the function that makes vectors, which are divided by √S."""

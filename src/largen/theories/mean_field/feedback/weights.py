@@ -20,7 +20,13 @@ from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.transformer.kernel_records import ObservedMap
 from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix, Side
-from largen.theories.mean_field.transformer.weights import LateVectors, Matrix, Updates, Vectors
+from largen.theories.mean_field.transformer.weights import (
+    Connection,
+    LateVectors,
+    Matrix,
+    Updates,
+    Vectors,
+)
 
 
 class FeedbackVectors(LateVectors):
@@ -48,13 +54,10 @@ class _WithFixedFeedback(Matrix):
 
     def __init__(
         self,
-        constants: MapConstants,
-        source: Population,
-        target: Population,
-        ratio: float,
+        joins: Connection,
         moved: Side | None = None,  # the directions; by default those that V(0) acts on
     ):
-        super().__init__(constants, source, target, ratio)
+        super().__init__(joins)
         self._moved = self.operator.behind if moved is None else moved
 
     def restart(self, tolerance: float) -> None:
@@ -107,18 +110,12 @@ class _WithFixedFeedback(Matrix):
 class FeedbackMatrix(_WithFixedFeedback):
     """A matrix with the matrix B = ρV(0) + √(1 − ρ²) Ṽ for backward fields."""
 
-    def __init__(
-        self,
-        constants: MapConstants,
-        source: Population,
-        target: Population,
-        ratio: float,
-        rho: float,
-    ):
-        self._rho, self._rest = rho, (1 - rho**2) ** 0.5
-        self._other = GaussianMatrix(source, target, ratio) if self._rest else None
-        moved = None if self._other is None else self._other.behind
-        super().__init__(constants, source, target, ratio, moved)
+    def __init__(self, joins: Connection, rho: float):
+        self._rho, self._rest, self._other, moved = rho, (1 - rho**2) ** 0.5, None, None
+        if self._rest:
+            self._other = GaussianMatrix(joins.source, joins.target, joins.ratio)
+            moved = self._other.behind
+        super().__init__(joins, moved)
 
     @property
     def operators(self) -> list[GaussianMatrix]:
@@ -149,16 +146,9 @@ class Directions(Side):
 class DirectMatrix(_WithFixedFeedback):
     """A matrix before which backward fields are those of errors times fixed vectors."""
 
-    def __init__(
-        self,
-        constants: MapConstants,
-        source: Population,
-        target: Population,
-        ratio: float,
-        size: float,  # the factor of the vectors
-    ):
-        super().__init__(constants, source, target, ratio, Directions(target, 1.0))
-        self._source, self._size = source, size
+    def __init__(self, joins: Connection, size: float):  # the factor of the vectors
+        super().__init__(joins, Directions(joins.target, 1.0))
+        self._source, self._size = joins.source, size
         self._rows: np.ndarray | None = None
 
     def _by_feedback(self, g: np.ndarray) -> np.ndarray:
@@ -172,10 +162,8 @@ class DirectMatrix(_WithFixedFeedback):
 class LocalMatrix(_WithFixedFeedback):
     """A matrix before which no backward field is needed."""
 
-    def __init__(
-        self, constants: MapConstants, source: Population, target: Population, ratio: float
-    ):
-        super().__init__(constants, source, target, ratio, Directions(target, 1.0))
+    def __init__(self, joins: Connection):
+        super().__init__(joins, Directions(joins.target, 1.0))
 
     def _by_feedback(self, g: np.ndarray) -> np.ndarray:
         """Return 0."""
@@ -212,16 +200,9 @@ class HebbianUpdates(Updates):
         """Return the record of an affine map, which comes behind another one."""
         return LocalMap(constants, ratio, before)
 
-    def matrix(
-        self,
-        name: str,
-        constants: MapConstants,
-        source: Population,
-        target: Population,
-        ratios: tuple[float, float],
-    ) -> Matrix:
+    def matrix(self, name: str, joins: Connection) -> Matrix:
         """Return the weight of a name, between two populations."""
-        return LocalMatrix(constants, source, target, ratios[1] / ratios[0])
+        return LocalMatrix(joins)
 
 
 @dataclass(frozen=True)
@@ -236,16 +217,8 @@ class FeedbackUpdates(Updates):
         """Return the weight of a name, of outputs."""
         return FeedbackVectors(number, population, rate, self.rho)
 
-    def matrix(
-        self,
-        name: str,
-        constants: MapConstants,
-        source: Population,
-        target: Population,
-        ratios: tuple[float, float],
-    ) -> Matrix:
+    def matrix(self, name: str, joins: Connection) -> Matrix:
         """Return the weight of a name, between two populations."""
-        what = constants, source, target, ratios[1] / ratios[0]
         if self.direct is None:
-            return FeedbackMatrix(*what, self.rho)
-        return DirectMatrix(*what, self.direct)
+            return FeedbackMatrix(joins, self.rho)
+        return DirectMatrix(joins, self.direct)

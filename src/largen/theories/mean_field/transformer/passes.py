@@ -27,7 +27,13 @@ from largen.theories.mean_field.transformer.kernel_records import ObservedMap
 from largen.theories.mean_field.transformer.network import Node, PopulatedNetwork
 from largen.theories.mean_field.transformer.populations import Population, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import Diverged
-from largen.theories.mean_field.transformer.weights import Bias, Matrix, Updates, Vectors
+from largen.theories.mean_field.transformer.weights import (
+    Bias,
+    Connection,
+    Matrix,
+    Updates,
+    Vectors,
+)
 
 Fields = np.ndarray
 
@@ -219,10 +225,12 @@ class _BetweenPopulations:
         self._matrices = [
             context.updates.matrix(
                 context.name(operation, "weight"),
-                replace(constants, std=root * constants.std),
-                context.population(source),
-                target,
-                (source.ratio, node.ratio),
+                Connection(
+                    replace(constants, std=root * constants.std),
+                    context.population(source),
+                    target,
+                    (source.ratio, node.ratio),
+                ),
             )
             for root, source in zip(self._roots, context.read_by(node), strict=True)
         ]

@@ -113,13 +113,8 @@ def solve_by_replicates(
     while True:
         last = settings.particles is not None or 2 * particles > settings.max_particles
         plan = AttentionPlan(problem, run, settings, particles, dtype, seed, at_once)
-        goal = Goal(
-            settings.rtol,
-            settings.replicates,
-            FEWEST_REPLICATES,
-            settings.max_particles // particles,
-            reached=reached,
-        )
+        most = settings.max_particles // particles
+        goal = Goal(settings.rtol, settings.replicates, FEWEST_REPLICATES, most, reached=reached)
         replicates = Replicates(plan, plan.supposed, goal, at_once, tell, saved)
         try:
             with one_thread_of_blas():
@@ -270,12 +265,5 @@ class AttentionPlan:
 
     def _train(self, network: InfiniteNetwork, tell: Tell) -> Solved:
         """Train a network."""
-        return train(
-            network,
-            self._problem,
-            self._run,
-            self._settings.record_at,
-            self._settings.wanted,
-            self._budget,
-            lambda done, total: tell(done / total),
-        )
+        what = self._problem, self._run, self._settings.record_at, self._settings.wanted
+        return train(network, *what, self._budget, lambda done, total: tell(done / total))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -108,6 +109,20 @@ class LateVectors(Vectors):
         self._trained = self._make(self.population.fresh(number), self._rate > 0)
 
 
+class Connection(NamedTuple):
+    """What a matrix joins, and the constants of its map."""
+
+    constants: MapConstants
+    source: Population
+    target: Population
+    ratios: tuple[float, float]  # neurons per unit of width of both
+
+    @property
+    def ratio(self) -> float:
+        """The number of neurons behind the matrix for each one before it."""
+        return self.ratios[1] / self.ratios[0]
+
+
 class Matrix:
     """The matrix V of an affine map y = σVx between populations.
 
@@ -117,13 +132,12 @@ class Matrix:
 
     exact, errors = False, np.zeros((0, 0))
 
-    def __init__(
-        self, constants: MapConstants, source: Population, target: Population, ratio: float
-    ):
-        self.operator = GaussianMatrix(source, target, ratio)
-        self._std, self._rate, self._ratio = constants.std, constants.rate, ratio
+    def __init__(self, joins: Connection):
+        constants, self._ratio = joins.constants, joins.ratio
+        self.operator = GaussianMatrix(joins.source, joins.target, joins.ratio)
+        self._std, self._rate = constants.std, constants.rate
         self._kept = Trained(np.ones(1), constants.rate > 0)
-        self._change = Trained(np.zeros((0, 0), source.dtype), constants.rate > 0)
+        self._change = Trained(np.zeros((0, 0), joins.source.dtype), constants.rate > 0)
         self._features, self._descent = np.zeros((0, 0)), np.zeros((0, 0))
 
     @property
@@ -216,13 +230,6 @@ class Updates:
         """Return the record of an affine map, which comes behind another one."""
         return ObservedMap(constants, ratio)
 
-    def matrix(
-        self,
-        name: str,
-        constants: MapConstants,
-        source: Population,
-        target: Population,
-        ratios: tuple[float, float],  # neurons per unit of width of both
-    ) -> Matrix:
+    def matrix(self, name: str, joins: Connection) -> Matrix:
         """Return the weight of a name, between two populations."""
-        return Matrix(constants, source, target, ratios[1] / ratios[0])
+        return Matrix(joins)
