@@ -160,13 +160,7 @@ def _evaluate(phi, x):
 
 
 class SingleMoments(NamedTuple):
-    """Moments of φ under one Gaussian, or their errors.
-
-    Attributes
-    ----------
-    second_moment, derivative_second_moment, mean
-        E[φ²], E[φ'²] and E[φ].
-    """
+    """E[φ²], E[φ'²] and E[φ] under one Gaussian, or their errors."""
 
     second_moment: Any
     derivative_second_moment: Any

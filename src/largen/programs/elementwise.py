@@ -35,21 +35,11 @@ Gains = tuple[tuple[int, ActivationFunction, ActivationFunction | float | None],
 
 
 class Elementwise(NamedTuple):
-    """A value as a function of another one.
+    """A value as a function of another one."""
 
-    Attributes
-    ----------
-    base
-        The position of the value that the function is applied to.
-    phi
-        The function; None for the value itself.
-    gains
-        Trained gains inside of the function, as in :class:`Function`.
-    """
-
-    base: int
-    phi: ActivationFunction | None
-    gains: Gains = ()
+    base: int  # the position of the value that the function is applied to
+    phi: ActivationFunction | None  # the function; None for the value itself
+    gains: Gains = ()  # trained gains inside of the function, as in Function
 
     @property
     def function(self) -> ActivationFunction:

@@ -37,21 +37,11 @@ class Setting(NamedTuple):
 
 
 class Path(NamedTuple):
-    """Training at all times; after divergence, the last values before it are repeated.
+    """Training at all times; after divergence, the last values before it are repeated."""
 
-    Attributes
-    ----------
-    outputs
-        F, (step, sample, output).
-    curvatures
-        The largest eigenvalue of the tangent kernel of training samples over P, (step,).
-    sound
-        Whether training reached this step before it diverged, (step,).
-    """
-
-    outputs: Any
-    curvatures: Any
-    sound: Any
+    outputs: Any  # F, (step, sample, output)
+    curvatures: Any  # the largest eigenvalue of the tangent kernel of training samples over P
+    sound: Any  # whether training reached this step before it diverged
 
 
 def samples_of(run: Run) -> np.ndarray:

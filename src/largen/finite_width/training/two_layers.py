@@ -14,18 +14,11 @@ from largen.runs import Run
 
 
 class Constants(NamedTuple):
-    """The constants of training at a width n, for the rule's multipliers m and rates ρ.
+    """The constants of training at a width n, for the rule's multipliers m and rates ρ."""
 
-    Attributes
-    ----------
-    coupling
-        κ = ρ_U ρ_V (m₁m₂)²; 0 where the kernel is constant in the limit.
-    first, last
-        Means at initialisation of the tangent kernel of the first layer and of the read-out over
-        x·x', (m₁m₂)² n ρ_U σ_V² and (m₁m₂)² n ρ_V σ_U².
-    """
-
-    coupling: float
+    coupling: float  # κ = ρ_U ρ_V (m₁m₂)²; 0 where the kernel is constant in the limit
+    # Means at initialisation of the tangent kernel of the first layer and of the read-out over
+    # x·x', (m₁m₂)² n ρ_U σ_V² and (m₁m₂)² n ρ_V σ_U².
     first: float
     last: float
 

@@ -85,22 +85,13 @@ Way = OfMeans | Expanded | SameWeight | Matched | Factors
 
 
 class Plan(NamedTuple):
-    """What a program requires.
+    """What a program requires."""
 
-    Attributes
-    ----------
-    values
-        The moments that are required of each value.
-    pairs
-        For each value the pairs of it and an earlier one whose covariance is required, and how
-        they follow.
-    wanted
-        Of each of these pairs, whether all pairs of positions are required.
-    """
-
-    values: tuple[Wanted, ...]
+    values: tuple[Wanted, ...]  # the moments that are required of each value
+    # For each value the pairs of it and an earlier one whose covariance is required, and how they
+    # follow.
     pairs: tuple[tuple[tuple[Pair, Way], ...], ...]
-    wanted: dict[Pair, bool]
+    wanted: dict[Pair, bool]  # of each of these, whether all pairs of positions are required
 
     @property
     def crossed(self) -> bool:

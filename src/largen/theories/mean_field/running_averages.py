@@ -53,13 +53,7 @@ def check_limit(
     gradient: Power,  # its gradient over the rule's eps
     std: Power,  # its output
 ) -> None:
-    """Check that the powers of N of a weight are those of a limit.
-
-    Raises
-    ------
-    NoTheory
-        If one of them is not 0. The gradient is not looked at if ε₀ is 0.
-    """
+    """Check that the powers of N of a weight are 0; that of the gradient unless ε₀ is 0."""
     if not getattr(run.optimizer, "eps", 0.0):
         gradient = Power()
     for what, power in (

@@ -38,15 +38,7 @@ def neuron_dtype(rtol: float, problem: Problem) -> Any:
 
 
 def settings_for(theory: Any, problem: Problem, method: Method, kept: Kept) -> NumericalSettings:
-    """Return the settings of replicates by the method ``"sweep"`` or ``"dense"``.
-
-    ``theory``: a frozen dataclass of options.
-
-    Raises
-    ------
-    InvalidInput
-        If the number of particles does not fit the problem, or one replicate the memory.
-    """
+    """Return the settings of replicates by the method ``"sweep"`` or ``"dense"``, checked."""
     particles = theory.particles or wanted_particles(method, problem)
     check_particles(problem, method, particles, kept.sample_neurons)
     settings = NumericalSettings(

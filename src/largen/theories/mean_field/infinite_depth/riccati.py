@@ -100,19 +100,10 @@ def linear_limit(
 
 
 def solve(network: LinearNetwork, pull: Pull, record_at: Sequence[int], nodes: int) -> LinearLimit:
-    """Solve the equations on a grid of depth.
+    """Solve the equations on a grid of so many nodes of depth.
 
-    Parameters
-    ----------
-    network
-        The network, with the time filters of its weights.
-    pull
-        Function of the time and of f of all samples: Δ over the number of samples in the batch; 0
-        for samples that are not in the batch.
-    record_at
-        Times at which kernels are recorded.
-    nodes
-        Number of nodes of depth.
+    ``pull``: a function of the time and of f of all samples: Δ over the number of samples in the
+    batch; 0 for samples that are not in the batch.
     """
     march = _March(network, nodes)
     times, samples = network.times, len(network.fields)

@@ -67,22 +67,12 @@ class Fluctuations(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The trajectory of a set of neurons in the limit.
-
-    Attributes
-    ----------
-    states, velocities
-        The states and the velocities of the neurons, at each time index.
-    residuals
-        The residuals Δ.
-    curvatures
-        ∂Δ/∂f of each sample.
-    """
+    """The trajectory of a set of neurons in the limit, at each time index."""
 
     states: OneLayerState
     velocities: OneLayerState
-    residuals: Float[Array, "step sample output"]
-    curvatures: Float[Array, "step sample output output"]
+    residuals: Float[Array, "step sample output"]  # Δ
+    curvatures: Float[Array, "step sample output output"]  # ∂Δ/∂f of each sample
 
 
 def check(run: Run, problem: OneLayerProblem) -> None:

@@ -60,34 +60,11 @@ def train(
     neurons: Neurons,
     wanted: WantedKernels,
     *,
-    substeps: np.ndarray | None = None,
+    substeps: np.ndarray | None = None,  # the number of flow steps after each time index
     dtype: Any = np.float64,
-    key: int = 0,
+    key: int = 0,  # of the Langevin noise, if there is any
 ) -> tuple[np.ndarray, np.ndarray, Records]:
-    """Train a set of neurons.
-
-    Parameters
-    ----------
-    posed, run
-        The problem, and the run that poses it.
-    neurons
-        The neurons at initialisation.
-    wanted
-        The kernels to record, and their time indices.
-    substeps
-        The number of flow steps after each time index, shape ``(step,)``.
-    dtype
-        The precision of the neurons.
-    key
-        The random key of the Langevin noise, if there is any.
-
-    Returns
-    -------
-    f_train, f_test
-        Outputs, shape ``(step, sample, output)``.
-    records
-        Kernels, with a leading axis of recorded time indices.
-    """
+    """Return outputs of training and of test samples, (step, sample, output), and kernels."""
     average = None if posed.steps is None else posed.steps.average
     recorded = wanted.recorded
     curved = "sharpness" in wanted.names

@@ -146,7 +146,7 @@ class InfiniteNetwork:
             assert rng is not None
             size = populations.head_sizes.get(number, 1)
             share = problem.network.ratio_of(number) if problem.updates.stored else 1.0
-            neurons = whole_heads(round(share * drawn.neurons), size)
+            neurons = max(1, round(share * drawn.neurons) // size) * size  # of whole heads
             return SampledPopulation(neurons, drawn.first, rng, size, self.dtype)
 
         self.dtype = np.dtype(np.float64 if drawn is None else drawn.dtype)
@@ -216,33 +216,18 @@ def train(
     network: InfiniteNetwork,
     problem: AttentionProblem,
     run: Run,
-    record_at: tuple[int, ...] = (),
-    wanted: WantedKernels = NO_KERNELS,
-    budget: float = np.inf,
-    tell: Callable[..., Any] | None = None,
+    record_at: tuple[int, ...] = (),  # time indices at which attention weights are recorded
+    wanted: WantedKernels = NO_KERNELS,  # kernels that are recorded, and their time indices
+    budget: float = np.inf,  # the number of bytes that the matrices may take
+    tell: Callable[..., Any] | None = None,  # called with numbers of finished and all time indices
+    # Outputs before training, ([step,] sample, position, output), which are added to those of the
+    # network.
     start: np.ndarray | float = 0.0,
 ) -> Solved:
     """Return the trajectory of the limit, of training samples followed by test samples.
 
-    Each step passes through the network forward and backward, as in a network of finite width.
-
-    Parameters
-    ----------
-    network
-        The network before training, which is changed.
-    problem, run
-        The problem, and its run.
-    record_at
-        Time indices at which attention weights are recorded.
-    wanted
-        Kernels that are recorded, and their time indices.
-    budget
-        The number of bytes that the matrices may take.
-    tell
-        Called with the numbers of finished and of all time indices.
-    start
-        Outputs before training, ([step,] sample, position, output), which are added to those of
-        the network.
+    Each step passes through the network forward and backward, as in a network of finite width. The
+    network is changed.
     """
     x = run.data.x.astype(np.float64)
     x = x.reshape(len(x), problem.network.positions, -1)
@@ -301,17 +286,6 @@ def bytes_at_start(problem: AttentionProblem, run: Run, particles: int) -> float
     columns = len(run.data.x) * problem.network.positions
     sampled = particles * len(problem.network.populations.sampled)
     return 64.0 * columns * (columns + run.data.x.shape[-1] + sampled)
-
-
-def whole_heads(neurons: int, size: int) -> int:
-    """Return the number of neurons of as many heads as there are neurons for, and at least one.
-
-    Examples
-    --------
-    >>> whole_heads(2048, 3)
-    2046
-    """
-    return max(1, neurons // size) * size
 
 
 class Residuals:

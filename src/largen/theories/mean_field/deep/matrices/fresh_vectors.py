@@ -32,27 +32,16 @@ MOST_SOBOL_DIMENSIONS = 2048
 
 
 def gaussian(
+    # Orthonormal rows to which fresh vectors are orthogonal: the layer's fresh vectors of
+    # initialisation, and gradients of test samples, which removes noise from f; None for the
+    # distribution of a finite width.
     anchors: Float[Array, "anchor n"] | None,
-    weight,
-    taps=None,
-    live: Float[Array, " n"] | None = None,
-    ratio: Any = 1.0,
+    weight,  # of a neuron in averages, 1/N
+    taps=None,  # for vectors over the taps of a matrix, their number; entries beyond stay 0
+    live: Float[Array, " n"] | None = None,  # a mask of the layer's neurons
+    ratio: Any = 1.0,  # the number of neurons per unit of width
 ) -> FreshVectors:
-    """Return the rule for fresh vectors after initialisation.
-
-    Parameters
-    ----------
-    anchors
-        Orthonormal rows to which fresh vectors are orthogonal: the layer's fresh vectors of
-        initialisation, and gradients of test samples, which removes noise from f; None for the
-        distribution of a finite width.
-    weight
-        The weight of a neuron in averages, 1/N.
-    taps
-        For vectors over the taps of a matrix, the number of its taps; entries beyond stay 0.
-    live, ratio
-        A mask of the layer's neurons, None for all, and their number per unit of width.
-    """
+    """Return the rule for fresh vectors after initialisation."""
 
     def apart(xi):
         """Return the component orthogonal to the anchors, for each tap."""
