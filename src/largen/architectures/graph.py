@@ -136,7 +136,8 @@ class Graph(Container):
 
     def lower(self, program: Builder, value: int) -> int:
         """Append the operations of all nodes; a layer that is used again has the same weights."""
-        places = {node.name: place for place, node in enumerate(self._with_layers())}
+        layers = (node for node in self.nodes if isinstance(node.does, Layer))
+        places = {node.name: place for place, node in enumerate(layers)}
         values, around = {ENTRY: value}, program.node
         for node in self.nodes:
             program.node = f"{around}.{node.name}" if around else node.name
@@ -149,9 +150,6 @@ class Graph(Container):
                 values[node.name] = _join(program, node, reads)
         program.node = around
         return values[self.nodes[-1].name]
-
-    def _with_layers(self) -> list[Node]:
-        return [node for node in self.nodes if isinstance(node.does, Layer)]
 
     def _origin(self, node: Node) -> Node | None:
         """Return the node whose layer a node applies, None for sums, products, concatenations."""

@@ -56,17 +56,14 @@ def all_roots(
     x, known = _with(derivatives, x, known, turns)
     double = [at for at in turns if abs(component(0)(at)) <= tolerance * at]
     # Near a double root |g| is below the tolerance, so that roots there are artefacts.
-    near = [_halfwidth(component(2)(at), tolerance * at) for at in double]
+    bend = [max(abs(component(2)(at)), 1e-300) for at in double]
+    near = [2 * np.sqrt(2 * tolerance * at / each) for at, each in zip(double, bend, strict=True)]
 
     def apart(at: float) -> bool:
         return all(abs(at - d) > width for d, width in zip(double, near, strict=True))
 
     single = [at for at in sign_changes(component(0), x, known[0]) if apart(at)]
     return sorted([Root(at, True) for at in double] + [Root(at, False) for at in single])
-
-
-def _halfwidth(curvature: float, level: float) -> float:
-    return 2 * np.sqrt(2 * level / max(abs(curvature), 1e-300))
 
 
 def _with(derivatives, x: np.ndarray, known: np.ndarray, extra: list[float]):

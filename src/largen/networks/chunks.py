@@ -84,7 +84,10 @@ def in_chunks(
                 yield passed
                 if flows and np.asarray(passed[2]).all():
                     break
-        done[start] = jax.tree.map(lambda values: _in_a_row(np.asarray(values), shape), passed[1])
+        # Groups stand along one axis of networks.
+        done[start] = jax.tree.map(
+            lambda x: np.asarray(x).reshape(chunk, *x.shape[len(shape) :]), passed[1]
+        )
         report(min(len(done) * chunk, seeds), seeds)
 
     starts = range(0, seeds, chunk)
@@ -148,11 +151,6 @@ def _grouping(plan: Plan, numbers: Numbers, seeds: int, budget: float) -> tuple[
     fit = (budget - group * working) / (group * kept)
     groups = even_chunk(groups, int(max(min(wanted, fit), 1)))
     return (groups,) if together == 1 else (groups, group)
-
-
-def _in_a_row(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return results of groups along one axis of networks."""
-    return values.reshape(prod(shape), *values.shape[len(shape) :])
 
 
 def _multiplications(plan: Plan, numbers: Numbers) -> float:

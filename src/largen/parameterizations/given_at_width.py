@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from largen.bibliography import cites
@@ -83,7 +82,8 @@ def from_reference(
     distributions = given.distributions
     if distribution is not None:
         distributions = checked_distributions(distribution)
-    gamma = _gamma_from(start, powers.canonical_d)
+    # The γ₀ for which γ = γ₀Nᵈ has the reference's value at N*.
+    gamma = given.gamma * power(start.width, given.canonical_d - powers.canonical_d)
     return replace(powers, gamma=gamma, reference=start, distributions=distributions)
 
 
@@ -95,12 +95,6 @@ def _reference_of(
         raise InvalidInput(f"reference: {param} has a reference itself; give a plain one.")
     width = integer("width", width, at_least=1)
     return Reference(width, param, _numbers("init_std", init_std), _numbers("lr", lr))
-
-
-def _gamma_from(reference: Reference, d: Fraction) -> float:
-    """Return the γ₀ for which γ = γ₀Nᵈ has the reference's value at N*."""
-    param = reference.param
-    return param.gamma * power(reference.width, param.canonical_d - d)
 
 
 def _numbers(name: str, value: Any) -> Numbers:

@@ -91,12 +91,22 @@ def error_in_words(
 
 
 def bounded(
-    run: Run, f: np.ndarray, result: Trajectory, throw: bool, what: str = "the mean-field limit"
+    run: Run,
+    f: np.ndarray,
+    result: Trajectory,
+    throw: bool,
+    what: str = "the mean-field limit",
+    stopped: str | None = None,  # why memory did not suffice, in words
 ) -> Trajectory:
-    """Return the trajectory of outputs whose first axis is time; if they diverge, it says so.
+    """Return the trajectory of outputs whose first axis is time; it says if they diverge or stop.
 
-    Raises NumericalFailure if ``throw`` and they diverge.
+    Raises NumericalFailure if ``throw`` and they do.
     """
+    if stopped is not None:
+        result = result.with_status(Status.OUT_OF_MEMORY)
+        if throw:
+            raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
+        return result
     sizes = np.abs(f).reshape(len(f), -1).max(axis=1)
     inside = sizes < largest_outputs(run.data.y_train)
     if inside.all():

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.parameterizations import temperature_of
 from largen.progress import Report
-from largen.runs import Posed, Run, Status, Theory, Trajectory
+from largen.runs import Posed, Run, Theory, Trajectory
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.answers import bounded
 from largen.theories.mean_field.deep.answer import trajectory
@@ -270,12 +270,7 @@ class DeepMeanField(Theory):
             estimate, stopped = sampled(self, problem, run, wanted.recorded, settings)
         spread = self._spread(posed, estimate, stopped)
         result = trajectory(posed, self.name, estimate, spread, wanted, self.rtol)
-        if stopped is not None:
-            result = result.with_status(Status.OUT_OF_MEMORY)
-            if throw:
-                raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
-            return result
-        return bounded(run, estimate.f, result, throw)
+        return bounded(run, estimate.f, result, throw, stopped=stopped)
 
     def _method(self, run: Run, problem: Problem, outliers: bool) -> Method:
         """Return the method for a run, ``"auto"`` resolved; dense for outliers only if it must."""

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal, get_args
 import jax
 import numpy as np
 
-from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.progress import Report, reporter
-from largen.runs import Posed, Run, Status, Theory, Trajectory
+from largen.runs import Posed, Run, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import integers, random_key
 from largen.theories.mean_field.answers import bounded
@@ -224,12 +224,7 @@ class InfiniteDepth(Theory):
         # z is the derivative in depth of a field with noise, or of g.
         estimate.sample_neurons.pop("neuron_z", None)
         result = trajectory(told, self.name, estimate, spread, wanted, self.rtol, shares)
-        if stopped is not None:
-            result = result.with_status(Status.OUT_OF_MEMORY)
-            if throw:
-                raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
-            return result
-        return bounded(run, estimate.f, result, throw)
+        return bounded(run, estimate.f, result, throw, stopped=stopped)
 
     def _method(self, endless: EndlessProblem) -> Method:
         """Return the method, ``"auto"`` resolved."""

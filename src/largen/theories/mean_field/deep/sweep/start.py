@@ -129,30 +129,26 @@ def _without_directions(problem: Problem, fields, readout, biases) -> Start:
     return Start(fields, readout, biases, inputs, outputs, None, kernels)
 
 
+def _rates(problem: Problem) -> tuple[Any, ...]:
+    """Return the rates of first fields, read-out, biases and matrices."""
+    maps = problem.maps
+    biases = np.reshape([affine.bias_rate for affine in maps[:-1]], (-1, 1))
+    matrices = np.array([affine.rate for affine in maps[:-1]])
+    return problem.field_rate[:, None], maps[-1].rate, biases, matrices
+
+
 def _decay(problem: Problem, decay: float, dtype) -> Moving:
     """Return λ₀ of each trained variable; 0 for frozen ones."""
-    maps = problem.maps
-    rates = (
-        problem.field_rate[:, None],
-        maps[-1].rate,
-        np.reshape([affine.bias_rate for affine in maps[:-1]], (-1, 1)),
-        1.0,
-        1.0,
-        [affine.rate for affine in maps[:-1]],
-    )
+    *vectors, matrices = _rates(problem)
+    rates = *vectors, 1.0, 1.0, matrices
     return Moving(*(jnp.asarray(decay * np.sign(rate), dtype) for rate in rates))
 
 
 def _noise(problem: Problem, temperature: float, weight: Any, dtype) -> Noise | None:
     if not temperature:
         return None
-    maps = problem.maps
-    rates = (
-        problem.field_rate[:, None],
-        maps[-1].rate,
-        np.reshape([affine.bias_rate for affine in maps[:-1]], (-1, 1)),
-        np.array([affine.rate for affine in maps[:-1]]) * weight,
-    )
+    *vectors, matrices = _rates(problem)
+    rates = *vectors, matrices * weight
     return Noise(*(jnp.asarray(np.sqrt(2 * temperature * np.asarray(r)), dtype) for r in rates))
 
 
