@@ -23,11 +23,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from largen.theories.mean_field.deep.matrices.by_directions import SMALL, Precision, Share
+from largen.theories.mean_field.deep.matrices.by_directions import SMALL, Matrices, Precision, Share
 from largen.theories.mean_field.deep.matrices.fresh_vectors import following
 from largen.theories.mean_field.deep.matrices.row_buffers import (
     Index,
@@ -59,15 +58,7 @@ class NeuronMatrices(NamedTuple):
     inputs: Basis
     outputs: Basis
 
-    @property
-    def number(self) -> int:
-        """The number of matrices."""
-        return len(self.change)
-
-    @property
-    def ranks(self) -> np.ndarray:
-        """Ranks of all matrices, shape ``(matrix, 2)``, inputs before outputs."""
-        return np.stack([np.asarray(self.inputs.rank), np.asarray(self.outputs.rank)], 1)
+    number, ranks = Matrices.number, Matrices.ranks
 
     def apply(
         self,
