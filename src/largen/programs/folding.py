@@ -150,10 +150,6 @@ def fold(items: Sequence[Item]) -> tuple[tuple[tuple[Item, ...], int], ...]:
     Scanning from the left, the longest run of a repeated period is taken, with the shortest period
     among runs of equal length; items that do not repeat form blocks with one repetition.
 
-    ``items``: items that can be compared for equality.
-
-    Pairs (block, times) that reproduce the sequence when expanded.
-
     >>> fold("dadadad")
     ((('d', 'a'), 3), (('d',), 1))
     """

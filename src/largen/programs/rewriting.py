@@ -16,8 +16,6 @@ class Rewriter:
     """A program while it is rewritten.
 
     Equal operations on equal values are one value, except for masks, which are drawn anew.
-
-    ``program``: the program whose data, weights and seeds are kept.
     """
 
     def __init__(self, program: Program):
@@ -61,11 +59,7 @@ Place = Callable[[Operation, Signal, Source], int]
 
 
 def inline(copies: Repeat, found: Rewriter, place: Place) -> int:
-    """Place the operations of all copies of a repetition one after the other.
-
-    ``found``: the program in which they are placed; ``place``: appends an operation, with its
-    signal and source, and returns its position.
-    """
+    """Place the operations of all copies of a repetition one after the other."""
     body, (value,) = copies.body, copies.reads
     alike = len(copies.weights) == 1
     for number in range(copies_of(copies, str(body.sources[-1]))):

@@ -104,11 +104,7 @@ def records_of(
 
 
 def check_particles(problem: Problem, method: Method, particles: int, sample_neurons: int) -> None:
-    """Check that layers have enough neurons for the samples, and for the requested sample neurons.
-
-    ``particles``: the number of neurons of a layer, or per unit of width; ``sample_neurons``: the
-    number of neurons whose fields are recorded.
-    """
+    """Check that layers have enough neurons for the samples and for the requested ones."""
     check_divisible(problem, particles, 2 if method == "dense" else 1)
     narrowest = min(counts(problem, particles))
     if narrowest < fewest(problem):

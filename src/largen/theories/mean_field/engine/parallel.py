@@ -38,8 +38,6 @@ class Team:
 
     With size 1 a task is executed in the calling thread when its result is requested. Leaving the
     context cancels the running tasks.
-
-    ``report``: a function that is called with the number of finished tasks, fractions included.
     """
 
     def __init__(self, size: int, report: Callable[[float], object]):
@@ -50,11 +48,7 @@ class Team:
         self._device = jax.config.values["jax_default_device"]  # that of the submitting thread
 
     def start(self, number: int, task: Callable[[Tell], Result]) -> Callable[[], Result]:
-        """Submit a task, and return a function that waits for its result.
-
-        ``number``: the number of the task, which identifies its progress. ``task``: the task; it is
-        called with a function to which it reports its completed fraction.
-        """
+        """Submit a task, and return a function that waits for its result."""
         leave = self._leave
 
         def tell(fraction: float) -> None:

@@ -20,11 +20,7 @@ from largen.theories.mean_field.transformer.replicates import Mean, Settings
 def trajectory(
     posed: Posed[AttentionProblem], theory: str, found: Mean, settings: Settings
 ) -> Trajectory:
-    """Return a solution as a trajectory.
-
-    ``posed``, ``theory``: the problem, and the name of the theory; ``found``: outputs, attention
-    weights, kernels, and their errors; ``settings``: the recorded times, and the target error.
-    """
+    """Return a solution as a trajectory."""
     run, p = posed.run, posed.problem.samples
     dtype = run.data.x_train.dtype
     extra: dict[str, Any] = {}

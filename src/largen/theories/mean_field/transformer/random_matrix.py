@@ -84,8 +84,6 @@ class GaussianMatrix:
     and the backward field of y = σVx is (r_out/r_in) σ V*g for r neurons per unit of width. The
     current matrix is s V(0) + Σ_ij M_ij p_i q_jᵀ with directions p of backward and q of forward
     fields; s is 1 without weight decay.
-
-    ``ratio``: r_out/r_in.
     """
 
     def __init__(self, source: Population, target: Population, ratio: float):

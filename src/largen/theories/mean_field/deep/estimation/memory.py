@@ -46,12 +46,7 @@ def check_closed(problem: Problem, budget: float) -> None:
 
 
 def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget: float) -> None:
-    """Check that one replicate fits into a budget, and into memory.
-
-    ``method``: ``"sweep"`` or ``"dense"``; ``problem``, ``neurons``: the problem, and the number of
-    neurons of a layer; ``dtype``: the precision of the neurons; ``budget``: the memory budget in
-    bytes.
-    """
+    """Check that one replicate fits into a budget, and into memory."""
     needed = _bytes(method, problem, neurons, dtype)
     if needed <= budget:
         what = f"particles: {neurons} neurons a layer by the method {method!r}"

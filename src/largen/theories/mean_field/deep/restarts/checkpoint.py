@@ -38,11 +38,7 @@ class Shown(NamedTuple):
 
 
 class SweepCheckpoint(Checkpoint):
-    """A file of replicates, and a folder beside it for the states of their sweeps.
-
-    ``path``, ``run``, ``options``: as in :class:`Checkpoint`. ``recorded``: time indices at which
-    kernels are recorded.
-    """
+    """A file of replicates, and a folder beside it for the states of their sweeps."""
 
     def __init__(
         self, path: str | PathLike[str], run: Run, options: dict[str, Any], recorded: Recorded

@@ -226,11 +226,7 @@ def kernel_variables(
 def trajectory_variables(
     problem: Problem, output_shape: tuple[int, ...], kernels: list[RecordedKernels]
 ) -> dict[str, np.ndarray]:
-    """Return Φ, G and the tangent kernel, with a leading axis of records.
-
-    ``problem``, ``output_shape``: the problem and the output shape of the run; ``kernels``: the
-    kernels at each recorded time.
-    """
+    """Return Φ, G and the tangent kernel, with a leading axis of records."""
     samples = problem.samples
     features, gradients, ntk = (
         np.stack([np.asarray(getattr(k, name), np.float64) for k in kernels])
