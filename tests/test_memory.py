@@ -99,7 +99,7 @@ def test_every_call_looks_before_it_computes(name, tmp_path, monkeypatch):
     def never(*args, **kwargs):
         pytest.fail("something was computed")
 
-    for place in ("kernels.tiles._fill", "regression.factor.factorise"):
+    for place in ("kernels.tiles._fill", "regression.conditioning.factorise"):
         monkeypatch.setattr(f"largen.{place}", never)
     with pytest.raises(OutOfMemory, match=r"take .* GB, and 0.0001 GB are available\. \w+"):
         SMALL[name](tmp_path)
