@@ -372,3 +372,27 @@ def test_a_class_whose_argument_is_the_width_is_read():
 
     x = np.eye(5)[:3]
     assert lg.read(Narrow, x).kernel(x).nngp.shape == (3, 3)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self, width, returned):
+        super().__init__()
+        self.returned, self.first = returned, nn.Linear(80, width)
+        self.policy, self.value = nn.Linear(width, 2), nn.Linear(width, 1)
+        nn.init.normal_(self.policy.weight, std=0.1 * width**-0.5)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        return self.returned(self.policy(h), self.value(h))
+
+
+def test_one_output_of_several_is_read_by_its_name_only():
+    x = np.random.default_rng(0).standard_normal((3, 80))
+    for returned in (lambda p, v: (p, v), lambda p, v: {"policy": p, "value": v}):
+        with pytest.raises(InvalidInput, match="returns 2 tensors that depend on x"):
+            lg.read(lambda n, returned=returned: TwoHeads(n, returned), x, SMALL)
+    alone = lg.read(lambda n: TwoHeads(n, lambda p, v: p), x, SMALL)
+    named = lg.read(lambda n: TwoHeads(n, lambda p, v: {"value": v, "logits": p}), x, SMALL)
+    np.testing.assert_array_equal(named.kernel(x).nngp, alone.kernel(x).nngp)
+    checks = [net.check(x, widths=SMALL, seeds=8).to_xarray() for net in (alone, named)]
+    assert checks[0].equals(checks[1])

@@ -17,6 +17,7 @@ from largen.reading.laws import Parameter
 from largen.reading.nodes import Map, law_of
 from largen.reading.torch.family import Modules
 from largen.reading.torch.precision import doubles
+from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.tangents import ntk_of_module
 
 OUTPUTS = 256  # of a read-out that is drawn wider, so that K is an average over many outputs
@@ -34,6 +35,7 @@ def kernels_of(
     for seed in seeds:
         check()
         module = family.module(width, seed).double().eval().requires_grad_(True)
+        module.register_forward_hook(lambda module, given, output: output_of(output))
         before, drawn = list(module.parameters()), before
         if drawn and all(map(torch.equal, drawn, before)):
             raise InvalidInput(

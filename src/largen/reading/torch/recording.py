@@ -57,7 +57,7 @@ def run_under(mode: Recorder, module: nn.Module, x: Tensor) -> Record:
 
     try:
         with watching(mode, module, mode.stack.append, leave):
-            output = output_of(module(x))
+            output = _output(module(x), mode)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
         if isinstance(error, LargenError):
             raise
@@ -74,6 +74,20 @@ def run_under(mode: Recorder, module: nn.Module, x: Tensor) -> Record:
         )
     mode.record.output = place
     return mode.record
+
+
+def _output(value: Any, mode: Recorder) -> Tensor | None:
+    """Return the logits of a module's outputs, or the only one that depends on the input."""
+    main = output_of(value)
+    known = {id(t): mode.known.get(id(t)) for t in tensors_in(value) if t.is_floating_point()}
+    read = [i for i, at in known.items() if at is not None and mode.record.calls[at].of_input]
+    named = value.get("logits") if isinstance(value, Mapping) else getattr(value, "logits", None)
+    if named is not main and len(read) > 1:
+        raise InvalidInput(
+            f"x: the module returns {len(read)} tensors that depend on x, and names none of them "
+            "logits; read a module around it that returns one of them."
+        )
+    return main
 
 
 class Recorder(TorchFunctionMode):
