@@ -107,39 +107,26 @@ def outputs(
     return lax.map(one, (f0_train, f0_test))
 
 
-def variances(
+def second_moments(
     modes: Modes,
     factors: Factors,
     root_train: Float[Array, "sample noise"],
     root_test: Float[Array, "test_sample noise"],
-) -> tuple[Float[Array, "time sample"], Float[Array, "time test_sample"]]:
-    """Return the variances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
-    return _at_all_times(_variance, modes, factors, root_train, root_test)
+    covariance: bool,
+) -> tuple[Float[Array, "time sample ..."], Float[Array, "time test_sample ..."]]:
+    """Return variances or covariances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
+    of_root = _covariance if covariance else _variance
+    projected = modes.vectors.T @ root_train
+    number = len(factors.left)
+    return scan_segments(_at_time, of_root, (), number, modes, factors, projected, root_test)[1]
 
 
 def _variance(root):
     return jnp.sum(root**2, axis=1)
 
 
-def covariances(
-    modes: Modes,
-    factors: Factors,
-    root_train: Float[Array, "sample noise"],
-    root_test: Float[Array, "test_sample noise"],
-) -> tuple[Float[Array, "time sample sample"], Float[Array, "time test_sample test_sample"]]:
-    """Return the covariances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
-    return _at_all_times(_covariance, modes, factors, root_train, root_test)
-
-
 def _covariance(root):
     return root @ root.T
-
-
-def _at_all_times(of_root, modes: Modes, factors: Factors, root_train, root_test):
-    """Return what a function makes of the roots of both covariances at every time."""
-    projected = modes.vectors.T @ root_train
-    number = len(factors.left)
-    return scan_segments(_at_time, of_root, (), number, modes, factors, projected, root_test)[1]
 
 
 def _at_time(of_root, i, carry, modes, factors, projected, root_test):

@@ -55,8 +55,8 @@ def _root(problem: KernelProblem) -> Root:
 def _second_moments(problem, solved, by_mode, root: Root, covariance: bool) -> tuple[Any, Any]:
     """Return variances (step, sample) or covariances (step, sample, sample), train and test."""
     if solved is not None:
-        spread = modes.covariances if covariance else modes.variances
-        train, test = spread(solved, by_mode, root.train, root.test)
+        roots = root.train, root.test
+        train, test = modes.second_moments(solved, by_mode, *roots, covariance)
     else:
         observe = observables.covariances if covariance else observables.variances
         still = jnp.asarray(np.zeros_like(root.train))
