@@ -58,7 +58,7 @@ class NeuronMatrices(NamedTuple):
     inputs: Basis
     outputs: Basis
 
-    number, ranks = Matrices.number, Matrices.ranks
+    number, ranks = Matrices.number, Matrices.ranks  # named tuples do not inherit
 
     def apply(
         self,
