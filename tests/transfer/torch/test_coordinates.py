@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from largen.errors import InvalidInput
 from largen.transfer import CoordinateCheck, Hints
-from largen.transfer.torch import coordinate_check
+from largen.transfer.torch import coordinate_check, scale
 
 
 class Digits(ResidualMLP):
@@ -291,3 +291,36 @@ def test_weights_that_parametrizations_return_are_no_activations():
         lambda model, batch: (model(batch) - 1.0).square().mean(), lr=1e-3, scheme="mup",
     )  # fmt: skip
     assert [row.layer for row in check.slopes] == ["0", "1", "2", "3", "4", ""]
+
+
+class Autoencoder(nn.Module):
+    """All signals pass through a latent of fixed size."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(12, width), nn.ReLU(), nn.Linear(width, width))
+        self.latent = nn.Linear(width, 4)
+        self.decoder = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 12))
+
+    def forward(self, x):
+        return self.decoder(self.latent(torch.relu(self.encoder(x))))
+
+
+@pytest.mark.slow
+def test_a_latent_is_moved_alike_as_a_read_out_only():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 8, 12, generator=generator)
+    base, sizes = {"width": 32}, [{"width": n} for n in (128, 256, 512)]
+    changes = {}
+    for role in ("shared", "output"):
+        check = coordinate_check(
+            Autoencoder, base, sizes, [x], lambda model, x: (model(x) - y).square().mean(),
+            lr=2e-3, seeds=8, scheme="mup", optimizer="adam", example=x,
+            hints=Hints(roles={"latent.weight": role}),
+        )  # fmt: skip
+        changes[role] = check["latent"].change
+        assert check.passed == (role == "output"), str(check)
+    assert changes["shared"] > 0.3
+    assert abs(changes["output"]) < 0.1
+    plan = scale(Autoencoder, base, sizes[0], scheme="mup", example=x, verify=False)
+    assert "Hints(roles={'latent.weight': 'output'})" in plan.notes[0]

@@ -349,8 +349,10 @@ class Factors:
             self.notes.append(
                 f"{shared[0]} and {len(shared) - 1} more map growing features to a fixed number "
                 "of them inside the model (keys and values of a fixed number of heads, say): "
-                "'shared', so that what they make stays of order one; as 'output' they would start "
-                "at n^(−½)"
+                "'shared', so that what they make starts at order one; as 'output' they would "
+                "start at n^(−½). If every signal passes through one of them (the latent of an "
+                "autoencoder), updates in front of it move it by n^(½), and "
+                f"hints=Hints(roles={{'{shared[0]}': 'output'}}) keeps it at order one"
             )
         outputs = [w for w in weights if family(w.role) == "output"]
         if not outputs and not any(m.kind == "output" for m in self.forward):
