@@ -219,7 +219,7 @@ class Plan:
             lines.append(f"for all weights: {self.horizon}")
         places: dict[str, int] = {}
         for m in self.multipliers:
-            text = str(replace(m, module=_star(m.module + ".")[:-1]))
+            text = str(replace(m, module=_star(m.module)))
             places[text] = places.get(text, 0) + 1
         lines.extend(f"{text} ({count})" if count > 1 else text for text, count in places.items())
         lines.extend(f"note: {note}" for note in self.notes)
@@ -322,4 +322,4 @@ def _collapse(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, list[ScaledW
 
 def _star(name: str) -> str:
     """Return a name with its first number, the index of a block, replaced by a star."""
-    return re.sub(r"(^|\.)\d+\.", r"\1*.", name, count=1)
+    return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", name, count=1)

@@ -292,6 +292,7 @@ def test_layers_of_an_lstm_and_lists_of_parameters_are_depth():
         example=example, verify=False,
     )  # fmt: skip
     assert "n = 4, l = 2" in str(plan)
+    assert "gains.* (4)" in str(plan)
     for name in ("rnn.weight_ih_l", "rnn.weight_hh_l", "rnn.bias_ih_l", "gains."):
         assert plan[f"{name}0"].lr == shallow[f"{name}0"].lr
         assert plan[f"{name}3"].lr == plan[f"{name}1"].lr == shallow[f"{name}1"].lr
