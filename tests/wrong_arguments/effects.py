@@ -62,7 +62,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "depth_over_width": (0.3,), "depths": ((2, 4),), "difference": ("1/2",), "dilation": (2,),
     "direct": (True,), "directions": (np.eye(4, 3),), "doublings": (0,),
     "distribution": ("sign",), "draws": (6,), "dtype": (np.float64,),
-    "eigenvalues": (np.array([1.0, 0.3]),), "eps": (0.1,),
+    "eigenvalues": (np.array([1.0, 0.3]),), "eps": (0.1,), "excess": (-1.2,),
     "f": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"], np.array([0.3, 0.4])), "f_test": (1.0,),
     "extra": ({"mine": (("step",), np.zeros(3))},), "f_train": (1.0,),
     "factors": (3, [0.1, 0.4, 0.2]), "factor": ((3, 3),), "features_per_sample": (2.0,),
