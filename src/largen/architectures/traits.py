@@ -76,7 +76,8 @@ class Layer(metaclass=_Named):
     keeps_shape
         Whether the layer keeps the spatial axes and the number of features per unit of width.
     gaussian
-        Whether weights behind the data are Gaussian, or of the parameterization's distribution.
+        Whether weights behind the data have the fourth moments of the parameterization's, on which
+        order 1/width depends.
 
     Examples
     --------
@@ -109,7 +110,7 @@ class Layer(metaclass=_Named):
 
     @property
     def gaussian(self) -> bool:
-        """Whether weights behind the data are those of the parameterization; order 1/width asks."""
+        """Whether weights behind the data have the fourth moments of the parameterization's."""
         return True
 
     def signal_behind(self, signal: Signal) -> Signal:

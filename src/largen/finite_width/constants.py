@@ -54,8 +54,8 @@ class ConstantsOf:
     ) -> None:
         if not net.gaussian:
             raise NoTheory(
-                f"{what}: the order 1/width depends on the fourth moments of weights, and this "
-                "model has some that are not Gaussian. net.corrections and net.fluctuations know "
+                f"{what}: finite widths depend on the fourth moments of weights, and this model "
+                "has some that are not Gaussian. net.corrections and net.fluctuations know "
                 "them; net.at(width) is the network with Gaussian ones of the same variance."
             )
         self._table, self.branch = None, 1.0

@@ -26,7 +26,7 @@ from largen.parameterizations import Parameterization
 from largen.parameterizations import ntk as lazy
 from largen.programs import Affine, Data, Function, program_of, written_out
 from largen.results import Result, with_labels
-from largen.scalars import integer, random_key
+from largen.scalars import flag, integer, random_key
 from largen.text import shown
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class WidthFluctuations(Result):
         The NNGP kernel K, and E[z_α z_β] − K to order 1/n, (P, P).
     ntk, ntk_shift
         Θ at infinite width, and E[Θ̂] − Θ to order 1/n, (P, P). The shifts are None if φ has kinks
-        with residual branches; with attention all attributes of the NTK are None.
+        with residual branches, and of weights that are not Gaussian, as samples of the NTK are;
+        with attention all attributes of the NTK are None.
     kernel_shift_error, ntk_shift_error
         Standard errors of the shifts with convolutions, attention, residual branches or in another
         parameterization than :func:`largen.ntk`; None otherwise.
@@ -130,7 +131,7 @@ class WidthFluctuations(Result):
 @interruptible()
 def width_fluctuations(
     net: Layer, x: ArrayLike, *, width: int | Sequence[int], draws: int = 4000,
-    param: Parameterization | None = None, key: Any = 0,
+    param: Parameterization | None = None, gaussian: bool = True, key: Any = 0,
 ) -> WidthFluctuations:  # fmt: skip
     """Return kernel and NTK of many inputs at order 1/width, with samples of their fluctuations.
 
@@ -164,6 +165,10 @@ def width_fluctuations(
     param
         The parameterization; :func:`largen.ntk` by default. All numbers are those of networks of
         this width, powers of the width included.
+    gaussian
+        Whether weights behind hidden layers are Gaussian. S of others, such as uniform ones,
+        fluctuates in the same way. What depends on their fourth moments is None then: shifts, and
+        the samples of the NTK.
     key
         A JAX key or an integer.
 
@@ -195,13 +200,13 @@ def width_fluctuations(
     known("x", x)
     inputs = np.asarray(floating("x", x, ndim=(2, 3, 4, 5)), np.float64)
     draws, key = integer("draws", draws, at_least=2), random_key(key)
-    P = len(inputs)
+    P, gaussian = len(inputs), flag("gaussian", gaussian)
     if draws * P * P > _MOST:
         raise InvalidInput(f"draws: {draws} of {P} × {P} numbers are more than 2**28. Take fewer.")
     if param is not None:
         instance_of("param", param, Parameterization, "a Parameterization such as lg.mup()")
     if not _is_chain(net) or (param is not None and param != lazy()):
-        return _of_paths(net, inputs, width, param, draws, key)
+        return _of_paths(net, inputs, width, param, draws, key, gaussian)
     network, inputs = sized_network(net, width, WHAT), checked_inputs(x)
     layers, kernel, ntk = sampled_chain.limits(network, inputs)
     state = sampled_chain.start(P, draws)
@@ -216,11 +221,11 @@ def width_fluctuations(
     return WidthFluctuations(
         widths=network.widths,
         kernel=kernel,
-        kernel_shift=state.m,
+        kernel_shift=state.m if gaussian else None,
         ntk=ntk,
-        ntk_shift=state.m_H,
+        ntk_shift=state.m_H if gaussian else None,
         kernel_samples=S,
-        ntk_samples=tangent,
+        ntk_samples=tangent if gaussian else None,
         next_order=ratio,
         trusted=bool(np.all(np.abs(ratio) <= SMALL)),
     )
@@ -234,8 +239,9 @@ def _is_chain(net: Layer) -> bool:
 
 
 def _of_paths(
-    net: Layer, x: np.ndarray, width: Any, param: Parameterization | None, draws: int, key: Any
-) -> WidthFluctuations:
+    net: Layer, x: np.ndarray, width: Any, param: Parameterization | None, draws: int, key: Any,
+    gaussian: bool,
+) -> WidthFluctuations:  # fmt: skip
     """Return fluctuations by paths of single neurons, with shifts where they are known."""
     network = layered_network(net, width, WHAT, param, x.shape[1:])
     sizes = [each.taps.shape[2] for part in network.parts for each in (r.map for r in part.reads)]
@@ -249,7 +255,7 @@ def _of_paths(
     limits, at_once = limits_of(network, x), max(1, sampled_chain.AT_ONCE // largest**2)
     S, tangent = sample(network, limits, len(x), draws, key, at_once)
     shifts = None
-    if has_shifts(network):
+    if gaussian and has_shifts(network):
         paths = max(draws, min(PATHS, IN_PATHS // largest**2))
         shifts = shifts_of(network, limits, paths, jax.random.fold_in(key, draws), at_once)
     found = [S, tangent, *(shifts or ())]
@@ -270,7 +276,7 @@ def _of_paths(
         ntk=limits.tangent,
         ntk_shift=shifts and shifts.tangent,
         kernel_samples=S,
-        ntk_samples=tangent,
+        ntk_samples=tangent if gaussian else None,
         next_order=ratio,
         trusted=bool(np.all(ratio <= SMALL)),
         kernel_shift_error=shifts and shifts.kernel_error,

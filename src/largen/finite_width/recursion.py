@@ -24,7 +24,8 @@ to Cov(Ĥ, Ĥ) of one neuron, where Ĥ has squares of the weights,
     Q = κσ_w⁴E[φφφφ]/n,   R = κσ_w⁴E[φ'_αφ'_βφ_γφ_δ]H_αβ/n,   U = κσ_w⁴E[φ'φ'φ'φ']H_αβ H_γδ/n,
 
 and change shifts: V + Q/3 is in the place of V, as Q/3 has the symmetry that makes Σ₃V a cumulant,
-and R is added to D_c + F + F. What is between two neurons does not depend on κ.
+and R is added to D_c + F + F. What is between two neurons does not depend on κ. Both
+sources take κ = 0 here; the lectures' sum over paths, (123), has all moments of the weights.
 
 A, B, D, F belong to the tangent kernel Ĥ of a layer's preactivations: A = Cov(H̄, H̄) and
 D = Cov(H̄, S) of its diagonal mean, B = E[Ĥ_km Ĥ_km] and F = E[Ĥ_km z_k z_m] for k ≠ m.

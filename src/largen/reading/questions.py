@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
@@ -250,13 +249,9 @@ class Questions:
         net = _model(self)
         graph, given, neurons = net.at(width), _samples(net, x), _neurons(net, width)
         net.warn_of_read_ins()
+        options: dict[str, Any] = {"draws": draws, "gaussian": net.gaussian, "key": key}
         with net.named():
-            found = width_fluctuations(graph, given, width=neurons, draws=draws, key=key)
-        if not any(_excess(net, width)):
-            return found
-        unknown = "kernel_shift", "ntk_shift", "ntk_samples"
-        errors = "kernel_shift_error", "ntk_shift_error"
-        return replace(found, **dict.fromkeys((*unknown, *errors)))
+            return width_fluctuations(graph, given, width=neurons, **options)
 
     def predict(
         self,

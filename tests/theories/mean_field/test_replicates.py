@@ -177,3 +177,14 @@ def test_all_replicates_are_foreseen_from_the_first_estimate(monkeypatch):
     assert count > 4 * 4 * 4  # more than three rounds
     after = {total / 100 for done, total in told if done > 400}
     assert count <= min(after) <= max(after) < 1.2 * count
+
+
+def test_an_error_of_few_replicates_does_not_decide_alone(monkeypatch):
+    """A first error that is a hundred times too large asks for four times as many, not for all."""
+
+    def error(self, found):
+        return (100 if len(found) == 4 else 1) * self.spread / len(found) ** 0.5
+
+    monkeypatch.setattr(Dice, "error", error)
+    run = Replicates(Dice(0.1), "fine", Goal(0.1, None, 4, 1000), 1, lambda *now: None)
+    assert len(run.run().replicates) == 16
