@@ -77,7 +77,7 @@ docs: $(VENV)/.docs  ## the documentation, docs/_build/html/index.html
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/check_site.py docs/_build/html
 
-PAGES = for page in reference equations gallery evidence; do \
+PAGES = for page in reference equations by_seed gallery evidence; do \
   PYTHONPATH=. $(BIN)/python docs/make_$$page.py || exit 1; done
 
 docs-check: $(VENV)/.docs  ## the site without running its code, which the slow tests do
