@@ -183,7 +183,7 @@ def test_signs_have_moments_of_outputs_and_no_derivatives_at_kinks():
     for directions, pairs in ((entries, []), (same(6), [(0, 1)])):
         for moments in (signs, (1.5, 1.5**2)):  # the second ones are 0 or ±√1.5
             with pytest.raises(NoTheory, match="exactly 0 with a positive probability"):
-                found(net, directions, pairs, moments=moments)
+                found(net, directions, pairs, width=4, moments=moments)
         linear = found(lg.mlp(2, "linear"), directions, pairs, width=4, moments=signs)
         assert np.isfinite(linear.value)
     with pytest.raises(NoTheory, match="only signs have"):
