@@ -210,9 +210,12 @@ def _of_numbers(name: str, array: Any) -> Any:
     return array
 
 
-def floating(name: str, value: Any, ndim: int | tuple[int, ...] | None = None) -> Any:
+def floating(
+    name: str, value: Any, ndim: int | tuple[int, ...] | None = None, *, no_rows: bool = False
+) -> Any:
     """Return finite floats in the right number of axes, converted as the module's notes say.
 
+    ``no_rows``: whether the first axis may have the length 0, as the last batch of a loop may.
     Of traced arrays only the shape and dtype are checked, since their values are unknown.
     """
     array = as_floats(name, as_array(name, value))
@@ -221,7 +224,7 @@ def floating(name: str, value: Any, ndim: int | tuple[int, ...] | None = None) -
         wanted = " or ".join(map(str, allowed))
         hint = f" For a single row, pass {name}[None, :]." if array.ndim == 1 else ""
         raise InvalidInput(f"{name}: wanted {wanted} axes, got shape {array.shape}.{hint}")
-    if array.size == 0:
+    if array.size == 0 and not (no_rows and array.ndim > 1 and all(array.shape[1:])):
         raise InvalidInput(f"{name}: is empty, its shape is {array.shape}.")
     if not is_traced(array) and not np.isfinite(array).all():
         bad = int(np.size(array) - np.isfinite(array).sum())
@@ -323,9 +326,9 @@ def tree_of_floats(name: str, tree: Any) -> Any:
     return form.unflatten([floating(name, leaf) for leaf in leaves])
 
 
-def samples(name: str, array: Any) -> Any:
+def samples(name: str, array: Any, *, no_rows: bool = False) -> Any:
     """Check samples: floats, ``(sample, input)`` or ``(sample, *space, channel)``."""
-    array = floating(name, array)
+    array = floating(name, array, no_rows=no_rows)
     if array.ndim < 2:
         hint = f" For a single sample, pass {name}[None, :]." if array.ndim == 1 else ""
         raise InvalidInput(

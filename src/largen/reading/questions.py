@@ -300,7 +300,7 @@ class Questions:
         """
         net = _model(self)
         one_of("kind", kind, ("nngp", "ntk"))
-        train, test = net.input("x", x), net.input("x_test", x_test)
+        train, test = net.input("x", x), net.input("x_test", x_test, no_rows=True)
         y = training_targets(y, len(train))
         if not isinstance(noise, str):
             noise_variance(noise, len(train))

@@ -161,8 +161,11 @@ class Posterior(Conditioned):
         """Return what :meth:`predict` does; without ``spread`` the mean alone, which is quicker."""
         x = new_inputs(x_test, self.x)
         new = masked("mask", mask, x)
+        if not len(x):  # of one sample, whose row is cut off below
+            new = Masked(self.x, self.mask).rows(slice(1))
         if is_traced(x):
-            return self._shaped(*self._moments(new, covariance, spread))
+            found = self._moments(new, covariance, spread)
+            return self._shaped(*_cut(found, len(x)))
         dtype = np.result_type(x.dtype, self.x.dtype, np.float32)
         kernels = 4 if self.kind == "ntk" and spread else 2
         check_size("x_test", len(x), len(self.x) + covariance * len(x), kernels, np.float64)
@@ -170,9 +173,7 @@ class Posterior(Conditioned):
             found = self._moments(fill(new, np.float64), covariance, spread)
         # JAX's float64 is off outside of this call, so that results leave it as NumPy arrays.
         moments = [None if m is None else np.asarray(m, dtype) for m in found]
-        rows = len(x)
-        cuts = np.s_[..., :rows, :], np.s_[..., :rows], np.s_[..., :rows, :rows]
-        moments = [None if m is None else m[cut] for m, cut in zip(moments, cuts, strict=True)]
+        moments = _cut(moments, len(x))
         if isinstance(x, jax.Array):
             with jax.enable_x64(dtype == np.float64):
                 moments = [None if m is None else jnp.asarray(m) for m in moments]
@@ -211,6 +212,8 @@ class Posterior(Conditioned):
         x = np.asarray(given, np.float64)
         mean, _, covariance = self.predict(x, mask=mask, covariance=True)
         dtype = np.result_type(given.dtype, self.x.dtype, np.float32)
+        if not len(x):
+            return np.zeros((draws, *mean.shape), dtype)
         functions = draw(mean.reshape(len(x), -1), covariance, key, draws).astype(dtype)
         return functions if self.y.ndim == 2 else functions[..., 0]
 
@@ -244,6 +247,12 @@ class Posterior(Conditioned):
             f"Posterior({self.kind!r} on {len(self.x)} samples, {self.status}, condition "
             f"{self.condition:.1e}, {self.net!r})"
         )
+
+
+def _cut(moments: Any, rows: int) -> list[Any]:
+    """Return the first rows of mean, variance and covariance, each of which may be None."""
+    cuts = np.s_[..., :rows, :], np.s_[..., :rows], np.s_[..., :rows, :rows]
+    return [None if m is None else m[cut] for m, cut in zip(moments, cuts, strict=True)]
 
 
 def fixed_posterior(
