@@ -315,15 +315,45 @@ def finite_result(name: str, result: Any) -> Any:
 
 
 def tree_of_floats(name: str, tree: Any) -> Any:
-    """Return a tree of arrays, such as parameters, each checked by :func:`floating`."""
-    leaves, form = jax.tree.flatten(tree)
+    """Return a tree of arrays, such as parameters, each checked by :func:`floating`.
+
+    Messages name the leaf: ``params['read_in']['weight']``.
+    """
+    leaves, checked = jax.tree.leaves_with_path(tree), []
     if not leaves:
         raise InvalidInput(f"{name}: wanted a tree of arrays, got {shown(tree)}.")
-    for leaf in leaves:  # an array of integers in a tree counts something: it is not a parameter
+    for path, leaf in leaves:
+        of_leaf = leaf_name(name, path)
+        # An array of integers in a tree counts something: it is not a parameter.
         dtype = getattr(leaf, "dtype", np.dtype(float))
         if jax.numpy.issubdtype(dtype, np.integer) or jax.numpy.issubdtype(dtype, np.bool_):
-            raise InvalidInput(f"{name}: wanted floats, got an array of dtype {dtype}.")
-    return form.unflatten([floating(name, leaf) for leaf in leaves])
+            raise InvalidInput(f"{of_leaf}: wanted floats, got an array of dtype {dtype}.")
+        checked.append(floating(of_leaf, leaf))
+    return jax.tree.structure(tree).unflatten(checked)
+
+
+def leaf_name(name: str, path: Any) -> str:
+    """Return the name of a leaf of a tree that is an argument."""
+    return f"{name}{jax.tree_util.keystr(path)}"
+
+
+def check_same_tree(name: str, tree: Any, wanted: Any) -> None:
+    """Check that a tree has the form of another one, and name a leaf that is missing or extra."""
+    if jax.tree.structure(tree) == jax.tree.structure(wanted):
+        return
+    here, there = (
+        [leaf_name(name, path) for path, _ in jax.tree.leaves_with_path(each)]
+        for each in (tree, wanted)
+    )
+    lacking = [leaf for leaf in there if leaf not in here]
+    extra = [leaf for leaf in here if leaf not in there]
+    found = f"{jax.tree.structure(tree)}"
+    if lacking:
+        found = f"no {lacking[0]}"
+    elif extra:
+        found = f"{extra[0]} as well"
+    form = jax.tree.structure(wanted)
+    raise InvalidInput(f"{name}: wanted a tree of the form {form}, got {found}.")
 
 
 def samples(name: str, array: Any, *, no_rows: bool = False) -> Any:
