@@ -122,7 +122,7 @@ def comparison(limit=True, error=0.0, seen=True):
         "network": (("width", "point"), RNG.random((2, 4))),
     }
     if limit:
-        data["loss_limit"] = ("width", "step"), loss
+        data["loss_limit"] = "step", loss[0]
     for kind in ("single", "mean"):
         data[kind] = "width", np.array([0.2, 0.1])
         data[f"{kind}_error"] = "width", np.array([0.01, 0.01 if seen else 0.08])
