@@ -49,7 +49,7 @@ class Prediction(NamedTuple):
         two below have a leading axis of times.
     variance
         (test_sample,), the same for each output. It is the variance of the function; a new target
-        has the variance of its noise in addition.
+        has the variance of its noise in addition. None where it is not known.
     covariance
         (test_sample, test_sample), the same for each output; None unless requested.
     """
@@ -68,6 +68,11 @@ class Prediction(NamedTuple):
         """Return all arrays over ``test_sample``, with ``time`` and ``output`` if there are any."""
         import xarray
 
+        if self.variance is None:
+            # Without it a second axis may be one of outputs or of times.
+            axes = tuple(f"mean_axis_{i}" for i in range(np.ndim(self.mean)))
+            axes = axes if len(axes) > 1 else ("test_sample",)
+            return xarray.Dataset({"mean": (axes, np.asarray(self.mean))})
         times = ("time",) * (np.ndim(self.variance) - 1)
         output = ("output",) * (np.ndim(self.mean) - np.ndim(self.variance))
         rows = (*times, "test_sample")
