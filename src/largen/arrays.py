@@ -210,9 +210,12 @@ def _of_numbers(name: str, array: Any) -> Any:
     return array
 
 
-def floating(name: str, value: Any, ndim: int | tuple[int, ...] | None = None) -> Any:
+def floating(
+    name: str, value: Any, ndim: int | tuple[int, ...] | None = None, *, no_rows: bool = False
+) -> Any:
     """Return finite floats in the right number of axes, converted as the module's notes say.
 
+    ``no_rows``: whether the first axis may have the length 0, as the last batch of a loop may.
     Of traced arrays only the shape and dtype are checked, since their values are unknown.
     """
     array = as_floats(name, as_array(name, value))
@@ -221,7 +224,7 @@ def floating(name: str, value: Any, ndim: int | tuple[int, ...] | None = None) -
         wanted = " or ".join(map(str, allowed))
         hint = f" For a single row, pass {name}[None, :]." if array.ndim == 1 else ""
         raise InvalidInput(f"{name}: wanted {wanted} axes, got shape {array.shape}.{hint}")
-    if array.size == 0:
+    if array.size == 0 and not (no_rows and array.ndim > 1 and all(array.shape[1:])):
         raise InvalidInput(f"{name}: is empty, its shape is {array.shape}.")
     if not is_traced(array) and not np.isfinite(array).all():
         bad = int(np.size(array) - np.isfinite(array).sum())
@@ -312,20 +315,50 @@ def finite_result(name: str, result: Any) -> Any:
 
 
 def tree_of_floats(name: str, tree: Any) -> Any:
-    """Return a tree of arrays, such as parameters, each checked by :func:`floating`."""
-    leaves, form = jax.tree.flatten(tree)
+    """Return a tree of arrays, such as parameters, each checked by :func:`floating`.
+
+    Messages name the leaf: ``params['read_in']['weight']``.
+    """
+    leaves, checked = jax.tree.leaves_with_path(tree), []
     if not leaves:
         raise InvalidInput(f"{name}: wanted a tree of arrays, got {shown(tree)}.")
-    for leaf in leaves:  # an array of integers in a tree counts something: it is not a parameter
+    for path, leaf in leaves:
+        of_leaf = leaf_name(name, path)
+        # An array of integers in a tree counts something: it is not a parameter.
         dtype = getattr(leaf, "dtype", np.dtype(float))
         if jax.numpy.issubdtype(dtype, np.integer) or jax.numpy.issubdtype(dtype, np.bool_):
-            raise InvalidInput(f"{name}: wanted floats, got an array of dtype {dtype}.")
-    return form.unflatten([floating(name, leaf) for leaf in leaves])
+            raise InvalidInput(f"{of_leaf}: wanted floats, got an array of dtype {dtype}.")
+        checked.append(floating(of_leaf, leaf))
+    return jax.tree.structure(tree).unflatten(checked)
 
 
-def samples(name: str, array: Any) -> Any:
+def leaf_name(name: str, path: Any) -> str:
+    """Return the name of a leaf of a tree that is an argument."""
+    return f"{name}{jax.tree_util.keystr(path)}"
+
+
+def check_same_tree(name: str, tree: Any, wanted: Any) -> None:
+    """Check that a tree has the form of another one, and name a leaf that is missing or extra."""
+    if jax.tree.structure(tree) == jax.tree.structure(wanted):
+        return
+    here, there = (
+        [leaf_name(name, path) for path, _ in jax.tree.leaves_with_path(each)]
+        for each in (tree, wanted)
+    )
+    lacking = [leaf for leaf in there if leaf not in here]
+    extra = [leaf for leaf in here if leaf not in there]
+    found = f"{jax.tree.structure(tree)}"
+    if lacking:
+        found = f"no {lacking[0]}"
+    elif extra:
+        found = f"{extra[0]} as well"
+    form = jax.tree.structure(wanted)
+    raise InvalidInput(f"{name}: wanted a tree of the form {form}, got {found}.")
+
+
+def samples(name: str, array: Any, *, no_rows: bool = False) -> Any:
     """Check samples: floats, ``(sample, input)`` or ``(sample, *space, channel)``."""
-    array = floating(name, array)
+    array = floating(name, array, no_rows=no_rows)
     if array.ndim < 2:
         hint = f" For a single sample, pass {name}[None, :]." if array.ndim == 1 else ""
         raise InvalidInput(

@@ -11,8 +11,8 @@ import importlib
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -22,6 +22,25 @@ from largen.text import shown
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FOR_VALUES = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def other_options(**remedies: str) -> Callable[[F], F]:
+    """Decorate a function to answer options that other libraries have with what to do here."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def called(*arguments: Any, **options: Any) -> Any:
+            for name in options:
+                if name in remedies:
+                    raise InvalidInput(f"{name}: {remedies[name]}")
+            return function(*arguments, **options)
+
+        return cast(F, called)
+
+    return decorate
 
 
 def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[..., Any]:
@@ -54,6 +73,11 @@ def outputs_on_shapes(name: str, function: Callable[..., Any], *inputs: Any) -> 
                 f"{name}: {_name_of(function)} asks for the value of an array, by a branch, "
                 "float() or NumPy, which is not known when JAX compiles it. Write it with "
                 "jax.numpy, and branches as jnp.where(condition, a, b)."
+            ) from error
+        if "must be Tensor" in str(error):
+            raise InvalidInput(
+                f"{name}: {_name_of(function)} calls functions of PyTorch, which take tensors "
+                "only. Write it with jax.numpy."
             ) from error
         shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves(inputs)[:6])
         raise InvalidInput(

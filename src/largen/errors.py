@@ -114,9 +114,12 @@ class DamagedFile(LargenError, OSError):
 
 
 class LostDigits(UserWarning):
-    """Samples differ so much in size that kernels of a small and a large one are inaccurate.
+    """Numbers cancel, and little of their accuracy is left; the message says which.
 
-    All other entries are accurate. Rescale the samples, for example to a mean square of 1 each;
+    Samples differ so much in size that kernels of a small and a large one are inaccurate: all other
+    entries are accurate. Rescale the samples, for example to a mean square of 1 each. Or the
+    curvature of a loss is the small difference of two terms
+    (:meth:`largen.runs.Trajectory.sharpness`).
     ``warnings.simplefilter("error", LostDigits)`` turns the warning into an error.
     """
 

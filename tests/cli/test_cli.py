@@ -71,6 +71,9 @@ def test_quickstart_measures_both_limits(tmp_path, monkeypatch):
         distances = tree[case]["comparison"]["single"]
         assert (np.diff(distances) < 0).all()
         assert tree[case]["limit"]["f_test"].dims == ("step", "test_sample")
+    numbers = largen.load(tmp_path / "quickstart.nc")["ntk"]["comparison"].to_xarray()
+    # Networks of all widths start at outputs of one size, and so does the limit.
+    np.testing.assert_allclose(numbers["loss"][:, 0], numbers["loss_limit"][0], rtol=0.15)
     assert (tmp_path / "quickstart.png").stat().st_size > 50_000
     assert "quickstart.png" in result.stdout.replace("\n", "")
 

@@ -165,3 +165,21 @@ def test_a_limit_of_infinite_depth_from_a_file(tmp_path):
     report = lg.compare(found[0], found[1:])
     assert report.to_xarray()["depth"].values.tolist() == [1, 3]
     assert report.depth_exponents is not None
+
+
+@pytest.mark.parametrize("loss", ["mse", pytest.param("cross_entropy", marks=pytest.mark.slow)])
+def test_the_loss_of_the_kernel_limit_is_the_mean_over_random_starts(loss):
+    """Of very wide networks the mean loss is that; the loss of their mean output is below."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((8, 3))
+    y = np.sign(x[:, 0]) if loss == "mse" else (x[:, 0] > 0).astype(int)
+    data = lg.Dataset(x[:5], y[:5], x[5:], y[5:])
+    run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, loss=loss, optimizer=lg.gd(1.0), steps=6)
+    limit, nets = lg.solve(run), lg.train(run, width=512, seeds=400, key=1)
+    for on in ("train", "test"):
+        found = lg.compare(limit, nets, on=on).to_xarray()["loss_limit"].values
+        losses = getattr(nets, f"loss_{on}")
+        error = losses.std(0) / 20 + (0.01 if loss == "mse" else 0.03) * found
+        assert (np.abs(losses.mean(0) - found) < 3.5 * error).all()
+        of_mean = getattr(limit, f"loss_{on}")
+        assert losses.mean(0)[0] - of_mean[0] > 6 * losses.std(0)[0] / 20

@@ -166,6 +166,30 @@ def test_drawn_networks_of_uniform_weights(name, std):
         assert len(directions) == 2 or gaussian > exact
 
 
+def test_signs_have_moments_of_outputs_and_no_derivatives_at_kinks():
+    rng, net, signs = np.random.default_rng(4), lg.mlp(2, "relu", weight_std=2**0.5), (1, 1, 1)
+    first, second, last = (
+        rng.choice([-1.0, 1.0], (40_000, *shape)) for shape in ((4, 3), (4, 4), (1, 4))
+    )
+    one = np.maximum(first @ ONE / 3**0.5 * 2**0.5, 0)
+    z = np.einsum("cba,ca->cb", second, one) / 2**0.5
+    f = np.einsum("ca,ca->c", last[:, 0], np.maximum(z, 0)) / 2**0.5
+    assert (np.abs(z[one.any(1)]) < 1e-12).mean() > 0.04  # the reason: twins of opposite signs
+    for m in (2, 4, 6):
+        error = (f**m).std() / len(f) ** 0.5
+        value = found(net, same(m), width=4, moments=signs).value
+        assert abs((f**m).mean() - value) < 4 * error
+    entries = np.eye(3)[[0, 0, 0, 1, 1, 1]]
+    for directions, pairs in ((entries, []), (same(6), [(0, 1)])):
+        for moments in (signs, (1.5, 1.5**2)):  # the second ones are 0 or ±√1.5
+            with pytest.raises(NoTheory, match="exactly 0 with a positive probability"):
+                found(net, directions, pairs, width=4, moments=moments)
+        linear = found(lg.mlp(2, "linear"), directions, pairs, width=4, moments=signs)
+        assert np.isfinite(linear.value)
+    with pytest.raises(NoTheory, match="only signs have"):
+        lg.finite_width.homogeneous_jacobian(net, width=4, inputs=3, fourth_moment=1)
+
+
 def test_what_is_no_sum_over_paths():
     with pytest.raises(NoTheory, match="a₊"):
         found(lg.mlp(3, "tanh"), same(2))
@@ -176,9 +200,10 @@ def test_what_is_no_sum_over_paths():
             found(lg.mlp(3, "relu"), directions)
     with pytest.raises(InvalidInput, match="wanted 2 for 6 factors"):
         found(lg.mlp(3, "relu"), same(6), moments=[1.8])
-    for moments in ([0.9, 1.0], [3.0, 4.0]):
+    # The last ones are log-convex, and a Hankel matrix of three of them has a negative eigenvalue.
+    for m, moments in ((4, [0.9, 1.0]), (4, [3.0, 4.0]), (8, [2.0, 4.5, 10.2])):
         with pytest.raises(InvalidInput, match="no weights of unit variance"):
-            found(lg.mlp(3, "relu"), same(4), moments=moments)
+            found(lg.mlp(3, "relu"), same(m), moments=moments)
     with pytest.raises(InvalidInput, match="beyond the largest number"):
         found(lg.mlp(3, "relu"), 1e100 * same(4))
     with pytest.raises(InvalidInput, match="at most 6"):

@@ -1,10 +1,13 @@
 """Order 1/width of weights that are not Gaussian, against exact sums over paths and networks."""
 
+import warnings
+
 import numpy as np
 import pytest
+import scipy.stats
 
 import largen as lg
-from largen.errors import InvalidInput, NoTheory
+from largen.errors import InvalidInput, NotGaussian, NoTheory
 
 X = np.random.default_rng(0).normal(size=(2, 5))
 ROWS, COLUMNS = np.triu_indices(2)
@@ -73,7 +76,7 @@ def test_shifts_are_those_of_networks(excess):
         tangent += back @ back.swapaxes(1, 2) * (1.3**2 * X @ X.T / 5 + 0.2**2)
         kernels.append(S[:, ROWS, COLUMNS])
         tangents.append(tangent[:, ROWS, COLUMNS])
-    found = lg.finite_width.width_corrections(net, X, width=n, excess=excess)
+    found = lg.finite_width.width_corrections(net, X, width=n, excess=[excess] * 2)
     normal = lg.finite_width.width_corrections(net, X, width=n)
     for draws, limit, shift, other in (
         (kernels, found.kernel, found.kernel_shift, normal.kernel_shift),
@@ -102,7 +105,7 @@ def test_shifts_are_those_of_residual_networks(excess):
         draws.append((phi @ phi.swapaxes(1, 2) / n)[:, ROWS, COLUMNS])
     values = np.concatenate(draws)
     error = values.std(0) / len(values) ** 0.5
-    found = lg.finite_width.width_corrections(net, X, width=n, excess=excess)
+    found = lg.finite_width.width_corrections(net, X, width=n, excess=[excess] * 4)
     normal = lg.finite_width.width_corrections(net, X, width=n)
     np.testing.assert_allclose(found.kernel_covariance, normal.kernel_covariance)
     z, of_normal = (
@@ -113,12 +116,50 @@ def test_shifts_are_those_of_residual_networks(excess):
     assert np.abs(of_normal).max() > 4
 
 
+@pytest.mark.filterwarnings("ignore::largen.errors.NotGaussian")
+@pytest.mark.parametrize("net", [lg.mlp(1, "tanh"), lg.residual_mlp(1, "tanh")])
+def test_first_weights_that_are_signs_count_to_first_order_in_one_over_their_number(net):
+    """Sums of D signs are binomial, and so is E φφ behind them; D signs leave an error of 1/D²."""
+    phi = np.tanh
+    branched = len(net.layers) > 3
+    points, masses = np.polynomial.hermite_e.hermegauss(60)
+    masses = masses / masses.sum()
+    left = []
+    for D in (32, 64):
+        sums = (2 * np.arange(D + 1) - D) / D**0.5
+        chances = scipy.stats.binom(D, 0.5).pmf(np.arange(D + 1))
+        exact = chances @ phi(sums) ** 2
+        if branched:  # h + βu with a Gaussian u of variance E φφ, given many neurons
+            # A network of one branch has β = 1.
+            exact = chances @ phi(sums[:, None] + exact**0.5 * points) ** 2 @ masses
+        excess = [-2.0, *[0.0] * (2 if branched else 1)]
+        found = lg.finite_width.width_corrections(net, np.ones((1, D)), width=10**9, excess=excess)
+        assert abs(found.kernel_shift[0, 0]) > 10 * abs(
+            exact - found.kernel[0, 0] - found.kernel_shift[0, 0]
+        )
+        left.append(exact - found.kernel[0, 0] - found.kernel_shift[0, 0])
+    assert left[0] / left[1] == pytest.approx(4, rel=0.2)
+
+
+def test_few_first_weights_that_are_not_gaussian_are_warned_of():
+    net, x = lg.mlp(2, "tanh"), np.random.default_rng(1).normal(size=(2, 100))
+    with pytest.warns(NotGaussian, match=r"sums over 4 inputs have an excess kurtosis of -"):
+        lg.finite_width.width_corrections(net, x[:, :4], width=64, excess=-1.2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few = lg.finite_width.width_corrections(net, x[:, :4], width=64, excess=[-1.2, -1.2])
+        lg.finite_width.width_corrections(net, x, width=64, excess=-1.2)
+        lg.finite_width.width_corrections(net, x[:, :4], width=64)
+    same = lg.finite_width.width_corrections(net, x[:, :4], width=64, excess=[0, -1.2, -1.2])
+    np.testing.assert_array_equal(same.kernel_shift, few.kernel_shift)
+
+
 def test_wrong_moments_are_named():
     net = lg.mlp(2, "tanh")
     with pytest.raises(InvalidInput, match=r"excess: .*-3"):
         lg.finite_width.width_corrections(net, X, width=8, excess=-3)
-    with pytest.raises(InvalidInput, match="excess: wanted one for each of 2 hidden layers, got 3"):
-        lg.finite_width.width_corrections(net, X, width=8, excess=[0, 0, 0])
+    with pytest.raises(InvalidInput, match=r"excess: wanted one for each of 2 hidden .*got 4"):
+        lg.finite_width.width_corrections(net, X, width=8, excess=[0] * 4)
     found = lg.finite_width.width_corrections(net, X, width=8, excess=[0, -1.2])
     with pytest.raises(NoTheory, match="neurons=1"):
         found.expectation(lambda f: f[:, 0, 0] ** 2 * f[:, 1, 0] ** 2, [0], neurons=2)

@@ -193,6 +193,32 @@ def test_wrong_input(call, words):
         call()
 
 
+def test_leaves_of_parameters_are_named():
+    params = {"in": {"w": np.ones((3, 4)), "b": np.zeros(4)}, "out": [np.ones((4, 1))]}
+
+    def f(p, x):
+        return (x @ p["in"]["w"] + p["in"]["b"]) @ p["out"][0]
+
+    def changed(**new):
+        return params | {"in": params["in"] | new}
+
+    of_tree = lg.networks.linearize(f, params)
+    for call in (lambda p: lg.networks.ntk_of_function(f, p, X1), lambda p: of_tree(p, X1)):
+        with pytest.raises(InvalidInput, match=r"params\['in'\]\['b'\]: 1 of 4 entries are NaN"):
+            call(changed(b=np.array([0, 0, np.nan, 0])))
+        with pytest.raises(InvalidInput, match=r"params\['in'\]\['w'\]: wanted floats, got"):
+            call(changed(w=np.ones((3, 4), int)))
+    with pytest.raises(InvalidInput, match=r"params\['in'\]\['b'\]: wanted shape \(4,\), got"):
+        of_tree(changed(b=np.zeros(1)), X1)
+    with pytest.raises(InvalidInput, match=r"got no params\['in'\]\['b'\]"):
+        of_tree(params | {"in": {"w": params["in"]["w"]}}, X1)
+    with pytest.raises(InvalidInput, match=r"got params\['out'\]\[1\] as well"):
+        of_tree(params | {"out": params["out"] * 2}, X1)
+    rates = {"in": {"w": 1.0, "b": np.ones(3)}, "out": [1.0]}
+    with pytest.raises(InvalidInput, match=r"rates\['in'\]\['b'\]: wanted a number or an array"):
+        lg.networks.ntk_of_function(f, params, X1, rates=rates)
+
+
 def test_dropout_has_no_masks_to_estimate_with():
     net = lg.serial(lg.Dense(), lg.layers.Dropout(0.5), lg.Dense())
     with pytest.raises(NoTheory, match="draws masks"):

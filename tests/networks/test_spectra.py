@@ -117,6 +117,8 @@ def test_curvature_along_the_gradient_is_that_of_the_stored_hessian():
         bent = jax.jvp(jax.grad(loss), (flat,), (step,))[1]
         known = float(step @ bent / (step @ g))
     np.testing.assert_allclose(nets.sharpness("gradient")[0, 1], known, rtol=3e-3)
+    exact = lg.train(run, 7, record="sharpness", record_at=[0, 1, 2])
+    np.testing.assert_allclose(exact.sharpness("gradient")[0, 1], known, rtol=1e-6)
     assert nets.sharpness("gradient").shape == (1, 3)
     same = nets.to_xarray()["ntk"].values[0, 1]
     first = nets.f_train[0, 1]

@@ -122,7 +122,7 @@ def comparison(limit=True, error=0.0, seen=True):
         "network": (("width", "point"), RNG.random((2, 4))),
     }
     if limit:
-        data["loss_limit"] = ("width", "step"), loss
+        data["loss_limit"] = "step", loss[0]
     for kind in ("single", "mean"):
         data[kind] = "width", np.array([0.2, 0.1])
         data[f"{kind}_error"] = "width", np.array([0.01, 0.01 if seen else 0.08])
@@ -210,6 +210,29 @@ def test_trajectories_show_bands_of_networks_and_what_was_recorded():
     *_, first, last, _bar = trajectory_figure(trajectory(seeds=4, **named)).axes
     assert first.get_title().endswith("first record")
     assert last.get_title().endswith("last record")
+
+
+def test_several_trajectories_are_compared_in_one_picture():
+    kernel = RNG.random((2, 1, 2, 2)) + np.eye(2)
+    named = {
+        "feature_kernel": (("record", "layer", "sample", "sample_2"), kernel),
+        "record_step": ("record", np.array([0, 2])),
+    }
+    ntk, mean_field = trajectory(**named), trajectory(seeds=4, **named)
+    mean_field.attrs |= {"parameterization": "mean_field(gamma=2)", "width": 8}
+    for figure in (trajectory_figure([ntk, mean_field]), trajectory_figure(ntk, mean_field)):
+        losses, alignment = figure.axes[0], figure.axes[-1]
+        assert [len(ax.get_lines()) for ax in (losses, alignment)] == [2, 2]
+        assert labels(losses)[0].endswith("limit")
+        assert labels(losses)[1].endswith("N = 8")
+    y, one = ntk["y_train"].values, kernel[-1, 0]
+    drawn = alignment.get_lines()[0].get_xydata()
+    known = y @ one @ y / (np.linalg.norm(one) * y @ y)
+    np.testing.assert_allclose(drawn[-1], [2.0, known])
+    assert labels(trajectory_figure(ntk, ntk).axes[0]) == ["1", "2"]
+    for wrong in ([], 3, [ntk, np.eye(2)]):
+        with pytest.raises(InvalidInput, match="trajectory: wanted"):
+            trajectory_figure(wrong)
 
 
 def test_kernels_of_tokens_take_the_place_of_those_of_samples():

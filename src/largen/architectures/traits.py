@@ -103,6 +103,21 @@ class Layer(metaclass=_Named):
         """Return a hint about arguments that the layer does not have, or an empty text."""
         return ""
 
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Raise: a network is a description, without sizes and weights.
+
+        Raises
+        ------
+        InvalidInput
+            Always, except for layers that are functions of numbers, such as activations.
+        """
+        raise InvalidInput(
+            "net(x): a network is a description without a width and weights. lg.kernel(net, x) "
+            "has its kernels; params = lg.networks.init(net, param, width=…, inputs=…, key=0) and "
+            "lg.networks.apply(net, params, x) have outputs at a width; "
+            "lg.solve(lg.Run(net, …)) and lg.train(lg.Run(net, …), width=…) its training."
+        )
+
     @property
     def keeps_shape(self) -> bool:
         """Whether the layer keeps the spatial axes and the features per unit of width."""

@@ -166,6 +166,10 @@ _WITH_PARAMETERS = {
     "monomial": "largen.expectations.monomial(degree)",
     "polynomial": "largen.expectations.polynomial(coefficients)",
 }
+# What other libraries have under these names.
+_OTHERWISE = dict.fromkeys(
+    ("identity", "id", "none"), "the identity is 'linear', or no Activation at all"
+) | {"softmax": "it is not elementwise; attention layers have it, such as lg.layers.SelfAttention"}
 _REGISTRY["swish"] = _REGISTRY["silu"]  # another name for the same function
 
 
@@ -208,6 +212,8 @@ def as_activation(spec: Any) -> ActivationFunction:
     if isinstance(spec, str):
         if spec in _WITH_PARAMETERS:
             raise InvalidInput(f"activation: {spec!r} has parameters: {_WITH_PARAMETERS[spec]}.")
+        if spec.lower() in _OTHERWISE:
+            raise InvalidInput(f"activation: {spec!r} is not known: {_OTHERWISE[spec.lower()]}.")
         return _REGISTRY[one_of("activation", spec, _REGISTRY)]
     if not callable(spec):
         raise InvalidInput(
@@ -221,6 +227,19 @@ def as_activation(spec: Any) -> ActivationFunction:
     return ActivationFunction(name, function, closed_form=recognise(function, Derivative(function)))
 
 
+def _check_not_torch(function: Any, name: str) -> None:
+    """Refuse functions and modules of PyTorch, which JAX cannot differentiate."""
+    owners = (getattr(function, "__module__", None), type(function).__module__)
+    if not any(str(owner).split(".")[0] == "torch" for owner in owners):
+        return
+    short = name.removesuffix("()").lower()
+    wanted = repr(short) if short in _REGISTRY else "such as 'relu'"
+    raise InvalidInput(
+        f"activation: {name} is of PyTorch, which JAX cannot differentiate; pass the name "
+        f"{wanted}, or a function of jax.numpy. lg.read(make, x) reads whole modules of PyTorch."
+    )
+
+
 def _check_elementwise(function: Elementwise) -> None:
     """Check at a few points that each output is a number that depends on its own input alone."""
     name = getattr(function, "__name__", shown(function))
@@ -229,6 +248,7 @@ def _check_elementwise(function: Elementwise) -> None:
             f"activation: {name} is a function of NumPy or SciPy, which JAX cannot differentiate; "
             "pass that of jax.numpy or jax.scipy, or a name such as 'tanh'."
         )
+    _check_not_torch(function, name)
     takes("activation", function, ("x",))
     try:
         hash(function)

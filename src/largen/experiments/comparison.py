@@ -13,6 +13,7 @@ from largen.experiments.distances import (
     chosen_samples,
     distances_of,
     error_of_limit,
+    loss_of_limit,
     mean_shift,
     prediction_for,
 )
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 KINDS = ("single", "mean")
 # Variables for figures only, and their axes.
 DRAWN = {
-    **dict.fromkeys(("loss", "loss_low", "loss_high", "loss_limit"), "step"),
+    **dict.fromkeys(("loss", "loss_low", "loss_high"), "step"),
     **dict.fromkeys(("network", "prediction"), "point"),
 }
 
@@ -164,7 +165,9 @@ def compare(
     same blocks): they determine the power of the depth without that of the width.
 
     In the kernel limit the output at initialisation is random and of order one; there every
-    network is compared with the limit's prediction given its own initial output.
+    network is compared with the limit's prediction given its own initial output. ``loss_limit``,
+    the curve of the limit in the picture, is the mean loss over these outputs, which is above the
+    loss of the mean output by half of the variance.
 
     Parameters
     ----------
@@ -261,6 +264,11 @@ def _by_width(
     for name, values in zip(("", "_error"), mean_shift(nets, predictions, on), strict=True):
         words = {"long_name": f"standard error of: {about}" if name else about}
         variables[f"mean_shift{name}"] = (sample, values, words)
+    runs = [each.run for each in (limit, *nets) if each.run is not None]
+    of_limit = loss_of_limit(limit, runs[0], on) if runs else None
+    if of_limit is not None:
+        words = {"long_name": "mean loss of networks in the limit"}
+        variables["loss_limit"] = ("step", of_limit, words)
     coordinates = {"width": widths, "step": limit.step, "time": ("step", limit.time)}
     return xarray.Dataset(variables, coordinates, _attributes(limit, on, error))
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.runs import Trajectory
+from largen.runs import Run, Theory, Trajectory
 from largen.runs.losses import mean_loss
 from largen.text import shown
 from largen.theories import by_name
 
 RESAMPLES = 1000
+START_DRAWS = 512  # of outputs at the start, for the mean loss of other losses than the squared one
 
 
 def distances_of(
@@ -42,15 +44,35 @@ def distances_of(
     losses = getattr(net, f"loss_{on}")
     numbers["loss"] = losses.mean(0)
     numbers["loss_low"], numbers["loss_high"] = np.quantile(losses, (0.1, 0.9), axis=0)
-    if net.run is not None:
-        targets = getattr(net, f"y_{on}")
-        shape = np.broadcast_shapes(prediction.shape, outputs.shape[:1] + prediction.shape[1:])
-        predicted = np.broadcast_to(prediction, shape)
-        numbers["loss_limit"] = mean_loss(net.run.loss, predicted, targets, leading=1).mean(0)
     # The outputs after training of the first network and of the limit, for the figure.
     numbers["network"] = outputs[0, -1].reshape(-1)
     numbers["prediction"] = prediction[0, -1].reshape(-1)
     return numbers
+
+
+def loss_of_limit(limit: Trajectory, run: Run, on: str) -> np.ndarray | None:
+    """Return the mean loss of networks in the limit, (step,); None if it is not known.
+
+    In the kernel limit networks start at random outputs, and their mean loss is above the loss of
+    their mean: for the squared error ½(f̄ − y)² + ½ Var f of each sample, which is the mean of the
+    losses of f̄ ± s with the standard deviation s. For other losses it is that of ``START_DRAWS``
+    draws of outputs at the start.
+    """
+    theory, targets = by_name(limit.theory), getattr(limit, f"y_{on}")
+    outputs = getattr(limit, f"f_{on}")
+    if not theory.random_outputs:
+        return mean_loss(run.loss, outputs, targets, leading=0)
+    if run.loss.linear_residual and f"f_{on}_std" in limit:
+        std = getattr(limit, f"f_{on}_std")
+        both = np.stack([outputs + std, outputs - std])
+        return mean_loss(run.loss, both, targets, leading=1).mean(0)
+    if theory.initial_outputs is Theory.initial_outputs:
+        return None
+    starts = theory().initial_outputs(run, START_DRAWS, jax.random.key(0))
+    own = limit if limit.run is not None else Trajectory(limit.to_xarray(), run)
+    train, test = theory().condition(own, *starts)
+    drawn = np.asarray(train if on == "train" else test)
+    return mean_loss(run.loss, drawn, targets, leading=1).mean(0)
 
 
 def between_limits(limit: Trajectory, net: Trajectory, on: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from largen.experiments.comparison import Comparison, compare
 from largen.experiments.digits import digits
 from largen.networks import train
 from largen.parameterizations import Parameterization, gd, mean_field, ntk
+from largen.results.protocol import to_store
 from largen.runs import Run, Trajectory
 from largen.theories import solve
 
@@ -68,13 +69,16 @@ class Quickstart:
         }
 
     def to_datatree(self) -> xarray.DataTree:
-        """Return everything as groups ``/<case>/limit`` and ``/<case>/comparison``."""
+        """Return everything as groups ``/<case>/limit`` and ``/<case>/comparison``.
+
+        :func:`largen.load` reads them as results.
+        """
         import xarray
 
         groups = {}
         for case, limit in self.limits.items():
-            groups[f"/{case}/limit"] = limit.to_xarray()
-            groups[f"/{case}/comparison"] = self.comparisons[case].to_xarray()
+            groups[f"/{case}/limit"] = to_store(limit)
+            groups[f"/{case}/comparison"] = to_store(self.comparisons[case])
         return xarray.DataTree.from_dict(groups)
 
 

@@ -1,6 +1,7 @@
 """Files: written whole or not at all, and read only if they are what was written."""
 
 from largen.files.contents import (
+    is_archive,
     json_with_checksum,
     load_arrays,
     load_dataset,
@@ -16,6 +17,7 @@ from largen.files.whole import as_file, as_path, make_folder, write_whole
 __all__ = [
     "as_file",
     "as_path",
+    "is_archive",
     "json_with_checksum",
     "load_arrays",
     "load_dataset",

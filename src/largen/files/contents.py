@@ -45,6 +45,14 @@ def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
             return dict(held)
 
 
+def is_archive(path: Path) -> bool:
+    """Whether a file has named arrays, as :func:`save_arrays` writes them."""
+    if not path.is_file():
+        return False
+    with open_verified(path) as (file, _):
+        return file.read(4) == b"PK\x03\x04"
+
+
 def save_dataset(
     path: str | PathLike[str], data: xarray.Dataset | xarray.DataTree, *, name: str = "path"
 ) -> None:

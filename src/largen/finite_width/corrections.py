@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import as_array, known
 from largen.bibliography import cites
-from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.errors import InvalidInput, NotGaussian, NoTheory, NumericalFailure
 from largen.finite_width.averages import pairs_of
 from largen.finite_width.checks import check_alive, checked_inputs
 from largen.finite_width.next_order import SMALL, variance_at_next_order
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_INPUTS = 8  # inputs at most: averages are taken over all quadruples of them
 MOST_IN_STREAMS = 2  # with residual branches
+LARGE_EXCESS = 0.05  # smallest excess kurtosis of the first preactivations of which to warn
 
 
 @cites("bahri2022les", "roberts2022principles")
@@ -233,8 +235,12 @@ def width_corrections(
         those of :func:`largen.networks.empirical_ntk` and :func:`largen.networks.apply` at this
         width, powers of the width included: in :func:`largen.mean_field` K is σ_w²E[φφ]/(γ₀²n).
     excess
-        κ = E[w⁴]/E[w²]² − 3 of the weights behind hidden layers, the read-out included, or a number
-        for each layer: 0 for Gaussian weights, −6/5 for uniform ones, −2 for signs.
+        κ = E[w⁴]/E[w²]² − 3 of all weights: 0 for Gaussian weights, −6/5 for uniform ones, −2 for
+        signs. Or a number for each hidden layer, of the weights behind it, where those that read
+        the inputs are Gaussian; with one number more, the first is theirs. They give the first
+        preactivations the fourth cumulants κσ_w⁴Σ_i x_iα x_iβ x_iγ x_iδ/D², of which shifts have
+        the first order: an expansion in the number D of inputs, with an error that no width makes
+        smaller.
     progress
         Whether to show a bar; by default in terminals, after two seconds. A function is called with
         the completed and the total averages over up to four inputs.
@@ -252,6 +258,11 @@ def width_corrections(
     NumericalFailure
         If averages are not resolved at a layer's variances, or the variance of an input vanishes;
         with residual branches also if inputs coincide.
+
+    Warns
+    -----
+    NotGaussian
+        If that excess kurtosis of the first preactivations is above 0.05.
 
     Examples
     --------
@@ -277,6 +288,7 @@ def width_corrections(
     inputs = checked_inputs(x)
     check_progress(progress)
     network = sized_network(net, width, what, param, inputs.shape[1], branches=True, excess=excess)
+    _warn_of_first(network, inputs)
     if network.branched:
         return _of_stream(network, inputs)
     if len(inputs) > MOST_INPUTS:
@@ -287,7 +299,8 @@ def width_corrections(
     kernel = network.first_kernel(inputs)
     check_alive(kernel, 1)
     third = len(kernel) <= 4
-    cumulants = start(kernel, network.first.tangent(inputs), third)
+    fourth = network.first_fourth(inputs)
+    cumulants = start(kernel, network.first.tangent(inputs), fourth, third)
     with reporter(progress, what) as report:
         for number, layer in enumerate(network.hidden):
             if cumulants.T is not None and singular(cumulants.K):
@@ -304,6 +317,22 @@ def width_corrections(
     return _result(cumulants, network.widths, ratio)
 
 
+def _warn_of_first(network: SizedNetwork, inputs: np.ndarray) -> None:
+    """Warn of first preactivations whose excess kurtosis is too large for its first order."""
+    square = np.diagonal(network.first_kernel(inputs)) ** 2
+    own = np.diagonal(network.first_fourth(inputs))[[i == j for i, j in pairs_of(len(inputs))]]
+    largest = float(np.max(np.abs(own) / np.where(square > 0, square, 1.0)))
+    if largest > LARGE_EXCESS:
+        warnings.warn(
+            f"excess: sums over {inputs.shape[1]} inputs have an excess kurtosis of "
+            f"{np.sign(network.excess) * largest:.2g}, of which shifts of kernels have the first "
+            "order and covariances none, at any width. For Gaussian weights in the first layer "
+            "and others behind, give one number for each hidden layer.",
+            NotGaussian,
+            stacklevel=3,
+        )
+
+
 def _report(report: Report, layer: int, layers: int, done: int, total: int) -> None:
     report(layer * total + done, layers * total)
 
@@ -316,7 +345,8 @@ def _of_stream(stream: SizedNetwork, inputs: np.ndarray) -> WidthCorrections:
             "cost grows with pairs of layers. Pass two inputs at a time: results do not depend on "
             "the other inputs."
         )
-    stream_kernel = kernel_through(stream, stream.first_kernel(inputs))
+    kernel, fourth = stream.first_kernel(inputs), stream.first_fourth(inputs)
+    stream_kernel = kernel_through(stream, kernel, fourth)
     check_alive(stream_kernel.K, len(stream.parts) + 1)
     pairs = np.array(pairs_of(P))
     diagonal = [n for n, (i, j) in enumerate(pairs) if i == j]

@@ -206,14 +206,16 @@ def homogeneous_jacobian(
     inputs
         n₀, the dimension of the inputs.
     fourth_moment
-        μ₄ of the weights at unit variance: 3 of Gaussian, 1.8 of uniform, 6 of Laplace weights.
+        μ₄ of the weights at unit variance: 3 of Gaussian, 1.8 of uniform, 6 of Laplace weights. The
+        weights have a density: signs, with μ₄ = 1, make preactivations exactly 0 with a positive
+        probability, where φ with a kink has no slope.
 
     Raises
     ------
     InvalidInput
         For counts that are not positive, or a fourth moment below 1.
     NoRule, NoTheory
-        As :func:`homogeneous_moments` does.
+        As :func:`homogeneous_moments` does, and for a fourth moment of 1 at a kink.
 
     Examples
     --------
@@ -228,6 +230,13 @@ def homogeneous_jacobian(
     kappa, square = _constants(network, "lg.finite_width.homogeneous_jacobian")
     before = n0 = integer("inputs", inputs, at_least=1)
     excess = real("fourth_moment", fourth_moment, at_least=1.0) - 3
+    slopes = slopes_of(network.hidden[0].phi) or ()
+    if excess < -2 + 1e-9 and len(set(slopes)) > 1:
+        raise NoTheory(
+            "lg.finite_width.homogeneous_jacobian: only signs have fourth_moment=1. With them "
+            "preactivations are exactly 0 with a positive probability, where "
+            f"{network.hidden[0].phi} has no slope; wanted weights with a density."
+        )
     if abs(network.first.weight * square - 1) > 1e-9:
         raise NoTheory(
             f"lg.finite_width.homogeneous_jacobian: wanted weight_std={square**-0.5:.9g} in the "

@@ -24,6 +24,7 @@ WHAT = "lg.finite_width.path_sum"
 MOST_FACTORS = 8  # 379 patterns
 MOST_CONTRACTIONS = 6  # 64 subsets
 GAUSSIAN = (3.0, 15.0, 105.0)
+ROUNDING = 1e-9  # of moments that are given, relative to themselves
 
 # For each subset of the contractions, as the bits of a number, a value for each pattern.
 States = dict[int, np.ndarray]
@@ -98,7 +99,10 @@ def path_sum(
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
     moments
         μ(4), μ(6), … up to μ(m) of the weights at unit variance, of a symmetric distribution with a
-        density: (3, 15, 105) of Gaussian weights, (9/5, 27/7, 9) of uniform ones.
+        density: (3, 15, 105) of Gaussian weights, (9/5, 27/7, 9) of uniform ones. Weights of a few
+        values, such as signs with (1, 1, 1), make preactivations exactly 0 with a probability that
+        does not vanish with the width, and relu and leaky relu have no slope there: of them the sum
+        has moments of outputs (all factors f(x), no contractions) and linear networks only.
     param
         The parameterization, with the rates ρ; :func:`largen.ntk` by default. Other distributions
         than its Gaussian one are known by ``moments`` alone.
@@ -109,7 +113,8 @@ def path_sum(
         For an odd number of factors, too many of them, pairs that are not of two different factors,
         or numbers that are not moments.
     NoTheory
-        For other activations, or biases.
+        For other activations, or biases, or derivatives at a kink: moments that only weights of at
+        most two absolute values have.
     NoRule
         For layers other than these two.
 
@@ -132,6 +137,14 @@ def path_sum(
     known[::2] = [1.0, 1.0, *_checked_moments(moments, m)]
     network = sized_network(net, width, WHAT, param, v.shape[1])
     neurons = _neurons(network, m)
+    of_outputs = not pairs and np.linalg.matrix_rank(v) < 2
+    if not of_outputs and _discrete(known) and _kinked(network):
+        raise NoTheory(
+            f"{WHAT}: only weights with few values, as signs are, have moments = {tuple(moments)}. "
+            "With them preactivations are exactly 0 with a positive probability, where the slope "
+            "is not a₊ or a₋ with probability ½: derivatives are not this sum. Moments of outputs "
+            "are, f(x) for every factor and no contractions, and those of linear networks."
+        )
     table = _patterns(m)
     steps = _steps(table, pairs, known)
     scales = _scales(network, v.shape[1], m)
@@ -163,7 +176,7 @@ def path_sum(
 
 
 def _checked_moments(moments: Sequence[float], m: int) -> list[float]:
-    """Return μ₄ to μ_m, which exist: E w^{2k} is log-convex in k."""
+    """Return μ₄ to μ_m, which exist: those of t = w² ≥ 0 make Hankel matrices positive."""
     entries = sequence("moments", moments, "a list of E w⁴, E w⁶, …")
     found, count = [real("moments", entry) for entry in entries], m // 2 - 1
     if len(found) < count:
@@ -171,13 +184,40 @@ def _checked_moments(moments: Sequence[float], m: int) -> list[float]:
             f"moments: wanted {count} for {m} factors, of E w⁴, E w⁶, …, got {len(found)}."
         )
     chain = [1.0, 1.0, *found]
-    for low, middle, high in zip(chain, chain[1:], chain[2:], strict=False):
-        if high * low < middle**2 * (1 - 1e-9):
-            raise InvalidInput(
-                f"moments: no weights of unit variance have E w⁴, E w⁶, … = {tuple(found)}: wanted "
-                "ratios of one to the next that do not fall, from 1."
-            )
+    log_convex = all(
+        high * low >= middle**2 * (1 - ROUNDING)
+        for low, middle, high in zip(chain, chain[1:], chain[2:], strict=False)
+    )
+    if not log_convex or _smallest_of_hankel(chain[: m // 2 + 1]) < -ROUNDING:
+        raise InvalidInput(
+            f"moments: no weights of unit variance have E w⁴, E w⁶, … = {tuple(found)}: wanted "
+            "ratios of one to the next that do not fall, from 1."
+        )
     return list(found[:count])
+
+
+def _smallest_of_hankel(even: Sequence[float]) -> float:
+    """Return the smallest eigenvalue of E t^{i+j} and E t^{i+j+1}, scaled to a diagonal of 1.
+
+    Given E tᵏ of t = w², from k = 0. It is 0 for laws of so few values that no density has these
+    moments, and below 0 for no law at all.
+    """
+    found = 1.0
+    for shift in (0, 1):
+        size = (len(even) - shift + 1) // 2
+        matrix = np.array([[even[i + j + shift] for j in range(size)] for i in range(size)])
+        scale = np.sqrt(np.diagonal(matrix))
+        found = min(found, float(np.linalg.eigvalsh(matrix / np.outer(scale, scale))[0]))
+    return found
+
+
+def _discrete(known: np.ndarray) -> bool:
+    """Whether only weights of a few values have these moments, E wᵏ for k = 0, 1, …"""
+    return _smallest_of_hankel(known[::2].tolist()) < ROUNDING
+
+
+def _kinked(network: SizedNetwork) -> bool:
+    return any(len(set(slopes_of(layer.phi) or ())) > 1 for layer in network.hidden)
 
 
 def _neurons(network: SizedNetwork, m: int) -> list[np.ndarray]:

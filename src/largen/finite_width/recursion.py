@@ -26,6 +26,8 @@ to Cov(Ĥ, Ĥ) of one neuron, where Ĥ has squares of the weights,
 and change shifts: V + Q/3 is in the place of V, as Q/3 has the symmetry that makes Σ₃V a cumulant,
 and R is added to D_c + F + F. What is between two neurons does not depend on κ. Both
 sources take κ = 0 here; the lectures' sum over paths, (123), has all moments of the weights.
+The first preactivations are sums over D inputs, with Q = κσ_w⁴Σ_i x_iα x_iβ x_iγ x_iδ/D² and
+R = U = 0: this expansion is in 1/D, whatever the width.
 
 A, B, D, F belong to the tangent kernel Ĥ of a layer's preactivations: A = Cov(H̄, H̄) and
 D = Cov(H̄, S) of its diagonal mean, B = E[Ĥ_km Ĥ_km] and F = E[Ĥ_km z_k z_m] for k ≠ m.
@@ -68,15 +70,19 @@ class Cumulants:
     U: np.ndarray
 
 
-def start(kernel: np.ndarray, tangent: np.ndarray, third: bool) -> Cumulants:
-    """Return the cumulants of the first preactivations, whose kernel and NTK do not fluctuate."""
+def start(kernel: np.ndarray, tangent: np.ndarray, fourth: np.ndarray, third: bool) -> Cumulants:
+    """Return the cumulants of the first preactivations, whose kernel and NTK do not fluctuate.
+
+    ``fourth``: their fourth cumulants, (M, M).
+    """
     P = len(kernel)
     M = P * (P + 1) // 2
     none = np.zeros((P,) * 4)
     zero, square = np.zeros(M), np.zeros((M, M))
     T = np.zeros((M,) * 3) if third else None
-    fourth = square, square, none, none, *3 * (square,)
-    return Cumulants(kernel, zero, square, T, tangent, zero, *fourth)
+    of_tangent = square, square, none, none
+    of_weights = fourth, square, square
+    return Cumulants(kernel, zero, square, T, tangent, zero, *of_tangent, *of_weights)
 
 
 def through(layer: HiddenLayer, before: Cumulants, report: Report) -> Cumulants:

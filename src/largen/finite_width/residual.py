@@ -74,10 +74,13 @@ class _Layer:
     fourth: np.ndarray
 
 
-def kernel_through(stream: SizedNetwork, first: np.ndarray) -> Kernel:
-    """Return the kernel of the outputs at order 1/width."""
-    M = len(pairs_of(len(first)))
-    state = Kernel(first, np.zeros(M), *2 * (np.zeros((M, M)),))
+def kernel_through(stream: SizedNetwork, first: np.ndarray, fourth: np.ndarray) -> Kernel:
+    """Return the kernel of the outputs at order 1/width.
+
+    ``first``, ``fourth``: kernel (P, P) and fourth cumulants (M, M) of the first preactivations.
+    """
+    M = len(fourth)
+    state = Kernel(first, np.zeros(M), np.zeros((M, M)), fourth)
     sources: list[_Source] = []
     of_stream: ActivationFunction | None = None
     for number, part in enumerate(stream.parts, 1):

@@ -64,10 +64,17 @@ class SizedNetwork:
     first: Constants
     # The hidden layers and branches in order; the last is the hidden layer before the read-out.
     parts: tuple[HiddenLayer | Branch, ...]
+    excess: float = 0.0  # κ of the weights of the first map
 
     def first_kernel(self, x: np.ndarray) -> np.ndarray:
         """Return K¹ = σ_b² + σ_w² x·x'/D, exact at any width."""
         return self.first.kernel(x)
+
+    def first_fourth(self, x: np.ndarray) -> np.ndarray:
+        """Return κσ_w⁴ Σ_i x_iα x_iβ x_iγ x_iδ/D², the first fourth cumulant, (pair, pair)."""
+        one, other = np.triu_indices(len(x))
+        products = x[one] * x[other]
+        return self.excess * (self.first.weight / x.shape[1]) ** 2 * products @ products.T
 
     @property
     def hidden(self) -> tuple[HiddenLayer, ...]:
@@ -98,7 +105,8 @@ def sized_network(
 ) -> SizedNetwork:  # fmt: skip
     """Read a network and its widths: N, or without branches a number for each layer.
 
-    ``excess``: κ of the weights behind hidden layers, or a number for each layer.
+    ``excess``: κ of all weights, or a number for each hidden layer, of the weights behind it; with
+    one number more, the first is that of the weights that read the inputs.
     """
     instance_of("net", net, Layer, "a network such as lg.mlp(3)")
     program, reading = written_out(program_of(net)), f"{what} at finite width"
@@ -113,7 +121,8 @@ def sized_network(
     constants = ConstantsOf(net, width, param, inputs, what)
     first = constants(steps[0].weight, inputs)
     kurtosis = _excesses(excess, program)
-    return SizedNetwork(first, tuple(_sized(parts, numbers, constants, kurtosis)))
+    of_first = next(kurtosis)
+    return SizedNetwork(first, tuple(_sized(parts, numbers, constants, kurtosis)), of_first)
 
 
 # An activation with the weight of the affine map behind it; a branch has several, and a factor.
@@ -198,16 +207,17 @@ def _numbers(program: Program, width: int | Sequence[int], residual: bool) -> li
 
 
 def _excesses(excess: float | Sequence[float], program: Program) -> Iterator[float]:
-    """Return κ of the weights behind each hidden layer."""
+    """Return κ of the weights of each map, the one that reads the inputs first."""
     layers = sum(isinstance(each, Affine) for each in program.operations) - 1
     if np.ndim(as_array("excess", excess)) == 0:
-        return iter([real("excess", excess, at_least=-2)] * layers)
+        return iter([real("excess", excess, at_least=-2)] * (layers + 1))
     found = [real("excess", each, at_least=-2) for each in sequence("excess", excess, "numbers")]
-    if len(found) != layers:
+    if len(found) not in (layers, layers + 1):
         raise InvalidInput(
-            f"excess: wanted one for each of {layers} hidden layers, got {len(found)}."
+            f"excess: wanted one for each of {layers} hidden layers, or one more for the weights "
+            f"that read the inputs, got {len(found)}."
         )
-    return iter(found)
+    return iter([0.0] * (layers + 1 - len(found)) + found)
 
 
 def _sized(

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer, check_one_output
 from largen.arrays import at_once, is_traced, like, shape_of
 from largen.bibliography import cites
+from largen.callables import other_options
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
@@ -72,6 +73,11 @@ class Kernels(NamedTuple):
     plot = plot_result
 
 
+@other_options(
+    get="lg.kernel returns both kernels; take lg.kernel(net, x1, x2).ntk and .nngp, or "
+    "lg.ntk_kernel(net, x1, x2) and lg.nngp_kernel(net, x1, x2), which compute one.",
+    diagonal_axes="lg.kernel returns kernels of all pairs of samples.",
+)
 def kernel(
     net: Layer,
     x1: ArrayLike,

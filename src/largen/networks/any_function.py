@@ -11,9 +11,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.arrays import (
+    check_same_tree,
     finite_result,
     floating,
     is_traced,
+    leaf_name,
     like,
     precision,
     same_precision,
@@ -242,17 +244,15 @@ def _checked(f, params, x1, x2, rates):
     if rates is None:
         rates = jax.tree.map(lambda _: 1.0, params)
     rates = tree_of_floats("rates", rates)
-    if jax.tree.structure(rates) != jax.tree.structure(params):
-        raise InvalidInput(
-            f"rates: wanted a tree like params, {jax.tree.structure(params)}, got "
-            f"{jax.tree.structure(rates)}."
-        )
-    for rate, leaf in zip(jax.tree.leaves(rates), jax.tree.leaves(params), strict=True):
+    check_same_tree("rates", rates, params)
+    leaves = zip(jax.tree.leaves_with_path(rates), jax.tree.leaves(params), strict=True)
+    for (path, rate), leaf in leaves:
         if rate.ndim > leaf.ndim or any(
             r not in (1, n) for r, n in zip(rate.shape[::-1], leaf.shape[::-1], strict=False)
         ):
             raise InvalidInput(
-                f"rates: wanted numbers or arrays that broadcast to {leaf.shape}, got {rate.shape}."
+                f"{leaf_name('rates', path)}: wanted a number or an array that broadcasts to "
+                f"{leaf.shape}, got {rate.shape}."
             )
     return params, x1, x2, rates
 

@@ -94,7 +94,8 @@ def train(
           between hidden layers times their multipliers, those of a window side by side,
         * for ``"sharpness"`` ``hessian_sharpness (seed, record)``: the largest eigenvalue of
           η₀ρ^½ ∇²ℓ ρ^½, with the mean loss ℓ of training samples and the rule's rates ρ. Below 2
-          gradient descent without momentum is stable,
+          gradient descent without momentum is stable; and ``gradient_curvature (seed, record)``,
+          its curvature η₀ gᵀρ∇²ℓρg/gᵀρg along the gradient g,
         * ``output_hessian (seed, record, sample[, output])``: the spectral norm of ρ^½ ∇²f ρ^½ for
           each training sample, almost everywhere, by 64 steps of Lanczos' method. It is of order
           N^(−1/2) in the kernel limit, up to √log N by the largest of N weights, which is why the

@@ -9,7 +9,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.arrays import as_array, finite_result, like, precision, same_precision, tree_of_floats
+from largen.arrays import (
+    as_array,
+    check_same_tree,
+    finite_result,
+    leaf_name,
+    like,
+    precision,
+    same_precision,
+    tree_of_floats,
+)
 from largen.bibliography import cites
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
@@ -96,14 +105,10 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
             return finite_result("taylor_expand", like(expansion, given))
 
     def of_one_precision(at: Any, params: Any, x: Any) -> Any:
+        _check_like(at, params)
         for out in jax.tree.leaves(outputs_on_shapes("f", f, at, x)):
             if not jax.numpy.issubdtype(out.dtype, np.floating):
                 raise InvalidInput(f"f: wanted outputs that are floats, got {shown(out)}.")
-        if jax.tree.structure(at) != jax.tree.structure(params):
-            raise InvalidInput(
-                f"params: wanted a tree of the form {jax.tree.structure(params)}, got "
-                f"{jax.tree.structure(at)}."
-            )
         step = jax.tree.map(lambda new, old: new - old, at, params)
 
         def along(k: int) -> Callable[[Any], Any]:
@@ -118,3 +123,13 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
         )
 
     return expanded
+
+
+def _check_like(at: Any, params: Any) -> None:
+    """Check that parameters have the tree and the shapes of those expanded around."""
+    check_same_tree("params", at, params)
+    leaves = zip(jax.tree.leaves_with_path(at), jax.tree.leaves(params), strict=True)
+    for (path, new), old in leaves:
+        if new.shape != old.shape:
+            name = leaf_name("params", path)
+            raise InvalidInput(f"{name}: wanted shape {old.shape}, got {new.shape}.")

@@ -12,7 +12,17 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, weight_sites
-from largen.arrays import finite_result, in_words, is_traced, like, precision, samples, shape_of
+from largen.arrays import (
+    check_same_tree,
+    finite_result,
+    in_words,
+    is_traced,
+    leaf_name,
+    like,
+    precision,
+    samples,
+    shape_of,
+)
 from largen.errors import InvalidInput, instance_of
 from largen.networks.modules import Direct, Module, Params, module_of
 from largen.networks.sizes import Size
@@ -188,14 +198,12 @@ class FiniteNetwork:
         InvalidInput
             If the tree or a shape is another one.
         """
-        wanted, got = jax.tree.structure(self.module.shapes), jax.tree.structure(params)
-        if wanted != got:
-            raise InvalidInput(f"params: wanted a tree of the form {wanted}, got {got}.")
+        check_same_tree("params", params, self.module.shapes)
         leaves = zip(
             jax.tree.leaves_with_path(self.module.shapes), jax.tree.leaves(params), strict=True
         )
         for (path, want), leaf in leaves:
-            name = f"params{jax.tree_util.keystr(path)}"
+            name = leaf_name("params", path)
             if not isinstance(leaf, (np.ndarray, jax.Array)):
                 raise InvalidInput(f"{name}: wanted an array, got {shown(leaf)}.")
             if leaf.shape != want.shape:

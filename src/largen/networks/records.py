@@ -14,6 +14,7 @@ from largen.errors import InvalidInput, NoTheory
 from largen.networks.plan import Plan, feedback_at
 from largen.networks.spectra import (
     curvature,
+    gradient_curvature,
     hidden_weights,
     input_jacobian,
     output_hessian,
@@ -81,6 +82,7 @@ def record(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> dic
         kept["singular_values"] = singular_values(plan, params)
     if "sharpness" in plan.records:
         kept["hessian_sharpness"] = curvature(plan, params, x[:samples], y)
+        kept["gradient_curvature"] = gradient_curvature(plan, params, x[:samples], y)
     if "output_hessian" in plan.records:
         kept["output_hessian"] = _of_outputs(plan, output_hessian(plan, params, x[:samples]))
     if "input_jacobian" in plan.records:
@@ -157,12 +159,14 @@ def variables(plan: Plan, arrays: dict[str, Any], rates: Any) -> dict[str, Any]:
         "ntk_test": ("test_sample", "sample", *out),
         "singular_values": ("weight_layer", "value"),
         "hessian_sharpness": (),
+        "gradient_curvature": (),
         "output_hessian": ("sample", *out[:1]),
         "input_jacobian": ("sample", *values),
         "input_jacobian_test": ("test_sample", *values),
     }
-    if "hessian_sharpness" in arrays:
-        arrays = arrays | {"hessian_sharpness": arrays["hessian_sharpness"] * rates}
+    for name in ("hessian_sharpness", "gradient_curvature"):
+        if name in arrays:
+            arrays = arrays | {name: arrays[name] * rates}
     named: dict[str, Any] = {}
     named |= {name: (("seed", "record", *axes[name]), array) for name, array in arrays.items()}
     if arrays:

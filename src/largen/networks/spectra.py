@@ -86,6 +86,21 @@ def curvature(plan: Plan, params: Any, x: Any, y: Any) -> Float[Array, ""]:
     return _hessian_spectrum(plan, params, lambda p: objective(plan, p, x, y)[0])[-1]
 
 
+def gradient_curvature(plan: Plan, params: Any, x: Any, y: Any) -> Float[Array, ""]:
+    """Return gᵀρ∇²ℓρg/gᵀρg with the gradient g of the mean loss ℓ and rates ρ; 0 if g is 0."""
+    gradient = jax.grad(lambda p: objective(plan, p, x, y)[0])
+    slope = gradient(params)
+    rates = plan.network.per_leaf(plan.network.table, "lr")
+    step = jax.tree.map(lambda leaf, rate: leaf * rate, slope, rates)
+    bent = jax.jvp(gradient, (params,), (step,))[1]
+
+    def product(one, two):
+        return sum(map(jnp.vdot, jax.tree.leaves(one), jax.tree.leaves(two)))
+
+    square = product(step, slope)
+    return product(step, bent) / jnp.where(square > 0, square, 1)
+
+
 def output_hessian(plan: Plan, params: Any, x: Any) -> Float[Array, "sample output"]:
     """Return the spectral norm of ρ^½ ∇²f ρ^½ of each output of each sample."""
 

@@ -54,7 +54,9 @@ def _learning_curves(ax: Any, data: xarray.Dataset, title: str) -> None:
             ax.fill_between(data["time"], *band, color=colour, alpha=0.3, linewidth=0, label=name)
         ax.plot(data["time"], at["loss"], color=colour, label=f"N = {width}")
     if "loss_limit" in data:
-        ax.plot(data["time"], data["loss_limit"].isel(width=-1), **LIMIT, label="limit")
+        # In files of older versions it is over the widths as well.
+        limit = data["loss_limit"].isel(width=-1, missing_dims="ignore")
+        ax.plot(data["time"], limit, **LIMIT, label="limit")
     ax.set(title=title, xlabel="time (rate × step)", ylabel=f"{data.attrs['on']} loss")
     ax.legend()
 

@@ -8,8 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from largen.errors import InvalidInput
 from largen.plots.panels import colour_bar, panels
 from largen.plots.style import CYCLE, LIMIT, scheme_title, shades, style
+from largen.text import shown
 
 if TYPE_CHECKING:
     import xarray
@@ -18,8 +20,8 @@ MOST_SAMPLES = 8
 BAND = (0.16, 0.84)  # quantiles of single networks
 
 
-def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
-    """Draw losses and outputs of a limit or of networks against time.
+def trajectory_figure(trajectory: Any, *others: Any) -> Figure:
+    """Draw losses and outputs of a limit or of networks against time, or compare several of them.
 
     Networks are shown by their mean and by a band that contains the middle two thirds of them. If
     feature kernels or attention weights were recorded, further panels show those of the last
@@ -29,8 +31,16 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
 
     Parameters
     ----------
-    trajectory
-        ``trajectory.to_xarray()`` of a result of :func:`largen.solve` or :func:`largen.train`.
+    trajectory, others
+        A result of :func:`largen.solve` or :func:`largen.train`, or its ``to_xarray()``; or several
+        of them, one after the other or as a list. Of several, panels show the losses, and if
+        feature kernels Φ were recorded of all, the alignment yᵀΦy/(‖Φ‖ |y|²) of the last layer's
+        with the targets. What they differ in is the name of each line.
+
+    Raises
+    ------
+    InvalidInput
+        For something else.
 
     Examples
     --------
@@ -41,6 +51,13 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
     >>> len(lg.plots.trajectory_figure(limit.to_xarray()).axes) >= 4
     True
     """
+    several = list(trajectory) if isinstance(trajectory, (list, tuple)) else [trajectory]
+    data = [_data_of(each) for each in (*several, *others)]
+    if not data:
+        raise InvalidInput("trajectory: wanted one trajectory or more, got none.")
+    if len(data) > 1:
+        return _figure_of_several(data)
+    (trajectory,) = data
     names = [name for name in _MAPS if name in trajectory]
     if "feature_kernel_tokens" in names:
         names.remove("feature_kernel")
@@ -53,6 +70,70 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
         for i, drawn in enumerate(maps):
             _draw_ends(figure, axes[0, 2 + 2 * i : 4 + 2 * i], *drawn)
     return figure
+
+
+def _data_of(trajectory: Any) -> xarray.Dataset:
+    data = trajectory
+    if not hasattr(data, "data_vars") and callable(getattr(data, "to_xarray", None)):
+        data = data.to_xarray()
+    if not hasattr(data, "data_vars") or not {"loss_train", "f_train", "time"} <= {*data.variables}:
+        raise InvalidInput(
+            "trajectory: wanted results of lg.solve or lg.train, one or a list, got "
+            f"{shown(trajectory)}."
+        )
+    return data
+
+
+def _figure_of_several(data: list[xarray.Dataset]) -> Figure:
+    """Draw the losses of several trajectories, and the alignment of their feature kernels."""
+    aligned = [_alignment(each) for each in data]
+    quantities = [
+        ("loss_train", "training loss", [d["loss_train"] for d in data]),
+        ("loss_test", "test loss", [d["loss_test"] for d in data]),
+    ]
+    if all(each is not None for each in aligned):
+        quantities.append(("alignment", "alignment of $\\Phi$ with the targets", aligned))
+    seen = [q for q in quantities if any(np.isfinite(values).any() for values in q[2])]
+    with style():
+        figure, axes = panels(1, len(seen), [name for name, *_ in seen])
+        colours = shades(len(data))
+        for ax, (name, words, values) in zip(axes[0], seen, strict=True):
+            for one, d, label, colour in zip(values, data, _labels(data), colours, strict=True):
+                steps = slice(None) if name != "alignment" else d["record_step"].values
+                _line(ax, d["time"].values[steps], one, label, {"color": colour})
+            ax.set(xlabel=r"time $\eta_0 t$", ylabel=words)
+            if name != "alignment" and all((line.get_ydata() > 0).all() for line in ax.get_lines()):
+                ax.set_yscale("log")
+        axes[0, 0].legend()
+    return figure
+
+
+def _labels(data: list[xarray.Dataset]) -> list[str]:
+    """Return what trajectories differ in: parameterization, width, network, optimizer."""
+    parts = [
+        [scheme_title(d.attrs["parameterization"]) for d in data],
+        [f"N = {d.attrs['width']}" if d.attrs.get("width") else "limit" for d in data],
+        [str(d.attrs.get("net", "")) for d in data],
+        [str(d.attrs.get("optimizer", "")) for d in data],
+    ]
+    told = [part for part in parts if len(set(part)) > 1]
+    if not told:
+        return [f"{i + 1}" for i in range(len(data))]
+    return [", ".join(words) for words in zip(*told, strict=True)]
+
+
+def _alignment(d: xarray.Dataset) -> xarray.DataArray | None:
+    """Return yᵀΦy/(‖Φ‖ |y|²) of the last layer at each record; None if it is not known."""
+    y = d["y_train"]
+    if "feature_kernel" not in d or y.dtype.kind != "f" or y.ndim > 2:
+        return None
+    kernel = d["feature_kernel"].isel(layer=-1)
+    columns = y.values.reshape(len(y), -1)
+    size = np.sqrt(np.square(kernel.values).sum((-2, -1)))
+    along = np.einsum("ac,...ab,bc->...", columns, kernel.values, columns)
+    # With several outputs Y Yᵀ is in the place of y yᵀ, whose norm is |y|².
+    of_targets = np.linalg.norm(columns @ columns.T)
+    return kernel.isel(sample=0, sample_2=0, drop=True).copy(data=along / (size * of_targets))
 
 
 def _losses(ax: Any, d: xarray.Dataset) -> None:

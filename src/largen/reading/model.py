@@ -347,11 +347,11 @@ class Model(Questions, Sequence):
         first = first_difference(self, samples, chosen, [moments for _, _, moments in drawn])
         return found._replace(first=first, uniform=uniform_biases(self, samples, max(chosen)))
 
-    def input(self, name: str, x: Any) -> np.ndarray:
+    def input(self, name: str, x: Any, *, no_rows: bool = False) -> np.ndarray:
         """Return samples, given as a tensor or an array, as an array of floats after a check."""
         if is_traced(x):
             raise InvalidInput(f"{name}: wanted numbers, got a traced array; call it outside jit.")
-        array = np.asarray(samples(name, x))
+        array = np.asarray(samples(name, x, no_rows=no_rows))
         if array.shape[1:] != self.sample:
             raise InvalidInput(
                 f"{name}: wanted samples of shape {self.sample}, with which the model was read, "

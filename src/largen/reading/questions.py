@@ -278,7 +278,11 @@ class Questions:
             None for the limit, a number for the constants that the model has at this width.
         kind
             As in :func:`largen.posterior`: ``"nngp"`` for Bayesian inference, ``"ntk"`` for
-            training by gradient flow.
+            training by gradient flow. Its variance is that over initialisations in the limit, of
+            random outputs at the start; at a width it is None. There the fluctuations of tangent
+            kernels, of order 1/width, add to it, and may be most of it: 0.172 of a standard
+            deviation of 0.175 in trained networks of width 128 on digits, where outputs at the
+            start make 0.045.
         noise
             The variance of the targets' noise.
 
@@ -300,7 +304,7 @@ class Questions:
         """
         net = _model(self)
         one_of("kind", kind, ("nngp", "ntk"))
-        train, test = net.input("x", x), net.input("x_test", x_test)
+        train, test = net.input("x", x), net.input("x_test", x_test, no_rows=True)
         y = training_targets(y, len(train))
         if not isinstance(noise, str):
             noise_variance(noise, len(train))
@@ -312,6 +316,8 @@ class Questions:
             found = posterior_from_kernel(own, y, noise=noise)
             return found.predict(cross, variance)
         found = posterior_from_kernel(tangent[:n, :n], y, kind=kind, noise=noise, prior=own)
+        if width is not None:  # the variance of the limit is not that of networks of a width
+            return found.predict(tangent[n:, :n])
         return found.predict(tangent[n:, :n], variance, prior_cross=cross)
 
 

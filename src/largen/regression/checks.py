@@ -34,8 +34,11 @@ def check_lazy(param: Any) -> None:
 
 
 def new_inputs(x_test: Any, x: np.ndarray) -> Any:
-    """Check test samples: finite floats of the training samples' shape, possibly traced."""
-    array = samples("x_test", x_test)
+    """Check test samples: finite floats of the training samples' shape, possibly traced.
+
+    There may be none, as in the last batch of a loop.
+    """
+    array = samples("x_test", x_test, no_rows=True)
     if array.shape[1:] != x.shape[1:]:
         raise InvalidInput(
             f"x_test: has {in_words(shape_of(array))} a sample, x has {in_words(shape_of(x))}."

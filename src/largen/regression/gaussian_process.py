@@ -49,7 +49,7 @@ class Prediction(NamedTuple):
         two below have a leading axis of times.
     variance
         (test_sample,), the same for each output. It is the variance of the function; a new target
-        has the variance of its noise in addition.
+        has the variance of its noise in addition. None where it is not known.
     covariance
         (test_sample, test_sample), the same for each output; None unless requested.
     """
@@ -68,6 +68,11 @@ class Prediction(NamedTuple):
         """Return all arrays over ``test_sample``, with ``time`` and ``output`` if there are any."""
         import xarray
 
+        if self.variance is None:
+            # Without it a second axis may be one of outputs or of times.
+            axes = tuple(f"mean_axis_{i}" for i in range(np.ndim(self.mean)))
+            axes = axes if len(axes) > 1 else ("test_sample",)
+            return xarray.Dataset({"mean": (axes, np.asarray(self.mean))})
         times = ("time",) * (np.ndim(self.variance) - 1)
         output = ("output",) * (np.ndim(self.mean) - np.ndim(self.variance))
         rows = (*times, "test_sample")
@@ -161,8 +166,11 @@ class Posterior(Conditioned):
         """Return what :meth:`predict` does; without ``spread`` the mean alone, which is quicker."""
         x = new_inputs(x_test, self.x)
         new = masked("mask", mask, x)
+        if not len(x):  # of one sample, whose row is cut off below
+            new = Masked(self.x, self.mask).rows(slice(1))
         if is_traced(x):
-            return self._shaped(*self._moments(new, covariance, spread))
+            found = self._moments(new, covariance, spread)
+            return self._shaped(*_cut(found, len(x)))
         dtype = np.result_type(x.dtype, self.x.dtype, np.float32)
         kernels = 4 if self.kind == "ntk" and spread else 2
         check_size("x_test", len(x), len(self.x) + covariance * len(x), kernels, np.float64)
@@ -170,9 +178,7 @@ class Posterior(Conditioned):
             found = self._moments(fill(new, np.float64), covariance, spread)
         # JAX's float64 is off outside of this call, so that results leave it as NumPy arrays.
         moments = [None if m is None else np.asarray(m, dtype) for m in found]
-        rows = len(x)
-        cuts = np.s_[..., :rows, :], np.s_[..., :rows], np.s_[..., :rows, :rows]
-        moments = [None if m is None else m[cut] for m, cut in zip(moments, cuts, strict=True)]
+        moments = _cut(moments, len(x))
         if isinstance(x, jax.Array):
             with jax.enable_x64(dtype == np.float64):
                 moments = [None if m is None else jnp.asarray(m) for m in moments]
@@ -211,6 +217,8 @@ class Posterior(Conditioned):
         x = np.asarray(given, np.float64)
         mean, _, covariance = self.predict(x, mask=mask, covariance=True)
         dtype = np.result_type(given.dtype, self.x.dtype, np.float32)
+        if not len(x):
+            return np.zeros((draws, *mean.shape), dtype)
         functions = draw(mean.reshape(len(x), -1), covariance, key, draws).astype(dtype)
         return functions if self.y.ndim == 2 else functions[..., 0]
 
@@ -244,6 +252,12 @@ class Posterior(Conditioned):
             f"Posterior({self.kind!r} on {len(self.x)} samples, {self.status}, condition "
             f"{self.condition:.1e}, {self.net!r})"
         )
+
+
+def _cut(moments: Any, rows: int) -> list[Any]:
+    """Return the first rows of mean, variance and covariance, each of which may be None."""
+    cuts = np.s_[..., :rows, :], np.s_[..., :rows], np.s_[..., :rows, :rows]
+    return [None if m is None else m[cut] for m, cut in zip(moments, cuts, strict=True)]
 
 
 def fixed_posterior(

@@ -148,6 +148,8 @@ class KernelPosterior(Conditioned):
         moments = self.predict(cross, test, prior_cross=prior_cross)
         if moments.covariance is None:
             raise InvalidInput("test: draws need the kernel of all pairs of test samples.")
+        if not len(moments.mean):
+            return np.zeros((draws, *moments.mean.shape))
         if self.targets.coupled:
             mean, covariance = moments.mean.reshape(-1, 1), join_outputs(moments.covariance)
         else:
@@ -161,7 +163,9 @@ class KernelPosterior(Conditioned):
                 f"{name}: wanted the kernel from test to training samples; to predict the training "
                 "samples themselves, pass the kernel of all of them."
             )
-        matrix = np.asarray(floating(name, kernel, ndim=4 if coupled else 2), np.float64)
+        matrix = np.asarray(
+            floating(name, kernel, ndim=4 if coupled else 2, no_rows=True), np.float64
+        )
         wanted = (len(y), y.shape[1], y.shape[1]) if coupled else (len(y),)
         if matrix.shape[1:] != wanted:
             shape = ", ".join(map(str, ("test_sample", *wanted)))
@@ -170,6 +174,8 @@ class KernelPosterior(Conditioned):
 
     def _own(self, test: Any, rows: int) -> np.ndarray:
         coupled = self.targets.coupled
+        if not rows and np.size(test) == 0:
+            return np.zeros((0,) * min(np.ndim(test), 2))
         kernel = np.asarray(floating("test", test, ndim=4 if coupled else (1, 2)), np.float64)
         kernel = join_outputs(kernel) if coupled else kernel
         if kernel.shape not in ((rows,), (rows, rows)):

@@ -46,6 +46,7 @@ LONG_NAMES = {
     "feature_kernel": "feature kernel Φ",
     "gamma": "γ, the factor of the output's denominator",
     "gamma0": "γ divided by the square root of the width",
+    "gradient_curvature": "curvature of the loss along its gradient in units of the learning rate",
     "gradient_kernel": "gradient kernel G",
     "hessian_sharpness": "largest eigenvalue of the loss's Hessian in units of the learning rate",
     "input_jacobian": "singular values of ∂f/∂x",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from largen.errors import InvalidInput
-from largen.files import load_tree, save_dataset
+from largen.files import as_path, is_archive, load_arrays, load_tree, save_dataset
 from largen.results import Result, with_labels
 from largen.results.protocol import KIND, TEXT, to_store, tuple_from
 from largen.runs.trajectory import Trajectory
@@ -25,12 +26,12 @@ class SavedResult(Result):
     Attributes
     ----------
     kind
-        The name of the class of the result that was saved.
+        The name of the class of the result that was saved; "Dataset" of numbers alone.
     """
 
     def __init__(self, dataset: xarray.Dataset):
         self._dataset = dataset
-        self.kind = dataset.attrs[KIND].rpartition(":")[2]
+        self.kind = dataset.attrs.get(KIND, "Dataset").rpartition(":")[2]
 
     @with_labels
     def to_xarray(self) -> xarray.Dataset:
@@ -38,7 +39,7 @@ class SavedResult(Result):
         return self._dataset.copy()
 
     def __repr__(self) -> str:
-        return self._dataset.attrs[TEXT]
+        return self._dataset.attrs.get(TEXT) or repr(self._dataset)
 
 
 def save(path: str | PathLike[str], **results: Any) -> Path:
@@ -93,7 +94,10 @@ def save(path: str | PathLike[str], **results: Any) -> Path:
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """Read a result that its ``save`` wrote, or the results that :func:`save` wrote together.
+    """Read a file of numbers that largen wrote: a result, several of them, or a checkpoint.
+
+    It is what a result's ``save`` wrote, or :func:`save` of several results together, or a command
+    such as ``largen quickstart``.
 
     Parameters
     ----------
@@ -105,7 +109,10 @@ def load(path: str | PathLike[str]) -> Any:
     result
         A :class:`Trajectory`, or a result of the class that was saved, if this can be made again of
         its numbers; otherwise a :class:`SavedResult`, which prints and plots alike and has the same
-        ``to_xarray``. For a file of several results a dictionary of them.
+        ``to_xarray``. For a file of several results a dictionary of them, whose entries are
+        dictionaries where there are groups of groups; for JSON, such as the summary of a command,
+        what it holds. For a file that ``checkpoint=`` named, and
+        from which the same call resumes, a dictionary of its arrays.
 
     Raises
     ------
@@ -114,23 +121,41 @@ def load(path: str | PathLike[str]) -> Any:
     DamagedFile
         If the content differs from what was written.
     """
+    place = as_path("path", path)
+    if place.suffix == ".json" and place.is_file():
+        return _summary(place)
+    if is_archive(place):
+        return load_arrays(place)
     groups, has_checksum = load_tree(path)
     if set(groups) == {"/"}:
         return _restore(groups["/"], path, has_checksum)
     contents: dict[str, Any] = {}
-    for place, dataset in groups.items():
+    for where, dataset in groups.items():
         if not dataset.variables and not dataset.attrs:
             continue  # a group that only holds others
-        name, _, number = place.strip("/").partition("/")
-        result = _restore(dataset, path, has_checksum)
-        if number:
-            contents.setdefault(name, {})[int(number)] = result
-        else:
-            contents[name] = result
-    return {
-        name: [each[i] for i in sorted(each)] if isinstance(each, Mapping) else each
-        for name, each in contents.items()
-    }
+        *outer, name = where.strip("/").split("/")
+        inside = contents
+        for each in outer:
+            inside = inside.setdefault(each, {})
+        inside[name] = _restore(dataset, path, has_checksum)
+    return {name: _with_lists(each) for name, each in contents.items()}
+
+
+def _summary(place: Path) -> Any:
+    """Return the numbers that a command wrote as text."""
+    try:
+        return json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"path: {str(place)!r} is not valid JSON: {error}") from None
+
+
+def _with_lists(group: Any) -> Any:
+    """Return a group of results, a list if their names are the numbers from 0 on."""
+    if not isinstance(group, dict):
+        return group
+    held = {name: _with_lists(each) for name, each in group.items()}
+    numbers = [str(i) for i in range(len(held))]
+    return [held[i] for i in numbers] if set(held) == set(numbers) else held
 
 
 def _restore(dataset: xarray.Dataset, path: Any, has_checksum: bool) -> Any:
@@ -139,6 +164,8 @@ def _restore(dataset: xarray.Dataset, path: Any, has_checksum: bool) -> Any:
     if "format" in attributes:
         return Trajectory.from_file(dataset, has_checksum, path=path)
     if KIND not in attributes or TEXT not in attributes:
+        if has_checksum:  # numbers that are no result, such as those of a paper's figure
+            return SavedResult(dataset)
         raise InvalidInput(f"path: {str(path)!r} does not hold a result of largen.")
     kind = _class_of(attributes[KIND])
     attributes_of_data = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from largen.arrays import precision
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput, LostDigits, one_of
 from largen.parameterizations import GradientDescent, Optimizer, gd, gradient_flow
 from largen.runs.records import check_descent
 from largen.runs.run import Run
@@ -17,6 +18,7 @@ from largen.scalars import integer
 if TYPE_CHECKING:
     import xarray
 
+UNRESOLVED = 0.25  # relative error of the curvature along the gradient from which to warn
 APART = 1e-5  # relative distance from the edge beyond which a singular value is not of the bulk
 
 
@@ -60,7 +62,9 @@ def _gauss_newton(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
 
 
 def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
-    """Return η gᵀHg/|g|² of the whole Hessian at each record, from K and its change in a step."""
+    """Return η gᵀHg/|g|² of the whole Hessian at each record: as recorded, or from K."""
+    if "gradient_curvature" in dataset:
+        return dataset["gradient_curvature"].values
     run, at, kernels, (first, second) = _recorded(run, dataset)
     if not isinstance(run.optimizer, GradientDescent) or not _plain(run.optimizer):
         raise InvalidInput(
@@ -72,15 +76,53 @@ def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
             "along: wanted tangent kernels of two or more steps in a row, from which their change "
             f"in a step is known, got those of steps {at.tolist()}; pass record_at to lg.solve."
         )
-    change = np.gradient(kernels, axis=-3, edge_order=2 if len(at) > 2 else 1)
+    rates = run.rates_at(at)
+    if not (rates[:-1] > 0).all():
+        raise InvalidInput("along: the rate is 0 at a step, in which kernels do not change.")
     p = first.shape[-2]
     slope = first.reshape(*kernels.shape[:-1], 1)
     moved = kernels @ slope
     curved = second @ moved.reshape(*first.shape, 1)
-    rate = (run.rates_at(at) / p)[:, None, None]
-    bent = np.swapaxes(moved, -1, -2) @ curved.reshape(slope.shape)
-    bent = rate * bent - np.swapaxes(slope, -1, -2) @ change @ slope / 2
-    return (bent / (np.swapaxes(slope, -1, -2) @ moved))[..., 0, 0]
+    row = np.swapaxes(slope, -1, -2)
+    square = (row @ moved)[..., 0, 0]
+    of_outputs = (np.swapaxes(moved, -1, -2) @ curved.reshape(slope.shape))[..., 0, 0] / p
+    central, one_sided = (
+        (row @ derivative @ slope)[..., 0, 0] / 2 for derivative in _derivatives(kernels, rates)
+    )
+    found = rates * (of_outputs - central) / square
+    error = np.abs(rates * (central - one_sided) / square)
+    _warn_of_cancellation(at, found, error)
+    return found
+
+
+def _derivatives(kernels: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return dK/dη₀t at each record by central and by one-sided differences.
+
+    Both have an error of first order in the rate, and differ by as much.
+    """
+    times = np.append(0.0, np.cumsum(rates[:-1]))
+    steps = np.diff(kernels, axis=-3) / np.diff(times)[:, None, None]
+    one_sided = np.concatenate([steps, steps[..., -1:, :, :]], axis=-3)
+    if len(rates) == 2:  # of a single difference no error is known
+        return one_sided, np.zeros_like(one_sided)
+    return np.gradient(kernels, times, axis=-3, edge_order=2), one_sided
+
+
+def _warn_of_cancellation(at: np.ndarray, found: np.ndarray, error: np.ndarray) -> None:
+    known = error <= UNRESOLVED * np.abs(found)
+    lacking = at[~known.reshape(-1, len(at)).all(axis=0)]
+    if len(lacking):
+        worst = np.unravel_index(np.argmax(np.where(known, 0, error)), error.shape)
+        warnings.warn(
+            f"along: two terms cancel, and the change of K in a step is known to first order in "
+            f"the rate: at {len(lacking)} of {len(at)} records, the first of them step "
+            f"{lacking[0]}, the error is above {UNRESOLVED:.0%} of the curvature "
+            f"({found[worst]:.2g} ± {error[worst]:.2g} at step {at[worst[-1]]}), and its "
+            "sign may be wrong. record='sharpness' has it exactly, of networks and of one hidden "
+            "layer at infinite width; smaller rates have less of the error.",
+            LostDigits,
+            stacklevel=5,
+        )
 
 
 def dissipation(run: Run | None, dataset: xarray.Dataset, relative: bool) -> np.ndarray:

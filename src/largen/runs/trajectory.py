@@ -278,18 +278,27 @@ class Trajectory(WithVariables):
 
         The first is the largest eigenvalue of (η₀/P) Kℓ″, ``([seed,] record)``: gradient descent is
         stable below 2, with momentum β below 2(1 + β). It lacks Σ_μ ℓ′_μ ∇²f_μ, whose top may at
-        first be a neuron's and grow with N. The second, of the whole loss, is with
-        K̇ = (K(t + 1) − K(t − 1))/2 (derived for largen)
+        first be a neuron's and grow with N. The second, of the whole loss, is with the change K̇ of
+        K per unit of the rate as weights move along −g (derived for largen)
 
-            η gᵀHg/|g|² = [(η₀/P) ℓ′ᵀKℓ″Kℓ′ − ½ ℓ′ᵀK̇ℓ′]/ℓ′ᵀKℓ′ + O(η₀²).
+            η gᵀHg/|g|² = η₀[(1/P) ℓ′ᵀKℓ″Kℓ′ − ½ ℓ′ᵀK̇ℓ′]/ℓ′ᵀKℓ′.
 
-        ``along="gradient"`` gives the second.
+        ``along="gradient"`` gives the second: exactly if ``"sharpness"`` was recorded, as
+        ``gradient_curvature``, of networks and in the mean field of one hidden layer; otherwise
+        with differences of K between steps in the place of K̇, whose error is of first order in the
+        rate. Where the two terms cancel, this error may be larger than their difference.
 
         Raises
         ------
         InvalidInput
             Without the run, or K, or for runs that are not of gradient descent; for the gradient
             also without steps in a row, or with momentum, decay or batches.
+
+        Warns
+        -----
+        LostDigits
+            If the estimated error of the curvature is above a quarter of it at some records: the
+            distance between central and one-sided differences of K.
 
         Examples
         --------

@@ -136,6 +136,7 @@ class WithVariables(Result):
         left_overlap: np.ndarray
         bulk_edge: np.ndarray
         hessian_sharpness: np.ndarray
+        gradient_curvature: np.ndarray
         output_hessian: np.ndarray
         input_jacobian: np.ndarray
         input_jacobian_test: np.ndarray

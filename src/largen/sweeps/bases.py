@@ -33,8 +33,9 @@ class BaseTraining:
     weight_decay, momentum
         λ₀, and the momentum of ``optimizer="momentum"``.
     options
-        Options of ``scale``, such as ``hints``. The scheme, ``"mup"`` by default, changes nothing
-        at the base itself.
+        Options of ``scale``, such as ``hints``.
+    scheme
+        That of ``scale``, ``"mup"`` by default. It changes nothing at the base itself.
 
     Raises
     ------
@@ -65,6 +66,7 @@ class BaseTraining:
     weight_decay: float = 0.0
     momentum: float = 0.9
     options: Mapping[str, Any] = field(default_factory=dict)
+    scheme: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, Mapping) or not self.base:
@@ -74,6 +76,8 @@ class BaseTraining:
         for key, size in self.base.items():
             integer(f"base[{key!r}]", size, at_least=1)
         instance_of("options", self.options, Mapping, "a dict of options of scale")
+        if self.scheme is not None and "scheme" in self.options:
+            raise InvalidInput("scheme: is one of the options as well; pass one of the two.")
         Replica(1.0, 0, self.weight_decay, self.momentum)
         check_protocol(self._protocol)
 
@@ -95,7 +99,8 @@ class BaseTraining:
             If the constants are of another kind, or do not fit the model.
         """
         # What the plan does at other sizes is not asked here.
-        options = {"scheme": "mup", **self.options, "verify": False}
+        scheme = "mup" if self.scheme is None else self.scheme
+        options = {"scheme": scheme, **self.options, "verify": False}
         options["constants"] = constants_of(constants)
         if self.apply is None:
             from largen.transfer.torch import scale

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, LostDigits
 from largen.runs.spectra import derivatives
 from largen.theories.mean_field.one_hidden_layer.curvature import Layer, hessian_sharpness
 from largen.theories.mean_field.one_hidden_layer.problem import posed_by
@@ -55,15 +55,36 @@ def test_it_is_that_of_the_dense_hessian(loss):
         return [p.reshape(x.shape) for p, x in zip(parts, (a, z, b), strict=True)]
 
     with jax.enable_x64(True):
-        hessian = jax.hessian(mean_loss)(jnp.zeros(a.size + z.size + b.size))
+        zero = jnp.zeros(a.size + z.size + b.size)
+        hessian, g = (np.asarray(of(mean_loss)(zero)) for of in (jax.hessian, jax.grad))
         f = np.asarray(outputs(a, z, b))
         first, second = derivatives(run, f, problem.outputs)
-        found, share = hessian_sharpness(problem, Layer(a, z, weights), first, second)
+        found, share, along = hessian_sharpness(problem, Layer(a, z, weights), first, second)
     values, vectors = np.linalg.eigh(hessian)
     assert found == pytest.approx(values[-1], rel=1e-9)
     parts = [np.asarray(p) for p in split(jnp.asarray(vectors[:, -1]))]
     each = (parts[0] ** 2).sum(1) + (parts[1] ** 2).sum(1)
     assert share == pytest.approx(each.max(), rel=1e-6)
+    assert along == pytest.approx(g @ hessian @ g / (g @ g), rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:along")
+def test_curvature_along_the_gradient_is_exact_where_terms_cancel():
+    """By differences of kernels it has another sign, and a warning says so."""
+    run = run_of(lg.mlp(1, "tanh"), steps=3)
+    exact = lg.train(run, 512, record=["sharpness", "ntk"], record_at=range(4))
+    with pytest.warns(LostDigits, match="its sign may be wrong"):
+        kernels = lg.train(run, 512, record=["ntk"], record_at=range(4)).sharpness("gradient")
+    assert exact.sharpness("gradient")[0, 1] < 0 < kernels[0, 1]
+    # Between steps of vanishing rates, kernels have the derivative along the gradient.
+    steps = lg.gd(1.0, schedule=[1.0, 1e-4, 1.0, 1e-4])
+    paused = run_of(lg.mlp(1, "tanh"), steps=4, optimizer=steps)
+    every = {"record_at": range(5)}
+    known = lg.train(paused, 512, record="sharpness", **every).gradient_curvature[0]
+    found = lg.train(paused, 512, record="ntk", **every).sharpness("gradient")[0]
+    assert known[1] < 0
+    np.testing.assert_allclose(found[[1, 3]], known[[1, 3]], rtol=2e-2)
 
 
 def test_without_residuals_it_is_that_of_the_tangent_kernel():
@@ -87,6 +108,9 @@ def test_networks_have_it():
         theirs.std(0, ddof=1) / 8**0.5, limit.to_xarray()["hessian_sharpness_error"].values
     )
     assert (limit.single_neuron < 0.1).all()
+    theirs_along, along = nets.sharpness("gradient"), limit.sharpness("gradient")
+    spread = theirs_along.std(0, ddof=1) / 8**0.5
+    assert (np.abs(theirs_along.mean(0) - along) < 4 * spread + 2e-3 * along).all()
     z = (theirs.mean(0) - limit.hessian_sharpness) / error
     assert np.abs(z).max() < 4
     of_kernel = limit.sharpness()

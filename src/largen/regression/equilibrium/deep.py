@@ -30,7 +30,12 @@ from largen.regression.equilibrium.nested import (
 )
 from largen.regression.equilibrium.network import Equilibrium, width_of
 from largen.regression.equilibrium.one_layer import COARSE
-from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
+from largen.regression.equilibrium.predictions import (
+    AdaptivePrediction,
+    at_any_number,
+    shaped,
+    test_inputs,
+)
 from largen.regression.equilibrium.response import Base, Column, forward, variances
 from largen.regression.equilibrium.sites import (
     Mixture,
@@ -121,6 +126,7 @@ class DeepPosterior:
         return self.feature_kernels[-1]
 
     @interruptible()
+    @at_any_number
     def predict(
         self, x_test: ArrayLike, *, width: int | None = None, variance: bool = True
     ) -> AdaptivePrediction:

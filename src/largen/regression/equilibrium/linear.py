@@ -13,7 +13,12 @@ from largen.interrupts import interruptible
 from largen.kernels.tiles import check_size
 from largen.regression.equilibrium.linear_modes import Branch, Modes
 from largen.regression.equilibrium.network import Equilibrium, width_of
-from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
+from largen.regression.equilibrium.predictions import (
+    AdaptivePrediction,
+    at_any_number,
+    shaped,
+    test_inputs,
+)
 from largen.scalars import flag, integer
 
 WIDEST = 10**8  # above it the grid of log Q does not resolve its density
@@ -87,6 +92,7 @@ class DeepLinearPosterior:
         return evidence - float(np.sum(np.log(self.units)))
 
     @interruptible()
+    @at_any_number
     def predict(
         self, x_test: ArrayLike, *, covariance: bool = False, width: int | None = None
     ) -> AdaptivePrediction:

@@ -22,7 +22,12 @@ from largen.regression.equilibrium.dual import (
 )
 from largen.regression.equilibrium.fits import Convex, Fit, Inverse, Point, single
 from largen.regression.equilibrium.network import Equilibrium, width_of
-from largen.regression.equilibrium.predictions import AdaptivePrediction, shaped, test_inputs
+from largen.regression.equilibrium.predictions import (
+    AdaptivePrediction,
+    at_any_number,
+    shaped,
+    test_inputs,
+)
 from largen.regression.equilibrium.sites import (
     Mixture,
     Sites,
@@ -119,6 +124,7 @@ class AdaptivePosterior:
         return float(-neurons * self.action + constant - log_det / 2)
 
     @interruptible()
+    @at_any_number
     def predict(
         self, x_test: ArrayLike, *, covariance: bool = False, width: int | None = None
     ) -> AdaptivePrediction:

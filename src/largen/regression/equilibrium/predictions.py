@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from largen.arrays import known
 from largen.bibliography import cites
+from largen.errors import InvalidInput
 from largen.regression.checks import new_inputs
 from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
 
 if TYPE_CHECKING:
     import xarray
+
+Predict = TypeVar("Predict", bound=Callable[..., Any])
 
 
 @cites("lauditi2025adaptive", "rubin2025kernels")
@@ -58,10 +63,28 @@ class AdaptivePrediction(NamedTuple):
         return cls(*(dataset[name].values if name in dataset else None for name in cls._fields))
 
 
+def at_any_number(predict: Predict) -> Predict:
+    """Decorate ``predict(self, x_test, …)`` so that of no test samples it returns no rows."""
+
+    @wraps(predict)
+    def of_rows(self: Any, x_test: Any, **options: Any) -> AdaptivePrediction:
+        if np.shape(x_test)[:1] != (0,):
+            return predict(self, x_test, **options)
+        given = new_inputs(x_test, self.x)
+        found = predict(self, np.asarray(self.x[:1], given.dtype), **options)
+        dataset = found.to_xarray()
+        rows = {axis: slice(0) for axis in dataset.dims if str(axis).startswith("test_sample")}
+        return AdaptivePrediction.from_xarray(dataset.isel(rows))
+
+    return cast("Predict", of_rows)
+
+
 def test_inputs(x_test: Any, x: np.ndarray) -> tuple[np.ndarray, Any]:
     """Return test samples in float64 after a check, and the precision of what is predicted."""
     known("x_test", x_test)
     given = new_inputs(x_test, x)
+    if not len(given):
+        raise InvalidInput(f"x_test: is empty, its shape is {given.shape}.")
     return np.asarray(given, np.float64), np.result_type(given.dtype, x.dtype, np.float32)
 
 

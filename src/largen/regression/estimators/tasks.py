@@ -95,7 +95,7 @@ class KernelEstimator(BaseEstimator):
     def _checked(self, X: Any, mask: Any) -> Any:
         if mask is not None:
             raise InvalidInput("mask: belongs to samples, and kernel='precomputed' takes none.")
-        return checked_by_sklearn(self, X, dtype=FLOATS, reset=False)
+        return checked_by_sklearn(self, X, dtype=FLOATS, reset=False, ensure_min_samples=0)
 
     def _samples(self, X: Any, mask: Any) -> Masked:
         """Check new samples; without the mask that ``fit`` had, padding would be read as signal."""
@@ -106,7 +106,8 @@ class KernelEstimator(BaseEstimator):
                 "True), set_fit_request(mask=True), set_predict_request(mask=True), "
                 "set_score_request(mask=True)."
             )
-        return self._given(checked_by_sklearn(self, X, dtype=FLOATS, reset=False), mask)
+        X = checked_by_sklearn(self, X, dtype=FLOATS, reset=False, ensure_min_samples=0)
+        return self._given(X, mask)
 
     def _given(self, X: Any, mask: Any) -> Masked:
         """Return samples with the axes that the network reads, (sample, *space, channel)."""

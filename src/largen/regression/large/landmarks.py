@@ -22,7 +22,7 @@ from largen.kernels.nngp_ntk import nngp_kernel, ntk_kernel
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
 from largen.regression import Prediction
-from largen.regression.checks import check_lazy, training_inputs, training_targets
+from largen.regression.checks import check_lazy, new_inputs, training_inputs, training_targets
 from largen.regression.large.preconditioners import inverse_root
 from largen.scalars import integer, random_key, real
 from largen.text import shown
@@ -82,7 +82,7 @@ class LowRankPosterior:
         InvalidInput
             As :func:`largen.nngp_kernel`.
         """
-        rows = training_inputs(x_test, "x_test").astype(np.float64)
+        rows = np.asarray(new_inputs(x_test, self.landmarks), np.float64)
         new = masked("mask", mask, rows)
         means, variances = [], []
         for block in _blocks(len(rows)):
@@ -91,8 +91,9 @@ class LowRankPosterior:
             unseen = np.maximum(own - np.sum(features**2, axis=1), 0)
             seen = self.noise * np.sum(features * cho_solve(self.system, features.T).T, axis=1)
             variances.append(unseen + seen)
-        mean = np.concatenate(means)
-        return Prediction(mean[:, 0] if self.scalar else mean, np.concatenate(variances))
+        mean = np.concatenate([np.zeros((0, self.weights.shape[1])), *means])
+        variance = np.concatenate([np.zeros(0), *variances])
+        return Prediction(mean[:, 0] if self.scalar else mean, variance)
 
     def _features(self, new: Masked) -> tuple[np.ndarray, np.ndarray]:
         landmarks = Masked(self.landmarks, self.mask)
@@ -218,7 +219,7 @@ def _features(net, param, kind, landmarks, root, new) -> tuple[np.ndarray, np.nd
 
 
 def _blocks(samples: int) -> list[np.ndarray]:
-    return np.array_split(np.arange(samples), -(-samples // _ROWS))
+    return np.array_split(np.arange(samples), -(-samples // _ROWS)) if samples else []
 
 
 def _positions(landmarks: Any, samples: int, key: Any) -> np.ndarray:

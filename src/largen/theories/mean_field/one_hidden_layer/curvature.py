@@ -1,4 +1,4 @@
-"""The largest eigenvalue of the loss's Hessian in units of the rate, of one hidden layer.
+"""The loss's Hessian in units of the rate, of one hidden layer: its top, and along the gradient.
 
 In coordinates in which a step of the rate η₀ is −η₀ times the gradient, the Hessian has a block
 R_i for each neuron and, by the linearised outputs, a part of finite rank. With κ = γ₀/P, ρ the
@@ -10,6 +10,10 @@ and an eigenvalue λ above those of all R_i solves (a determinant of Schur compl
 largen)
 
     det(1 − (1/P) √ℓ″ [⟨jᵀ(λ − R)⁻¹j⟩ + ρ_b σ_b²/λ] √ℓ″) = 0.
+
+Along the gradient, with u = ℓ′/P and K = ⟨jᵀj⟩ + ρ_b σ_b²,
+
+    gᵀHg/|g|² = [⟨(ju)ᵀR(ju)⟩ + (1/P)(Ku)ᵀℓ″(Ku)]/uᵀKu.
 
 Eigenvalues of the matrix fall with λ. If the eigenvector is a single neuron's, the eigenvalue grows
 with the number of neurons, and there is no limit.
@@ -37,8 +41,8 @@ class Layer(NamedTuple):
 
 def hessian_sharpness(
     problem: OneLayerProblem, layer: Layer, first: np.ndarray, second: np.ndarray
-) -> tuple[float, float]:
-    """Return the largest eigenvalue at a rate of 1, and the largest fraction in one neuron.
+) -> tuple[float, float, float]:
+    """Return the largest eigenvalue at a rate of 1, its largest fraction in one neuron, gᵀHg/|g|².
 
     ``first``, ``second``: ℓ′ (sample, output), and ℓ″ (sample, output, output).
     """
@@ -47,6 +51,7 @@ def hessian_sharpness(
     samples, outputs = first.shape
     pull = problem.gamma / samples * first
     values, images = _of_neurons(problem, layer, pull)
+    along = _along_gradient(problem, layer, (values, images), first, second)
     on = np.linalg.eigh(second)
     root = (on.eigenvectors * np.sqrt(np.maximum(on.eigenvalues, 0))[:, None]) @ np.swapaxes(
         on.eigenvectors, 1, 2
@@ -64,7 +69,7 @@ def hessian_sharpness(
     top = max(float(values.max()), 0.0)
     trace = float(np.sum(images**2 * layer.weights[:, None, None]) + np.trace(bias))
     if trace == 0:
-        return top, 1.0
+        return top, 1.0, along
     low, high = top + _BEYOND * trace, top + 1.001 * trace
     found: Any = low
     if np.linalg.eigvalsh(matrix(low))[-1] > 1:
@@ -73,7 +78,28 @@ def hessian_sharpness(
     parts = (images @ vector / (found - values)) ** 2
     shares = layer.weights * parts.sum(axis=1)
     whole = shares.sum() + float(vector @ bias @ vector) / found**2
-    return float(found), float(shares.max() / whole)
+    return float(found), float(shares.max() / whole), along
+
+
+def _along_gradient(
+    problem: OneLayerProblem,
+    layer: Layer,
+    neurons: tuple[np.ndarray, np.ndarray],
+    first: np.ndarray,
+    second: np.ndarray,
+) -> float:
+    """Return gᵀHg/|g|²; 0 if g is 0. ``neurons``: what ``_of_neurons`` returns."""
+    values, images = neurons
+    samples = len(first)
+    slope = first / samples
+    parts = np.einsum("nimc,mc->ni", images, slope)  # of the gradient, in each neuron's modes
+    weighted = layer.weights[:, None] * parts
+    bias = problem.out_bias_rate * slope.sum(axis=0)
+    moved = np.einsum("nimc,ni->mc", images, weighted) + bias
+    square = float(np.sum(moved * slope))
+    bent = float(np.sum(weighted * values * parts))
+    bent += float(np.einsum("mc,mcd,md->", moved, second, moved)) / samples
+    return bent / square if square > 0 else 0.0
 
 
 def _of_neurons(

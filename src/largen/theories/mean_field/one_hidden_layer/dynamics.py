@@ -64,8 +64,9 @@ class Records(NamedTuple):
     feature_kernel_pair: Float[Array, "pair sample sample"] | None = None
     gradient_kernel_pair: Float[Array, "pair sample sample output output"] | None = None
     ntk_test: Float[Array, "*record test_sample sample output output"] | None = None
-    # The largest eigenvalue of the Hessian and its share in one neuron: see ``curvature.py``.
-    sharpness: Float[Array | np.ndarray, "record 2"] | None = None
+    # The largest eigenvalue of the Hessian, its share in one neuron, and the curvature along the
+    # gradient: see ``curvature.py``.
+    sharpness: Float[Array | np.ndarray, "record 3"] | None = None
 
 
 class Fields(NamedTuple):

@@ -36,7 +36,8 @@ from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem,
 from largen.theories.mean_field.options import Sampling, WantedKernels, check_shared, wanted_kernels
 
 SHARPNESS = ("sharpness",)
-CURVED: tuple[str, ...] = ("hessian_sharpness", "single_neuron")  # the variables that it becomes
+# The variables that the sharpness becomes.
+CURVED: tuple[str, ...] = ("hessian_sharpness", "single_neuron", "gradient_curvature")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,8 @@ class MeanField(Theory):
       (record)``: the largest eigenvalue of the loss's Hessian in units of the rate, as in
       :func:`largen.train`; and ``single_neuron (record)``, the largest fraction of its eigenvector
       in one neuron. Where this is not small, as early in training, the eigenvalue grows with the
-      number of neurons, and has no limit;
+      number of neurons, and has no limit; and ``gradient_curvature (record)``, the curvature along
+      the gradient, which has one;
     * with ``record_pairs``, ``feature_kernel_pair`` and ``gradient_kernel_pair``, ``(pair,
       layer, sample, sample_2)``, the first sample at t and the second at s; ``pair_step`` and
       ``pair_step_2`` are t and s;

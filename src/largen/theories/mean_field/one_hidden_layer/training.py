@@ -90,18 +90,22 @@ def train(
 def _sharpness(
     posed: OneLayerProblem, run: Run, neurons: Neurons, found: Found, at: np.ndarray
 ) -> np.ndarray:
-    """Return the largest eigenvalue of the Hessian and its share in one neuron, (record, 2)."""
+    """Return the largest eigenvalue of the Hessian, its share in one neuron, and gᵀHg/|g|².
+
+    They are (record, 3).
+    """
     states, outputs = jax.tree.map(np.asarray, (found.states, found.f_train))
     values = []
     for i, index in enumerate(at):
         f = outputs[index].astype(np.float64)
         if not np.isfinite(f).all():
-            values.append((np.nan, np.nan))
+            values.append((np.nan,) * 3)
             continue
         first, second = derivatives(run, f.reshape(-1, *run.output_shape), posed.outputs)
         a, z = (part[i].astype(np.float64) for part in states[:2])
         values.append(hessian_sharpness(posed, Layer(a, z, neurons.weights), first, second))
-    return np.array(values) * np.stack([run.rates_at(at), np.ones(len(at))], axis=1)
+    rates = run.rates_at(at)
+    return np.array(values) * np.stack([rates, np.ones(len(at)), rates], axis=1)
 
 
 @jax.jit
