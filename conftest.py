@@ -22,6 +22,7 @@ import tests.typecheck  # loaded here, so that the hook finds it by name
 from jaxtyping import install_import_hook
 from tests.compiled import forget_programs
 
+pytest_plugins = ["tools.selection.plugin"]
 os.environ.setdefault("MPLBACKEND", "agg")
 
 # No test is timed: a busy machine makes no difference.
