@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 # The commit since which changes count; without one, that of the last record, .ci/last_passed.json.
 SINCE = $(if $(BASE),$(BASE),$$($(BIN)/python -m tools.selection --base))
 
-.PHONY: quickstart test test-slow test-changed test-all test-oldest test-newest test-recipes check lint types imports docs docs-check paper clean
+.PHONY: quickstart test test-slow test-changed test-all test-daily test-oldest test-newest test-recipes check lint types imports docs docs-check paper clean
 
 quickstart: $(STAMP)  ## the main job: theory against networks on handwritten digits
 	$(BIN)/largen quickstart
@@ -25,7 +25,10 @@ test-changed: $(STAMP)  ## quick and slow tests that can reach a change since BA
 	$(BIN)/pytest -n 2 --dist worksteal -q --changed-since "$(SINCE)" $(if $(BASE),,--record)
 
 test-all: $(STAMP)  ## every test, with shapes; if they pass, the commit is written down
-	$(BIN)/pytest -n 2 --dist worksteal -q --record
+	$(BIN)/pytest -n 2 --dist worksteal -q --daily --record
+
+test-daily: $(STAMP)  ## long draws of data, networks and calls, by a seed of the day
+	$(BIN)/pytest -q -m daily --daily tests/ordinary
 
 # With the lowest versions that pyproject.toml claims, and on the newest Python that is there: the
 # packages that reach furthest into others, in about two minutes each.
