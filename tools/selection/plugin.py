@@ -79,7 +79,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     if chosen is not None:
         terminalreporter.write_line(chosen.words)
     if config.getoption("record"):
-        whole = (chosen is None or chosen.files is None) and config.getoption("daily")
+        whole = (chosen is None or chosen.files is None) and bool(config.getoption("daily"))
         reason = _partial(config)
         if exitstatus == 0 and reason is None:
             tests = len(terminalreporter.stats.get("passed", ()))
