@@ -126,6 +126,15 @@ def test_words_and_further_names_are_no_changes(tree, path, text, changed):
     assert changed_since(Tree(tree.root), "HEAD") == wanted
 
 
+def test_pictures_are_not_read(tree):
+    (tree.root / "docs/page.png").write_bytes(b"\x89PNG")
+    assert changed_since(Tree(tree.root), "HEAD") == {"docs/page.png"}
+    commit(tree.root, "add", "-A")
+    commit(tree.root, "commit", "-qm", "a picture")
+    (tree.root / "docs/page.png").write_bytes(b"\x89png")
+    assert changed_since(Tree(tree.root), "HEAD") == {"docs/page.png"}
+
+
 def test_a_module_that_is_gone_is_a_change_of_its_package(tree):
     (tree.root / "src/largen/rules/one.py").unlink()
     assert changed_since(Tree(tree.root), "HEAD") == {"src/largen/rules/__init__.py"}

@@ -30,8 +30,10 @@ def changed_since(tree: Tree, commit: str) -> set[str] | None:
     for path in {*listed.splitlines(), *new.splitlines()}:
         if path not in tree.files:
             found.add(str(PurePosixPath(path).parent / "__init__.py"))
-        else:
+        elif path.endswith((".py", ".pyi", ".toml")):
             found |= _difference(path, git(tree.root, "show", f"{commit}:{path}"), tree.text(path))
+        else:
+            found.add(path)
     return found
 
 
@@ -41,7 +43,7 @@ def _difference(path: str, old: str, new: str) -> set[str]:
         return {path}
     if path == "pyproject.toml":
         return set() if _for_tests(old) == _for_tests(new) else {path}
-    if not path.endswith((".py", ".pyi")):
+    if path.endswith(".toml"):
         return {path}
     try:
         before, after = ast.parse(old), ast.parse(new)
