@@ -5,19 +5,30 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-all test-oldest test-newest test-recipes check lint types imports docs docs-check paper clean
+# The commit since which changes count; without one, that of the last record, .ci/last_passed.json.
+SINCE = $(if $(BASE),$(BASE),$$($(BIN)/python -m tools.selection --base))
+
+.PHONY: quickstart test test-slow test-changed test-all test-daily test-oldest test-newest test-recipes check lint types imports docs docs-check paper clean
 
 quickstart: $(STAMP)  ## the main job: theory against networks on handwritten digits
 	$(BIN)/largen quickstart
 
 test: $(STAMP)  ## what a change is held against; SHAPES=1 checks shapes at every call as well
-	$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow" $(if $(SHAPES),,--without-shapes)
+	$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow" $(if $(SHAPES),,--without-shapes) \
+	  $(if $(BASE),--changed-since $(BASE))
 
 test-slow: $(STAMP)  ## statistical checks and long computations, each of them seconds to minutes
-	$(BIN)/pytest -n 2 --dist worksteal -q -m slow $(if $(WITHIN),--within $(WITHIN))
+	$(BIN)/pytest -n 2 --dist worksteal -q -m slow $(if $(WITHIN),--within $(WITHIN)) \
+	  $(if $(BASE),--changed-since $(BASE))
 
-test-all: SHAPES = 1
-test-all: test test-slow  ## every test, with shapes
+test-changed: $(STAMP)  ## quick and slow tests that can reach a change since BASE=HEAD~3
+	$(BIN)/pytest -n 2 --dist worksteal -q --changed-since "$(SINCE)" $(if $(BASE),,--record)
+
+test-all: $(STAMP)  ## every test, with shapes; if they pass, the commit is written down
+	$(BIN)/pytest -n 2 --dist worksteal -q --daily --record
+
+test-daily: $(STAMP)  ## long draws of data, networks and calls, by a seed of the day
+	$(BIN)/pytest -q -m daily --daily tests/ordinary
 
 # With the lowest versions that pyproject.toml claims, and on the newest Python that is there: the
 # packages that reach furthest into others, in about two minutes each.
@@ -48,7 +59,7 @@ test-recipes:  ## recipes of the transfer guide with the newest trainers of othe
 	$(VENV)-recipes/bin/python -m pip install -q -e '.[torch]' $(FOR_PART) transformers peft accelerate lightning optuna
 	$(VENV)-recipes/bin/python -m pytest -q -rs -m "slow or not slow" tests/transfer/torch/test_recipes.py
 
-check: test-all lint types imports  ## what CI runs
+check: test-all lint types imports  ## what CI runs, and tests that no change can reach
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

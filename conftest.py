@@ -22,6 +22,7 @@ import tests.typecheck  # loaded here, so that the hook finds it by name
 from jaxtyping import install_import_hook
 from tests.compiled import forget_programs
 
+pytest_plugins = ["tools.selection.plugin"]
 os.environ.setdefault("MPLBACKEND", "agg")
 
 # No test is timed: a busy machine makes no difference.
@@ -57,6 +58,9 @@ def pytest_addoption(parser):
         "test is another one each day.",
     )
     parser.addoption(
+        "--daily", action="store_true", help="run long draws as well, by a seed of the day"
+    )
+    parser.addoption(
         "--one-case", action="store_true", help="run one case of each slow test: the middle one"
     )
 
@@ -82,7 +86,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Begin with another test each day if there may be no time for all of them."""
+    """Leave out draws of the day, and cases; begin with another test each day if time is short."""
+    if not config.getoption("daily"):
+        of_the_day = [item for item in items if item.get_closest_marker("daily")]
+        config.hook.pytest_deselected(items=of_the_day)
+        items[:] = [item for item in items if item not in of_the_day]
     if config.getoption("one_case"):
         left_out = further_cases(items)
         config.hook.pytest_deselected(items=[*left_out.values()])

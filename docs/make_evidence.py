@@ -398,11 +398,11 @@ def page() -> str:
     )
     lines += section(
         "Mutants",
-        "python -m tests.mutation --mutants 216 --seed 1 --rooms expectations kernels programs "
-        "parameterizations engine transfer --output docs/evidence/mutation.json",
-        "One operator, sign or number of a formula is changed at a time, and the quick tests of "
-        "its room are run. A mutant that survives is a change that means nothing, or a test that "
-        "is missing.",
+        "python -m tests.mutation --mutants 216 --seed 1 --output docs/evidence/mutation.json",
+        "One operator, sign or number of a formula is changed at a time, and what a change of its "
+        "file would run is run. A mutant that survives is a change that means nothing, or a test "
+        "that is missing. The numbers here are older: of mutants of six rooms, and of the quick "
+        "tests of each.",
         mutation(),
     )
     lines += section(

@@ -2,10 +2,11 @@
 
     python -m tests.mutation --mutants 20 --seed 0
 
-changes one operator, sign or number of a formula in a copy of the sources, and runs the quick tests
-of its room until one fails. Mutants are drawn at random from the files that hold formulas, as many
-from each room as from any other. What survives is printed with its line: a change that means
-nothing, or a test that is missing.
+changes one operator, sign or number of a formula in a copy of the sources, and runs what a change
+of its file would run (`tools.selection`) until a test fails: quick tests before slow ones, those of
+the room before others. Mutants are drawn at random from all files, as many from each room as from
+any other. What survives is printed with its line: a change that means nothing, or a test that is
+missing. If tests still run after ``--limit`` seconds, the mutant is undecided.
 """
 
 from __future__ import annotations
@@ -20,79 +21,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
+from functools import cache
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tools.selection.graph import Graph
+from tools.selection.selected import is_test, is_top
+from tools.selection.tree import Tree
 
 ROOT = Path(__file__).parent.parent
-LIMIT = 1200  # seconds of one run of tests; a mutant that takes longer is caught, too
-TESTS_FAILED, NO_TESTS = 1, 5  # exit statuses of pytest
+NO_TESTS = 5  # an exit status of pytest
+BORDER = "border"  # modules of largen that are in no package
 
 SWAPPED = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.Pow: "*"}
 SYMBOL = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
-
-
-def _files(folder: str, *without: str) -> list[str]:
-    """Return the files of a folder of the library, such as ``kernels/rules``."""
-    every = sorted((ROOT / "src/largen" / folder).glob("*.py"))
-    return [f"{folder}/{file.name}" for file in every if file.stem not in ("__init__", *without)]
-
-
-# Files that hold formulas, and the tests that are held against them, the closest first.
-DEEP = "tests/theories/mean_field/deep"
-ROOMS = {
-    "expectations": (_files("expectations", "kept_tables", "watching"), ["tests/expectations"]),
-    "parameterizations": (
-        ["parameterizations/weight_rules.py", "parameterizations/parameterization.py"],
-        ["tests/parameterizations", "tests/networks/test_spatial.py"],
-    ),
-    "programs": (
-        _files("programs", "refusals", "operations", "program", "signals"),
-        ["tests/programs", "tests/kernels/test_kernel.py", "tests/kernels/test_spatial.py"],
-    ),
-    "kernels": (
-        _files("kernels/rules", "dispatch", "running"),
-        ["tests/kernels/test_composition.py", "tests/kernels"],
-    ),
-    "regression": (
-        ["regression/conditioning.py", "regression/ridge.py", "regression/rates.py"],
-        ["tests/regression"],
-    ),
-    "kernel limit": (
-        ["theories/kernel_limit/descent.py", "theories/kernel_limit/flow.py"],
-        ["tests/theories/kernel_limit", "tests/theories/test_schedules.py"],
-    ),
-    "engine": (
-        [
-            f"theories/mean_field/engine/{name}.py"
-            for name in ("descent", "statistics", "replicates")
-        ],
-        [
-            "tests/theories/mean_field/test_replicates.py",
-            f"{DEEP}/test_linear.py",
-            f"{DEEP}/test_solution.py",
-            "tests/theories/mean_field/test_exact_cases.py",
-            "tests/theories/test_schedules.py",
-        ],
-    ),
-    "one hidden layer": (
-        ["theories/mean_field/one_hidden_layer/dynamics.py"],
-        sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("tests/theories/mean_field/test_*.py")),
-    ),
-    "deep mean field": (["theories/mean_field/deep/sweep/causal_sweep.py"], [DEEP]),
-    "criticality": (
-        ["criticality/jacobian.py", "criticality/maps.py"],
-        ["tests/criticality"],
-    ),
-    "finite width": (
-        ["finite_width/homogeneous.py", "finite_width/linear_networks.py"],
-        ["tests/finite_width"],
-    ),
-    "transfer": (
-        [f"transfer/{name}.py" for name in ("rules", "resolve", "updates", "schedules", "horizon")],
-        ["tests/transfer/test_rules.py", "tests/transfer"],
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -176,66 +122,108 @@ def _counts(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float)
 
 
-def chosen(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
-    """Draw mutants, the rooms in turn."""
-    draw = random.Random(seed)
-    found = []
-    for i in range(count):
-        room = rooms[i % len(rooms)]
-        every = [m for file in ROOMS[room][0] for m in mutants_of(room, ROOT / "src/largen" / file)]
-        found.append(draw.choice(every))
+@cache
+def mutants_by_room() -> dict[str, dict[Path, list[Mutant]]]:
+    """Return every mutant of every file that has any, by the packages of largen."""
+    found: dict[str, dict[Path, list[Mutant]]] = {}
+    sources = ROOT / "src/largen"
+    for file in sorted(sources.rglob("*.py")):
+        parts = file.relative_to(sources).parts
+        room = parts[0] if len(parts) > 1 else BORDER
+        mutants = mutants_of(room, file)
+        if mutants:
+            found.setdefault(room, {})[file] = mutants
     return found
 
 
-def is_caught(mutant: Mutant) -> bool:
-    """Run the quick tests of the room with the mutant in the place of the file."""
+def chosen(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
+    """Draw mutants, the rooms in turn; a file as often as it has formulas."""
+    draw = random.Random(seed)
+    found = []
+    for i in range(count):
+        files = mutants_by_room()[rooms[i % len(rooms)]]
+        found.append(draw.choice([mutant for own in files.values() for mutant in own]))
+    return found
+
+
+@cache
+def _graph() -> Graph:
+    return Graph(Tree())
+
+
+def tests_of(mutant: Mutant) -> list[str]:
+    """Return the modules of tests that a change of a mutant's file runs, the closest first."""
+    path = mutant.file.relative_to(ROOT).as_posix()
+    reached = _graph().reaching([path])
+    tests = [test for test in _graph().tree.files if is_test(test)]
+    tests = [test for test in tests if test in reached or is_top(test)]
+    folders = PurePosixPath(path).parent.parts[2:]
+
+    def distance(test: str) -> tuple[bool, int]:
+        """Tests of the whole library last; before them those in folders of another name."""
+        own = PurePosixPath(test).parent.parts[1:]
+        pairs = zip(folders, own, strict=False)
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return is_top(test), -alike
+
+    return sorted(tests, key=distance)
+
+
+def is_caught(mutant: Mutant, limit: float) -> bool | None:
+    """Run tests with the mutant in the place of its file; None if they take longer than a limit."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy)
         file = copy / mutant.file.relative_to(ROOT / "src")
         file.write_bytes(mutant.of(mutant.file.read_bytes()))
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "--without-shapes"]
-        command += ["-p", "no:cacheprovider", *ROOMS[mutant.room][1]]
-        try:
-            ended = subprocess.run(
-                command,
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(copy)},
-                capture_output=True,
-                timeout=LIMIT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return True
-    if ended.returncode == NO_TESTS:
-        raise RuntimeError(f"no tests were found for {mutant.room}")
-    return ended.returncode != 0
+        for which in ("not slow", "slow"):
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", which, "--without-shapes"]
+            try:
+                ended = subprocess.run(
+                    [*command, "-p", "no:cacheprovider", *tests_of(mutant)],
+                    cwd=ROOT,
+                    env={**os.environ, "PYTHONPATH": str(copy)},
+                    capture_output=True,
+                    timeout=max(limit - (time.monotonic() - began), 1),
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return None
+            if ended.returncode not in (0, NO_TESTS):
+                return True
+    return False
+
+
+WORDS = {True: "caught   ", False: "SURVIVED ", None: "undecided"}
 
 
 def main() -> None:
+    rooms = [*mutants_by_room()]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutants", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rooms", nargs="*", choices=ROOMS, default=list(ROOMS))
+    parser.add_argument("--rooms", nargs="*", choices=rooms, default=rooms)
+    parser.add_argument("--limit", type=float, default=1200, help="seconds for each mutant")
     parser.add_argument("--output", type=Path, help="a JSON file for what came out")
     wanted = parser.parse_args()
-    caught, rows = 0, []
+    rows: list[dict[str, Any]] = []
     for mutant in chosen(wanted.mutants, wanted.seed, wanted.rooms):
         began = time.monotonic()
-        found = is_caught(mutant)
-        caught += found
+        found = is_caught(mutant, wanted.limit)
         source = mutant.file.read_bytes()
         before = source.splitlines()[mutant.line - 1].decode().strip()
         change = f"{source[mutant.start : mutant.end].decode()!r} -> {mutant.text!r}"
-        word = "caught  " if found else "SURVIVED"
         place = f"{mutant.file.relative_to(ROOT)}:{mutant.line}"
         seconds = time.monotonic() - began
-        print(f"{word} {seconds:5.0f} s  {place}  {change} in  {before}", flush=True)
+        print(f"{WORDS[found]} {seconds:5.0f} s  {place}  {change} in  {before}", flush=True)
         rows.append({"room": mutant.room, "place": place, "change": change, "caught": found})
         if wanted.output:  # after each mutant, so that an interrupt loses nothing
-            summary = {"date": date.today().isoformat(), "seed": wanted.seed, "mutants": rows}
+            decided = [row for row in rows if row["caught"] is not None]
+            summary = {"date": date.today().isoformat(), "seed": wanted.seed, "mutants": decided}
             wanted.output.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    print(f"{caught} of {wanted.mutants} caught")
+    counts = Counter(WORDS[row["caught"]].strip() for row in rows)
+    print(", ".join(f"{count} {word}" for word, count in counts.items()))
 
 
 if __name__ == "__main__":

@@ -77,21 +77,22 @@ def test_overflow(name, x, x2):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "elu", lambda x: x * jnp.tanh(x)])
-@pytest.mark.parametrize("size", [1e6, 1e15, 1e100, 1e200])
-def test_inputs_too_large_for_integrals(name, size):
+def test_inputs_too_large_for_integrals(name):
     # Without a bound, tables of the size of these inputs would take all memory.
-    with pytest.raises(NumericalFailure, match="Scale the inputs"):
-        lg.kernel(lg.mlp(1, name), ROWS * size)
+    for size in (1e6, 1e15, 1e100, 1e200):
+        with pytest.raises(NumericalFailure, match="Scale the inputs"):
+            lg.kernel(lg.mlp(1, name), ROWS * size)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "elu", "erf", "relu", "gaussian", "sign"])
-@pytest.mark.parametrize("size", [0.0, 5e-324, 1e-200, 1e-10])
-def test_inputs_that_vanish(name, size):
+def test_inputs_that_vanish(name):
     # Outputs are then those of the bias alone; without one, those of inputs that are 0.
-    kernel = lg.nngp_kernel(lg.mlp(2, name, bias_std=0.3), ROWS * size)
-    np.testing.assert_allclose(kernel, lg.nngp_kernel(lg.mlp(2, name, bias_std=0.3), ROWS * 0.0))
-    assert np.isfinite(lg.nngp_kernel(lg.mlp(2, name), ROWS * size)).all()
+    biased, plain = lg.mlp(2, name, bias_std=0.3), lg.mlp(2, name)
+    of_zero = lg.nngp_kernel(biased, ROWS * 0.0)
+    for size in (0.0, 5e-324, 1e-200, 1e-10):
+        np.testing.assert_allclose(lg.nngp_kernel(biased, ROWS * size), of_zero)
+        assert np.isfinite(lg.nngp_kernel(plain, ROWS * size)).all()
 
 
 @pytest.mark.parametrize("size", [1e8, 1e15, 1e100])

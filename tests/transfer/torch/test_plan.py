@@ -2,9 +2,11 @@
 
 import copy
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
+from tests.covering import covering
 from tests.transfer.torch_models import (
     Captioner,
     ResidualMLP,
@@ -18,6 +20,7 @@ from largen.transfer import Hints
 from largen.transfer.schemes import SCHEMES
 from largen.transfer.torch import TorchPlan, scale
 from largen.transfer.torch.optimizers import OPTIMIZERS
+from largen.transfer.updates import UPDATES
 
 MAKERS = OPTIMIZERS | {"momentum": partial(torch.optim.SGD, momentum=0.9, nesterov=True)}
 BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
@@ -108,8 +111,14 @@ def test_nothing_changes_at_the_base(scheme):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", MAKERS)
-@pytest.mark.parametrize("scheme", ["ntk", "complete_p"])
+@pytest.mark.parametrize(
+    ("scheme", "optimizer"),
+    covering(
+        product(["ntk", "complete_p"], MAKERS),
+        lambda case: (case[0], UPDATES[case[1]].kind, UPDATES[case[1]].decay),
+        lambda case: case[1],
+    ),
+)
 def test_folded_multipliers_train_as_forward_ones_do(scheme, optimizer):
     # The abc-symmetry, on a real model: rates, ε and decay of every kind move along with it.
     losses = []

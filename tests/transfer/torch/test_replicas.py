@@ -1,6 +1,7 @@
 """Replicas trained together against the same networks trained one by one by ``torch.optim``."""
 
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -81,8 +82,10 @@ def alone(plan, replica, optimizer, schedule=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ALONE)
-@pytest.mark.parametrize("multipliers", ["weights", "forward"])
+@pytest.mark.parametrize(
+    ("optimizer", "multipliers"),
+    [*zip(ALONE, cycle(["weights", "forward"])), ("sgd", "forward"), ("adam", "forward")],
+)
 def test_each_replica_is_trained_as_it_is_alone(optimizer, multipliers):
     plan = scale(
         ResidualMLP, BASE, TARGET, scheme="depth_mup", optimizer=optimizer, multipliers=multipliers
