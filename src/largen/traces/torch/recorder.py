@@ -314,9 +314,10 @@ def _returning(func: Any, name: str) -> Any:
     """Return the operator that returns what an operator writes into its first argument."""
     if not name.endswith("_") or name.startswith("__"):
         return None
+    if name == "bernoulli_" and _overload(func) == "float":
+        return lambda x, p=0.5, **options: torch.ops.aten.bernoulli.p(x, p)
     packet = getattr(torch.ops.aten, {"normal_": "normal_functional"}.get(name, name[:-1]), None)
-    overload = {"bernoulli_": "p"}.get(name, _overload(func) or "default")
-    return None if packet is None else getattr(packet, overload, None)
+    return None if packet is None else getattr(packet, _overload(func) or "default", None)
 
 
 def _has_masks(args: Any) -> bool:
