@@ -61,6 +61,17 @@ def looped(p, x):
     return h @ p["b"]
 
 
+def stepped(p, x):
+    """A recurrent network over the positions of samples, backwards, and two stacked read-outs."""
+
+    def step(h, x):
+        return jnp.tanh(x @ p["a"] + h @ p["w"] + p["bias"]), h.sum(-1)
+
+    h, sums = jax.lax.scan(step, jnp.zeros((len(x), 3)), x.swapaxes(0, 1), reverse=True)
+    first, *others = p["layers"]
+    return sum(h @ w.T for w in others) + h @ first.T * sums[0][:, None]
+
+
 def embedded(p, x):
     """Tokens, with the table tied to the outputs."""
     h = p["table"][x.astype(int)] + p["place"]
@@ -119,6 +130,11 @@ CASES = {
         X,
     ),
     "looped": (looped, {"a": draw(4, 3), "layers": draw(5, 3, 3), "b": draw(3, 2)}, X),
+    "stepped": (
+        stepped,
+        {"a": draw(4, 3), "w": draw(3, 3), "layers": draw(3, 2, 3), "bias": draw(3)},
+        SEQUENCES,
+    ),
     "embedded": (embedded, {"table": draw(5, 4), "place": draw(3, 4), "w": draw(4, 4)}, TOKENS),
     "cnn": (
         cnn,
@@ -165,6 +181,7 @@ def test_equal_to_the_product_of_jacobians(name):
         "tied",
         "cnn",
         "channels_first",
+        "looped",
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "embedded")),
     ],
 )
@@ -199,10 +216,12 @@ def test_what_is_read_from_a_function():
     assert [type(w) for w in ways("mlp").values()] == [Factored, Factored, Derived, Factored]
     assert len(ways("tied")["w"].sites) == 4
     for name, leaf in (
-        ("tied_but_reshaped", "w"), ("looped", "layers"), ("standardised", "a"), ("mlp", "bias")
+        ("tied_but_reshaped", "w"), ("standardised", "a"), ("mlp", "bias")
     ):  # fmt: skip
         assert ways(name)[leaf] == Derived((), ())
-    for name in ("attention", "cnn", "embedded", "channels_first"):
+    assert [site.part[1] for site in ways("looped")["layers"].sites] == [0, 1, 2, 3, 4]
+    assert len({site.part for site in ways("stepped")["w"].sites}) == 1
+    for name in ("attention", "cnn", "embedded", "channels_first", "looped", "stepped"):
         params = CASES[name][1]
         affine = [leaf for leaf in params if leaf not in ("bias", "place")]
         assert all(ways(name)[leaf].sites for leaf in affine)
@@ -228,7 +247,7 @@ def test_the_derivative_is_formed_where_it_is_cheaper():
 @pytest.mark.parametrize("name", CASES)
 def test_samples_are_proved_to_be_apart(name):
     f, params, (x, _) = CASES[name]
-    assert proved_apart(f, params, x) == (name not in ("looped", "standardised"))
+    assert proved_apart(f, params, x) == (name != "standardised")
     with jax.enable_x64(True):
         assert apart(f, params, jnp.asarray(x))
 

@@ -78,6 +78,11 @@ def read() -> Any:
     return lg.read(module, X)
 
 
+@cache
+def converted() -> Any:
+    return lg.reading.as_jax(module)
+
+
 def deep_module(width: int) -> Any:
     from torch import nn
 
@@ -522,6 +527,12 @@ def examples() -> dict[str, Example]:
         "kernel": Example(lg.kernel, kernels),
         "read": Example(lg.read, {"make": module, "x": X}),
         "read.jax": Example(lg.read, {"make": in_jax, "x": X, "apply": forward_in_jax}),
+        "as_jax": Example(lg.reading.as_jax, {"make": module, "train": False}),
+        "InJax.init": Example(converted().init, {"key": 0, "width": 8}),
+        "InJax.of": Example(converted().of, {"module": module(8)}),
+        "InJax.apply": Example(
+            converted().apply, {"params": converted().init(0, 8), "x": X, "state": {}, "key": 0}
+        ),
         "Model.kernel": Example(read().kernel, {"x1": X, "x2": XT, "width": 8}),
         "Population": Example(lg.reading.Population, {"neurons": 64, "replicates": 2}),
         "Model.check": Example(read().check, {"x": X, "widths": (8, 16), "seeds": 8}),

@@ -58,8 +58,8 @@ def ntk_of_function(
     function's jaxpr:
     ``dot_general``, convolutions, and rows taken from a table, of a parameter array that may be
     transposed, reshaped or multiplied by a constant before. An array that is used several times
-    contributes all products of its uses. Arrays used in any other way, such as biases or weights
-    inside a ``scan``, contribute by their derivatives.
+    contributes all products of its uses. A ``scan`` of at most 32 steps is its steps, each with its
+    entry of a stack. Arrays used in any other way, such as biases, contribute by their derivatives.
 
     Parameters
     ----------

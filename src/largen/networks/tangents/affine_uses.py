@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun, primitives
+from jax.extend.core import ClosedJaxpr, primitives
+
+from largen.traces.walk import PLAIN_CALLS, Walk, called, evaluated, written_out
 
 Labels = tuple[Hashable, ...]
+MOST_STEPS = 32  # of a loop that is written out
 
 
 class View(NamedTuple):
@@ -30,6 +33,8 @@ class View(NamedTuple):
     base: Hashable  # the reshapes that led here; axes of views with the same base can be compared
     axes: Labels  # a label for each axis of the view
     scale: Any
+    # Of an array that is a stack: the label of the axis, and the place of the entry that is seen.
+    part: Hashable = None
 
     def reshaped(self, shape: Sequence[int]) -> View:
         """Return the view in another shape."""
@@ -59,6 +64,7 @@ class Use:
     # shape, dtype: of the output.
     shape: tuple[int, ...]
     dtype: Any
+    part: Hashable  # as in View
     # Brings a cotangent of the output into the shape (position, *of_output).
     arrange: Callable[[Any], Any]
 
@@ -81,71 +87,41 @@ class Pass:
             Value(array, View(leaf, (), tuple(range(np.ndim(array))), 1.0))
             for leaf, array in enumerate(parameters)
         ]
-        outputs = self._run(closed.jaxpr, closed.consts, [*values, Value(x)])
+        walk = Walk(self._apply, lambda array: Value(array, known=True), _inside)
+        outputs = walk.run(closed, [*values, Value(x)])
         self._mark_plain(outputs)
         return [value.array for value in outputs]
 
     def _mark_plain(self, values: Sequence[Value]) -> None:
         self.plain.update(value.view.leaf for value in values if value.view is not None)
 
-    def _run(self, jaxpr, constants, arguments: Sequence[Value]) -> list[Value]:
-        held = dict(zip(jaxpr.constvars, (Value(c, known=True) for c in constants), strict=True))
-        held.update(zip(jaxpr.invars, arguments, strict=True))
-
-        def read(atom):
-            return Value(atom.val, known=True) if isinstance(atom, Literal) else held[atom]
-
-        for equation in jaxpr.eqns:
-            outputs = self._apply(jaxpr, equation, [read(atom) for atom in equation.invars])
-            held.update(zip(equation.outvars, outputs, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
-
-    def _apply(self, jaxpr, equation, values: list[Value]) -> list[Value]:
-        inner = inlined(equation)
-        if inner is not None:
-            return self._run(*inner, values)
+    def _apply(self, equation: Any, values: list[Value]) -> list[Value]:
         arrays = [value.array for value in values]
         views = [value.view for value in values if value.view is not None]
         known = all(value.known for value in values)
         use = _use(equation, values) if len(views) == 1 else None
         if use is not None:
             made, operand = use
-            (output,) = evaluate(equation, arrays, jaxpr)
+            (output,) = evaluated(equation, arrays)
             if self.taps is not None:
                 output = output + self.taps[len(self.uses)]
             self.uses.append(made)
             self.inputs.append(operand)
             return [Value(output)]
-        outputs = evaluate(equation, arrays, jaxpr)
+        outputs = evaluated(equation, arrays)
         view = _moved(equation, values) if len(views) == 1 else None
         if view is None:
             self._mark_plain(values)
         return [Value(output, view, known) for output in outputs]
 
 
-def inlined(equation) -> tuple[Any, Sequence[Any]] | None:
-    """Return the jaxpr and constants of an equation that only calls another function."""
-    if equation.primitive in (primitives.jit_p, primitives.closed_call_p, primitives.remat_p):
-        inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-        return (inner.jaxpr, inner.consts) if isinstance(inner, ClosedJaxpr) else (inner, ())
-    return None
-
-
-def evaluate(equation, arrays: Sequence[Any], around: Jaxpr) -> Sequence[Any]:
-    """Return the outputs of an equation of a jaxpr."""
-    given = {
-        atom: array
-        for atom, array in zip(equation.invars, arrays, strict=True)
-        if not isinstance(atom, Literal)
-    }
-    single = around.replace(
-        constvars=[],
-        invars=[*given],
-        outvars=equation.outvars,
-        eqns=[equation],
-        effects=equation.effects,
-    )
-    return jaxpr_as_fun(ClosedJaxpr(single, ()))(*given.values())
+def _inside(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
+    """Return the jaxpr of a call, and the steps of a short loop that uses parameters."""
+    name = equation.primitive.name
+    short = name == "scan" and equation.params["length"] <= MOST_STEPS
+    if (short or name == "unstack") and any(value.view for value in values):
+        return written_out(equation)
+    return called(equation) if name in PLAIN_CALLS else None
 
 
 def _view_among(values: Sequence[Value]) -> tuple[int, View]:
@@ -162,6 +138,8 @@ def _moved(equation, values: Sequence[Value]) -> View | None:
             return view._replace(axes=tuple(view.axes[i] for i in equation.params["permutation"]))
         case "reshape" | "squeeze" | "broadcast_in_dim" if out.size == values[at].array.size:
             return None if others else view.reshaped(out.shape)
+        case "slice":
+            return _part(view, equation)
         case "convert_element_type" | "copy" | "copy_p" | "reduce_precision":
             return view if jnp.issubdtype(out.dtype, np.floating) else None
         case "neg":
@@ -173,6 +151,18 @@ def _moved(equation, values: Sequence[Value]) -> View | None:
     return None
 
 
+def _part(view: View, equation: Any) -> View | None:
+    """Return one entry of a stack of arrays, None for other parts of an array."""
+    before, after = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
+    cut = [i for i, (n, m) in enumerate(zip(before, after, strict=True)) if n != m]
+    if view.part is not None or len(cut) != 1 or after[cut[0]] != 1:
+        return None
+    (at,) = cut
+    label = view.axes[at]
+    part = label, equation.params["start_indices"][at]
+    return view._replace(base=("part", view.base, label), part=part)
+
+
 def _use(equation, values: Sequence[Value]) -> tuple[Use, Any] | None:
     """Return the use of a parameter array in an affine map and its other operand, or None."""
     at, view = _view_among(values)
@@ -181,7 +171,16 @@ def _use(equation, values: Sequence[Value]) -> tuple[Use, Any] | None:
         return None
     (output,) = equation.outvars
     operand, base, of_input, of_output, arrange = operands
-    use = Use(view.leaf, base, of_input, of_output, output.aval.shape, output.aval.dtype, arrange)
+    use = Use(
+        view.leaf,
+        base,
+        of_input,
+        of_output,
+        output.aval.shape,
+        output.aval.dtype,
+        view.part,
+        arrange,
+    )
     return use, operand * jnp.asarray(view.scale, operand.dtype)
 
 

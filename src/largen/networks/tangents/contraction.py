@@ -26,6 +26,7 @@ class Site(NamedTuple):
     number: int
     of_input: Labels
     of_output: Labels
+    part: Hashable = None  # of an array that is a stack; derivatives by different parts are apart
 
 
 class Factored(NamedTuple):
@@ -50,8 +51,9 @@ def way_of(
     samples: tuple[int, int],
 ) -> Factored | Derived:
     """Return the cheaper way of an array."""
-    pairs, derived = prod(samples), outputs * prod(sizes.values())
-    forming = sum(positions) * derived * sum(samples)
+    pairs, of_part = prod(samples), outputs * prod(sizes.values())
+    forming = sum(positions) * of_part * sum(samples)
+    derived = of_part * len({site.part for site in sites})
     products, _ = cost_of_products(sites, positions, sizes, outputs)
     if products * pairs <= forming + derived * outputs * pairs:
         return Factored(tuple(sites))
@@ -61,7 +63,7 @@ def way_of(
 def numbers_kept(way: Factored | Derived, positions: Sequence[int], sizes: Sizes, outputs: int):
     """Return how many numbers are kept of a sample."""
     if isinstance(way, Derived):
-        return outputs * prod(sizes.values())
+        return outputs * prod(sizes.values()) * len({site.part for site in way.sites})
     return sum(
         t * (_size(site.of_input, sizes) + outputs * _size(site.of_output, sizes))
         for site, t in zip(way.sites, positions, strict=True)
@@ -84,6 +86,8 @@ def cost_of_products(sites, positions, sizes, outputs) -> tuple[int, int]:
     operations = numbers = 0
     for one, t in zip(sites, positions, strict=True):
         for two, s in zip(sites, positions, strict=True):
+            if one.part != two.part:
+                continue
             if _pairing(one, two):
                 pairs = (one.of_input, two.of_input, 1), (one.of_output, two.of_output, outputs**2)
             else:
@@ -101,18 +105,21 @@ def cost_of_products(sites, positions, sizes, outputs) -> tuple[int, int]:
     return operations, numbers
 
 
-def derivative(einsum: Einsum, entry: Derived, pairs: Any) -> Any:
-    """Return Σ_t a_t ⊗ δ_ot, (output, ...) with the axes in order of their labels."""
+def derivative(einsum: Einsum, entry: Derived, pairs: Any) -> list[Any]:
+    """Return Σ_t a_t ⊗ δ_ot for each part of an array.
+
+    Each is (output, ...), with the axes in order of their labels.
+    """
     names = {label: 3 + i for i, label in enumerate(entry.labels)}
-    parts = [
-        einsum(
+    parts: dict[Hashable, Any] = {}
+    for site, (a, d) in zip(entry.sites, pairs, strict=True):
+        made = einsum(
             a, [0, *(names[label] for label in site.of_input)],
             d, [1, 0, *(names[label] for label in site.of_output)],
             [1, *names.values()],
-        )
-        for site, (a, d) in zip(entry.sites, pairs, strict=True)
-    ]  # fmt: skip
-    return sum(parts[1:], start=parts[0])
+        )  # fmt: skip
+        parts[site.part] = parts[site.part] + made if site.part in parts else made
+    return list(parts.values())
 
 
 # Numbers of the axes of factors in einsum: samples, outputs and positions of both sides.

@@ -87,7 +87,7 @@ def _of_uses(
 ) -> tuple[Factored | Derived, int, int]:
     """Return the cheapest way for an array, with the numbers kept of a sample and of a pair."""
     sizes = _sizes(used, shapes)
-    sites = tuple(Site(n, use.of_input, use.of_output) for n, use in used)
+    sites = tuple(Site(n, use.of_input, use.of_output, use.part) for n, use in used)
     of_positions = [shapes[n][0] for n, _ in used]
     way = way_of(sites, of_positions, sizes, outputs, samples)
     kept = numbers_kept(way, of_positions, sizes, outputs)
@@ -147,7 +147,8 @@ def factors(f: Any, arrays: tuple[Any, ...], params: Any, x: Any) -> list[Any]:
             if isinstance(entry, Factored):
                 factors_of.append(pairs)
             elif entry.sites:
-                factors_of.append(derivative(jnp.einsum, entry, pairs).reshape(out.size, -1))
+                parts = derivative(jnp.einsum, entry, pairs)
+                factors_of.append(jnp.stack(parts, 1).reshape(out.size, -1))
             else:
                 factors_of.append(derivatives[index].reshape(out.size, -1))
         return factors_of
@@ -165,6 +166,7 @@ def kernel_of(arrays: tuple[Any, ...], rates: Sequence[Any], one: Any, two: Any,
                 product_of_factors(einsum, s, t, left, right)
                 for s, left in zip(entry.sites, a, strict=True)
                 for t, right in zip(entry.sites, b, strict=True)
+                if s.part == t.part
             ]
             total = total + sum(parts) * rate.reshape(())
         elif entry is not None:

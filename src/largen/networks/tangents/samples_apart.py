@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal, primitives
 
 from largen.arrays import is_traced
-from largen.networks.tangents.affine_uses import inlined
+from largen.traces.primitives import CUMULATIVE, ELEMENTWISE, REDUCTIONS, WINDOWS, axes_of
+from largen.traces.walk import OWN_JVP, PLAIN_CALLS, Walk, called, written_out
+
+MOST_STEPS = 64  # of a loop that is written out
 
 
 class Along(NamedTuple):
@@ -46,9 +48,7 @@ def proved_apart(f: Any, params: Any, x: Any) -> bool:
     closed = jax.make_jaxpr(f)(params, x)
     states = [Common()] * len(jax.tree.leaves(params))
     try:
-        (output,) = _run(
-            closed.jaxpr, [*states, Along(0)], [_of_constant(c) for c in closed.consts]
-        )
+        (output,) = Walk(_behind, _of_constant, _inside).run(closed, [*states, Along(0)])
     except _NotProved:
         return False
     return output == Along(0)
@@ -103,33 +103,21 @@ def _of_constant(value: Any) -> Common:
     return Common(_ones(np.shape(value)))
 
 
-def _run(jaxpr, states: Sequence[State], constants: Sequence[State]) -> list[State]:
-    held = dict(zip(jaxpr.constvars, constants, strict=True))
-    held.update(zip(jaxpr.invars, states, strict=True))
-
-    def read(atom):
-        return _of_constant(atom.val) if isinstance(atom, Literal) else held[atom]
-
-    for equation in jaxpr.eqns:
-        held.update(
-            zip(equation.outvars, _behind(equation, [*map(read, equation.invars)]), strict=True)
-        )
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def _behind(equation, states: list[State]) -> list[State]:
-    inner = inlined(equation)
-    if equation.primitive == primitives.custom_jvp_call_p:
-        inner = equation.params["call_jaxpr"].jaxpr, equation.params["call_jaxpr"].consts
-    if inner is not None:
-        jaxpr, constants = inner
-        return _run(jaxpr, states, [_of_constant(c) for c in constants])
+def _behind(equation: Any, states: list[State]) -> list[State]:
     name = equation.primitive.name
-    rule = _elementwise if name in _ELEMENTWISE else _RULES.get(name, _unknown)
+    rule = _elementwise if name in ELEMENTWISE else _RULES.get(name, _unknown)
     after = rule(equation, states)
     if isinstance(after, Along):
         return [after] * len(equation.outvars)
     return [Common(after.constant | _ones(_shape(out))) for out in equation.outvars]
+
+
+def _inside(equation: Any, states: list[State]) -> Any:
+    """Return the jaxpr of a call, and a loop of few steps with all of them written out."""
+    name = equation.primitive.name
+    if name == "unstack" or (name == "scan" and equation.params["length"] <= MOST_STEPS):
+        return written_out(equation)
+    return called(equation) if name in PLAIN_CALLS | OWN_JVP else None
 
 
 def _unknown(equation, states):
@@ -193,9 +181,14 @@ def _transpose(equation, states):
     return _mapped(states[0], where)
 
 
-def _without(parameter: str):
+def _axes(equation):
+    name, rank = equation.primitive.name, len(_shape(equation.invars[0]))
+    return axes_of(name, equation.params, rank)
+
+
+def _without(axes_of):
     def rule(equation, states):
-        gone = {*equation.params[parameter]}
+        gone = {*axes_of(equation)}
         left = [i for i in range(len(_shape(equation.invars[0]))) if i not in gone]
         return _mapped(states[0], {i: j for j, i in enumerate(left)})
 
@@ -240,8 +233,6 @@ def _windows(equation):
 
 def _product(equation, states):
     contracted, batch = equation.params["dimension_numbers"]
-    if all(isinstance(state, Common) for state in states):
-        return Common()
     behind, first = [], len(batch[0])
     for i, state in enumerate(states):
         ndim = len(_shape(equation.invars[i]))
@@ -251,6 +242,9 @@ def _product(equation, states):
         first += len(free)
     axes = {state.axis for state in behind if isinstance(state, Along)}
     common = [state.constant for state in behind if isinstance(state, Common)]
+    if not axes:
+        of_batch = frozenset(range(len(batch[0])))
+        return Common(frozenset.union(*common) - of_batch | frozenset.intersection(*common))
     axis = axes.pop()
     if axes or (axis < len(batch[0]) and any(axis not in constant for constant in common)):
         raise _NotProved
@@ -290,40 +284,16 @@ def _counted(equation, states):
     return Common(frozenset(axes))
 
 
-_ELEMENTWISE = frozenset(
-    (
-        "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2",
-        "atanh", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh",
-        "device_put", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
-        "floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p",
-        "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "pow",
-        "reduce_precision", "rem", "round", "rsqrt", "select_n", "sign", "sin", "sinh", "sqrt",
-        "square", "stage", "stop_gradient", "sub", "tan", "tanh", "xor",
-    )
-)  # fmt: skip
 _RULES = {
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
     "transpose": _transpose,
-    "squeeze": _without("dimensions"),
-    **dict.fromkeys(
-        ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or",
-         "argmax", "argmin"),
-        _without("axes"),
-    ),
-    **dict.fromkeys(
-        ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
-        _within(lambda equation: [equation.params["axis"]]),
-    ),
-    "rev": _within(lambda equation: equation.params["dimensions"]),
-    "sort": _within(lambda equation: [equation.params["dimension"]]),
+    "squeeze": _without(_axes),
+    **dict.fromkeys(REDUCTIONS, _without(_axes)),
+    **dict.fromkeys(CUMULATIVE | {"rev", "sort", "split", "concatenate"}, _within(_axes)),
     "slice": _within(_resized),
-    "split": _within(lambda equation: [equation.params["axis"]]),
-    "concatenate": _within(lambda equation: [equation.params["dimension"]]),
     "pad": _within(_padded),
-    **dict.fromkeys(
-        ("reduce_window_max", "reduce_window_min", "reduce_window_sum"), _within(_windows)
-    ),
+    **dict.fromkeys(WINDOWS - {"reduce_window"}, _within(_windows)),
     "dot_general": _product,
     "conv_general_dilated": _convolution,
     "gather": _taken,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.reading.jax.elementwise import FUNCTIONS, is_number
-from largen.reading.jax.tracing import Tracer, computed, evaluated
+from largen.reading.jax.tracing import computed, inside
 from largen.reading.laws import (
     HALF,
     TRUNCATED,
@@ -25,21 +25,24 @@ from largen.reading.laws import (
     normal,
     uniform,
 )
+from largen.traces.primitives import DRAWS, VIEWS
+from largen.traces.walk import Walk, evaluated
 
 ENDS = 1e-6  # distance from ±1 of uniform numbers whose erf⁻¹ is normal but for rounding
 BITS = "random bits"  # stands for the law of bits that fill a mantissa
 COPIES = b"copies"  # among the keys of entries of which some may be copies of others
 MOST_EQUAL = 1 / 16  # share of equal entries among independent ones, which rounding makes equal
 # Primitives that move entries, or change nothing that a law depends on.
-VIEWS = frozenset({
-    "reshape", "transpose", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "rev", "copy",
-    "convert_element_type", "reduce_precision", "stop_gradient", "dynamic_slice", "nextafter",
-})  # fmt: skip
+SEEN = VIEWS | {
+    "broadcast_in_dim", "slice", "dynamic_slice", "copy", "convert_element_type",
+    "reduce_precision", "stop_gradient", "nextafter",
+}  # fmt: skip
 
 
 def laws(closed: Any) -> list[Law | str]:
     """Return the law of each result of a jaxpr of a random key, or why there is none."""
-    found = Tracer(_step, _constant).run(closed, ["it is the random key"] * len(closed.in_avals))
+    walk = Walk(_step, _constant, inside)
+    found = walk.run(closed, ["it is the random key"] * len(closed.in_avals))
     return [f"it is {each}" if each == BITS else each for each in found]
 
 
@@ -62,7 +65,8 @@ def keys(closed: Any, key: Any) -> list[frozenset[bytes]]:
 
     with computed():
         start = (lambda: key), frozenset()
-        found = Tracer(step, lambda array: ((lambda: array), frozenset())).run(closed, [start])
+        walk = Walk(step, lambda array: ((lambda: array), frozenset()), inside)
+        found = walk.run(closed, [start])
         return [sources for _, sources in found]
 
 
@@ -105,7 +109,7 @@ def _law(name: str, given: list[Law | str], params: Any) -> Law | str | None:
     bits = _of_bits(name, given)
     if bits is not None or not given:
         return bits
-    if name in VIEWS or (name == "concatenate" and all(each == given[0] for each in given)):
+    if name in SEEN or (name == "concatenate" and all(each == given[0] for each in given)):
         return given[0]
     laws = [each for each in given if isinstance(each, Law)]
     if name == "concatenate" or len(laws) < len(given):
@@ -124,7 +128,7 @@ def _of_laws(name: str, laws: list[Law], params: Any) -> Law | None:
 
 def _of_bits(name: str, given: list[Law | str]) -> Law | str | None:
     """Return random bits, or the uniform numbers that are made of them; None for other values."""
-    if name in ("random_bits", "threefry2x32"):
+    if name in DRAWS:
         return BITS
     if BITS not in given:
         return None

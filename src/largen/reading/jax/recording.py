@@ -13,8 +13,9 @@ from jax.extend.core import jaxpr_as_fun
 from largen.errors import InvalidInput, LargenError
 from largen.reading.calls import Call, Param, Record, Ref, leaves_of
 from largen.reading.jax.elementwise import is_number
-from largen.reading.jax.tracing import Tracer, evaluated, has_own_derivatives, line_of
+from largen.reading.jax.tracing import has_own_derivatives, inside, line_of
 from largen.reading.refusals import refused
+from largen.traces.walk import Walk, evaluated
 
 Axes = tuple[int | None, ...]  # of a parameter, None for axes that were put in
 ROUNDING = 1e-6  # relative size below which a difference of derivatives is rounding
@@ -85,7 +86,7 @@ def check_derivatives(closed: Any, draw: Callable[[], list[Any]], x: Any) -> Non
         return jax.jit(jax.grad(f))(weights)
 
     whole = gradients(lambda given: jaxpr_as_fun(closed)(*given))
-    plain = gradients(lambda given: Tracer(evaluated).run(closed, given))
+    plain = gradients(lambda given: Walk(evaluated, inside=inside).run(closed, given))
     for one, two in zip(whole, plain, strict=True):
         size = float(jnp.abs(two).max()) + 1e-300
         if not float(jnp.abs(one - two).max()) <= ROUNDING * size:
@@ -104,7 +105,7 @@ class Recorder:
         self.stacks: dict[str, int] = {}
         self.shapes: list[tuple[int, ...]] = []  # of the arguments of the call that runs
         self.values: list[Any] = []  # of each call, where they are computed
-        self._tracer = Tracer(self.step, self.constant)
+        self._walk = Walk(self.step, self.constant, inside)
 
     def recorded(self, closed: Any, names: Sequence[str], x: Any) -> Record:
         """Run a jaxpr of parameters with names and of samples, and return what was recorded."""
@@ -115,7 +116,7 @@ class Recorder:
             Param(name, tuple(range(len(shape))))
             for name, shape in zip(names, shapes[:-1], strict=True)
         ]
-        (output,) = self._tracer.run(closed, [*given, Ref(0)])
+        (output,) = self._walk.run(closed, [*given, Ref(0)])
         if not isinstance(output, Ref) or not self.record.calls[output.place].of_input:
             raise refused("the output", "it does not depend on x")
         self.record.output = output.place
@@ -144,7 +145,7 @@ class Recorder:
         if found is not None:
             return [found]
         of_input = self.record.of_input(given)
-        line = line_of([equation, *reversed(self._tracer.calls)], self._file)
+        line = line_of([equation, *reversed(self._walk.calls)], self._file)
         if name == "convert_element_type" and _floating(equation.outvars):
             name = "to_float"
         names = [name] if len(shapes) == 1 else [f"{name}[{n}]" for n in range(len(shapes))]

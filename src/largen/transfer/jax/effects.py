@@ -15,11 +15,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Literal, primitives
 
 from largen.errors import InvalidInput
-from largen.networks.tangents.affine_uses import evaluate, inlined
 from largen.text import shown
+from largen.traces.primitives import VIEWS
+from largen.traces.walk import OWN_JVP, PLAIN_CALLS, Walk, called, evaluated, written_out
 from largen.transfer.jax.trees import is_weight, map_named, weights_of
 from largen.transfer.plan import Plan
 from largen.transfer.verdicts import Key, Layout, change_by_update
@@ -27,10 +27,17 @@ from largen.transfer.verdicts import Key, Layout, change_by_update
 ON_OUTPUT, ON_TENSOR, ON_LOGITS = range(1, 4)  # seeds of the directions
 MOST_STEPS = 8  # of a scan over stacked blocks that is followed step by step
 # Operations behind which a value is the same one, up to its arrangement and a constant.
-KEEPING = frozenset({
-    "add", "add_any", "sub", "neg", "mul", "div", "reshape", "transpose", "squeeze",
-    "convert_element_type", "broadcast_in_dim", "copy",
-})  # fmt: skip
+KEEPING = VIEWS | {
+    "add",
+    "add_any",
+    "sub",
+    "neg",
+    "mul",
+    "div",
+    "convert_element_type",
+    "broadcast_in_dim",
+    "copy",
+}
 OF_MAXIMA = KEEPING | {"max", "stop_gradient", "select_n"}
 
 
@@ -62,28 +69,16 @@ class Pass:
     # Embeddings that are the read-out as well → the factor of their logits.
     tied: Mapping[str, float] = field(default_factory=dict)
 
-    def run(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
+    def run(self, closed: Any, arguments: list[Value]) -> list[Value]:
         """Return the outputs of a jaxpr."""
-        held = dict(zip(jaxpr.constvars, map(Value, constants), strict=True))
-        held.update(zip(jaxpr.invars, arguments, strict=True))
+        return Walk(self._apply, Value, _inside).run(closed, arguments)
 
-        def read(atom: Any) -> Value:
-            return Value(atom.val) if isinstance(atom, Literal) else held[atom]
-
-        for equation in jaxpr.eqns:
-            made = self._apply(jaxpr, equation, [*map(read, equation.invars)])
-            held.update(zip(equation.outvars, made, strict=True))
-        return [*map(read, jaxpr.outvars)]
-
-    def _apply(self, jaxpr: Any, equation: Any, values: list[Value]) -> list[Value]:
-        inside = self._inside(equation, values)
-        if inside is not None:
-            return inside
+    def _apply(self, equation: Any, values: list[Value]) -> list[Value]:
         name, data = equation.primitive.name, any(v.data for v in values)
         for value in values:
             value.users += 1
         weights = frozenset[str]().union(*(v.weights for v in values))
-        outputs = evaluate(equation, [v.array for v in values], jaxpr)
+        outputs = evaluated(equation, [v.array for v in values])
         if name == "dot_general" and data and self.tied:
             outputs = [self._factor_of_logits(values) * array for array in outputs]
         made = [Value(array, frozenset() if data else weights, data) for array in outputs]
@@ -95,7 +90,7 @@ class Pass:
         self._note_logits(name, values, output)
         new = tuple(sorted(weights - set(self.tensors)))
         if new and jnp.issubdtype(output.array.dtype, jnp.floating):
-            self._note_first(jaxpr, equation, values, output, new)
+            self._note_first(equation, values, output, new)
         return made
 
     def _factor_of_logits(self, values: list[Value]) -> float:
@@ -103,42 +98,13 @@ class Pass:
         again = {n for v in values if not v.data for n in v.weights if n in self.tensors}
         return prod(self.tied.get(name, 1.0) for name in again)
 
-    def _inside(self, equation: Any, values: list[Value]) -> list[Value] | None:
-        """Return the outputs of a call or a short scan over weights; None for other operations."""
-        inner, params = inlined(equation), equation.params
-        if equation.primitive == primitives.custom_jvp_call_p:
-            inner = params["call_jaxpr"].jaxpr, params["call_jaxpr"].consts
-        if inner is not None:
-            return self.run(*inner, values)
-        if equation.primitive.name == "scan" and params["length"] <= MOST_STEPS:
-            stacked = values[params["num_consts"] + params["num_carry"] :]
-            if any(v.weights and not v.data for v in stacked):
-                return self._step_by_step(equation, values)
-        return None
-
-    def _step_by_step(self, equation: Any, values: list[Value]) -> list[Value]:
-        """Return the outputs of a scan over stacked weights."""
-        inner, length = equation.params["jaxpr"], equation.params["length"]
-        first = equation.params["num_consts"]
-        last = first + equation.params["num_carry"]
-        state, made = values[first:last], {}
-        for i in reversed(range(length)) if equation.params["reverse"] else range(length):
-            own = [Value(v.array[i], v.weights, v.data) for v in values[last:]]
-            outputs = self.run(inner.jaxpr, inner.consts, [*values[:first], *state, *own])
-            state, made[i] = outputs[: last - first], outputs[last - first :]
-        stacked = [
-            Value(jnp.stack([v.array for v in of_steps]), of_steps[0].weights, of_steps[0].data)
-            for of_steps in zip(*(made[i] for i in range(length)), strict=True)
-        ]
-        return [*state, *stacked]
-
     def _note_first(
-        self, jaxpr: Any, equation: Any, values: list[Value], output: Value, new: tuple[str, ...]
+        self, equation: Any, values: list[Value], output: Value, new: tuple[str, ...]
     ) -> None:
         """Note the tensor that some weights act on first."""
         output.first = new
         alone = [jax.lax.stop_gradient(v.array) if v.data else v.array for v in values]
-        self.own[new] = evaluate(equation, alone, jaxpr)[0]
+        self.own[new] = evaluated(equation, alone)[0]
         acts_with = next(v.array for v in values if v.data)
         for weight in new:
             self.tensors[weight], self.inputs[weight] = output.array, acts_with
@@ -155,6 +121,16 @@ class Pass:
         elif name in OF_MAXIMA:
             found = [v.maximum_of for v in values if v.maximum_of is not None]
             output.maximum_of = found[0] if found else None
+
+
+def _inside(equation: Any, values: list[Value]) -> Any:
+    """Return the jaxpr of a call, and the steps of a short scan over weights."""
+    name, options = equation.primitive.name, equation.params
+    if name == "scan" and options["length"] <= MOST_STEPS:
+        stacked = values[options["num_consts"] + options["num_carry"] :]
+        if any(v.weights and not v.data for v in stacked):
+            return written_out(equation)
+    return called(equation) if name in PLAIN_CALLS | OWN_JVP else None
 
 
 def acting_last(output: Value) -> Iterator[str]:
@@ -186,7 +162,7 @@ def passed(
         found = Pass(tied=tied)
         given = [Value(weights[name], frozenset({name})) for name in names]
         leaves = [Value(leaf, data=True) for leaf in jax.tree.leaves(x)]
-        (output,) = found.run(closed.jaxpr, closed.consts, [*given, *leaves])
+        (output,) = found.run(closed, [*given, *leaves])
         found.output, found.last = output.array, frozenset(acting_last(output))
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from largen.reading.calls import leaves_of
 from largen.reading.engine.native import (
@@ -16,31 +16,20 @@ from largen.reading.engine.native import (
     check_product,
     check_sum,
 )
-from largen.reading.jax.elementwise import FUNCTIONS
+from largen.traces.primitives import (
+    ALONG_AXES,
+    COPIES,
+    ELEMENTWISE,
+    GATHERS,
+    SCATTERS,
+    VIEWS,
+    WINDOWS,
+    axes_of,
+)
 
 if TYPE_CHECKING:
     from largen.reading.engine.calls import Pending
     from largen.reading.jax.population.run import Population
-
-ELEMENTWISE = frozenset(FUNCTIONS) | {
-    "select_n", "stop_gradient", "convert_element_type", "reduce_precision", "nextafter", "rem",
-    "real", "round", "lgamma", "digamma", "erf_inv", "copy_p", "population_count", "iota",
-    "broadcast_in_dim", "optimization_barrier", "tile",
-}  # fmt: skip
-VIEWS = frozenset({
-    "reshape", "transpose", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev", "pad",
-    "gather",
-})  # fmt: skip
-ALONG = frozenset({
-    "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax", "argmin",
-    "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "sort", "top_k",
-})  # fmt: skip
-WINDOWS = frozenset({
-    "reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window",
-})  # fmt: skip
-SCATTERS = frozenset({"scatter", "scatter-add", "scatter-sub", "scatter-mul"})
-AXES = ("axes", "axis", "dimension", "dimensions")  # the options that say along which axes
-
 
 LOOPS: dict[str, str] = dict.fromkeys(
     ("while", "cond"), "what it does depends on values; a loop of known length has a rule"
@@ -58,11 +47,8 @@ def _anywhere(population: Population, call: Pending) -> None:
 
 def _along(population: Population, call: Pending) -> None:
     (tensor,) = leaves_of(call.args)
-    if call.op == "top_k":
-        axes: Any = (len(population.widths.shapes(tensor)[0]) - 1,)
-    else:
-        axes = next(call.kwargs[name] for name in AXES if name in call.kwargs)
-    check_along(population, call, tensor, axes if isinstance(axes, tuple) else (axes,))
+    rank = len(population.widths.shapes(tensor)[0])
+    check_along(population, call, tensor, axes_of(call.op, call.kwargs, rank))
 
 
 def _sum(population: Population, call: Pending) -> None:
@@ -106,13 +92,13 @@ def _contraction(population: Population, call: Pending) -> None:
 
 
 _TABLE: Table = (
-    (ELEMENTWISE, _anywhere),
-    (VIEWS, check_part),
-    (ALONG, _along),
+    (ELEMENTWISE | COPIES | {"to_float", "optimization_barrier"}, _anywhere),
+    (VIEWS | GATHERS, check_part),
     (frozenset({"reduce_sum"}), _sum),
+    (ALONG_AXES, _along),
     (WINDOWS, _window),
-    (SCATTERS, _scatter),
     (frozenset({"dynamic_update_slice"}), _update),
+    (SCATTERS, _scatter),
     (frozenset({"concatenate"}), _join),
     (frozenset({"dot_general"}), _contraction),
 )

@@ -1,0 +1,1 @@
+"""A person's forward pass as one list of primitive operations."""

@@ -1,0 +1,1 @@
+"""What each core operation of PyTorch is in JAX: one row for each, a function of its arguments."""
