@@ -38,7 +38,8 @@ class Protocol:
     make_model: Callable[..., Any]  # make_model(width=…, depth=…), with the keywords of names
     task: Task  # the training task
     base: tuple[int, int]  # width and depth at which schemes agree
-    names: tuple[str, str] = ("width", "depth")  # the builder's names for width and depth
+    # The builder's names for width and depth, or for the width alone.
+    names: tuple[str, ...] = ("width", "depth")
     optimizer: str = "sgd"  # as in transfer.torch.scale
     schedule: Callable[[int], float] | None = None  # s(t), or None
     options: Mapping[str, Any] = field(default_factory=dict)  # passed on to scale
@@ -59,21 +60,22 @@ class Protocol:
         }  # fmt: skip
         return {**told, "task": self.task.digest(), "task's class": _told("task", type(self.task))}
 
-    def plan(self, cell: Cell) -> Any:
-        """Return the plan of a cell."""
-        options = {**self.options, "verify": False}  # each cell of a sweep is a measurement
+    def plan(self, cell: Cell, verify: Any = False) -> Any:
+        """Return the plan of a cell, not verified by default: each cell is a measurement."""
+        options = {**self.options, "verify": verify}
         if self.apply is None:
             from largen.transfer.torch import scale
         else:
             from largen.transfer.jax import scale
 
+        depth = {"depth": self.names[1]} if len(self.names) > 1 else {}
         return scale(
             self.make_model,
-            dict(zip(self.names, self.base, strict=True)),
-            dict(zip(self.names, (cell.width, cell.depth), strict=True)),
+            dict(zip(self.names, self.base, strict=False)),
+            dict(zip(self.names, (cell.width, cell.depth), strict=False)),
             scheme=cell.scheme,
             optimizer=self.optimizer,
-            hints=replace(hints_of(options.pop("hints", None)), depth=self.names[1]),
+            hints=replace(hints_of(options.pop("hints", None)), **depth),
             **options,
         )
 
