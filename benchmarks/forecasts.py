@@ -165,7 +165,7 @@ def cells(data: Path | None, text: Path | None) -> dict[str, Cell]:
     for name, (x, y) in by_name.items():
         inputs, pass_of = x.shape[1], min(250, (len(x) - min(2000, len(x) // 5)) // 32)
         one = task_of(x, y, pass_of, 32)
-        wide: dict[str, Any] = {"pilots": {32: 8, 64: 8, 128: 8}, "target": 256, "seeds": 6}
+        wide: dict[str, Any] = {"pilots": {32: 8, 64: 8, 128: 8}, "target": 256, "seeds": 4}
         powers = (-10, -9, -8, -7, -6)
         found[f"residual, one pass, {name}"] = Cell(
             residual(inputs), one, "adamw", powers, **wide, decay=0.1

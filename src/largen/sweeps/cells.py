@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from largen.errors import InvalidInput
 from largen.identity import identity
 from largen.sweeps.task import Task
 from largen.transfer.hints import hints_of
@@ -63,21 +64,29 @@ class Protocol:
     def plan(self, cell: Cell, verify: Any = False) -> Any:
         """Return the plan of a cell, not verified by default: each cell is a measurement."""
         options = {**self.options, "verify": verify}
-        if self.apply is None:
-            from largen.transfer.torch import scale
-        else:
-            from largen.transfer.jax import scale
-
         depth = {"depth": self.names[1]} if len(self.names) > 1 else {}
-        return scale(
-            self.make_model,
-            dict(zip(self.names, self.base, strict=False)),
-            dict(zip(self.names, (cell.width, cell.depth), strict=False)),
-            scheme=cell.scheme,
-            optimizer=self.optimizer,
-            hints=replace(hints_of(options.pop("hints", None)), **depth),
-            **options,
-        )
+        options["hints"] = replace(hints_of(options.get("hints")), **depth)
+        sizes = [
+            dict(zip(self.names, pair, strict=False))
+            for pair in (self.base, (cell.width, cell.depth))
+        ]
+        common = {"scheme": cell.scheme, "optimizer": self.optimizer, **options}
+        if self.apply is not None:
+            from largen.transfer import jax as in_jax
+
+            return in_jax.scale(self.make_model, *sizes, **common)
+        from largen.transfer import torch as in_torch
+        from largen.transfer.torch.replicas import tensors
+
+        try:
+            return in_torch.scale(self.make_model, *sizes, **common)
+        except InvalidInput as error:
+            # Inputs that are generated do not suit every model: one of fixed context, for example.
+            if "example" in options or not str(error).startswith("example:"):
+                raise
+        inputs, _ = tensors(self.task.batch(0))
+        inputs = inputs.float() if inputs.is_floating_point() else inputs
+        return in_torch.scale(self.make_model, *sizes, **common, example=inputs)
 
     def train(
         self, cell: Cell, report: Callable[[int, int], object] | None = None, plan: Any = None

@@ -180,7 +180,7 @@ class Pilots:
         if not keep.all():
             out = ", ".join(f"{rate:.3g}" for rate in rates[~keep])
             notes.append(f"pilots diverge at {out}, which is left out")
-        edges = log_edges(len(self.steps), windows)
+        edges = log_edges(len(np.asarray(self.steps)), windows)
         ladder = Ladder(np.array(self.sizes), [averaged(a[keep], edges) for a in self.losses])
         check_fits(
             24.0 * draws * keep.sum() * len(edges), f"draws: {draws} curves", "take fewer draws"

@@ -96,6 +96,12 @@ class Grid:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Width and depth of the base; a depth of 1 if the base is a width alone."""
+        assert isinstance(self.base, tuple)
+        return self.base
+
     def cells(self) -> list[Cell]:
         """Return the networks of each shape and scheme that are trained together.
 
@@ -107,7 +113,7 @@ class Grid:
         cells = [
             Cell(scheme, width, depth, replicas)
             for scheme, width, depth in product(
-                self.schemes, self.widths or self.base[:1], self.depths or self.base[1:]
+                self.schemes, self.widths or self.shape[:1], self.depths or self.shape[1:]
             )
             if (replicas := tuple(self._replicas(width, depth)))
         ]
@@ -133,7 +139,7 @@ class Grid:
         >>> round(grid.cost(1024), 2)
         0.5
         """
-        one = integer("width", width, at_least=1) ** 2 * self.base[1]
+        one = integer("width", width, at_least=1) ** 2 * self.shape[1]
         return sum(len(cell.replicas) * cell.width**2 * cell.depth for cell in self.cells()) / one
 
     def _replicas(self, width: int, depth: int) -> Iterator[Replica]:

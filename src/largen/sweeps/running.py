@@ -107,7 +107,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
     instance_of("grid", grid, Grid, "a largen.sweeps.Grid")
     protocol = check_protocol(
         Protocol(
-            make_model, task, grid.base, grid.names, optimizer, schedule, options, device, apply,
+            make_model, task, grid.shape, grid.names, optimizer, schedule, options, device, apply,
             identity,
         ),
         grid.momenta,
