@@ -318,6 +318,11 @@ def test_sweeps_of_several_widths_and_seeds_have_a_forecast(swept, tmp_path):
     np.testing.assert_allclose(same.data["loss"], wide.data["loss"])
     assert str(lg.load(wide.save(tmp_path / "wide.nc"))) == str(wide)
     assert "bordelon2023dynamics" in lg.cite(wide)
+    named = {str(k): v.attrs["long_name"] for k, v in wide.to_xarray().variables.items()}
+    assert named["size"] == "size of the pilots"
+    for found in (wide, losses.forecast(256, of="loss"), wide.monitor(np.ones(60), 2.0**-6)):
+        assert len(found.plot(tmp_path / "picture.png").axes) == 2
+    assert len(wide.plot(what="rates").axes) == 1
 
 
 def test_sweeps_without_a_verified_plan_have_none(swept):
@@ -333,3 +338,22 @@ def test_sweeps_without_a_verified_plan_have_none(swept):
         Sweep(losses.data.sel(width=[16])).forecast(256)
     with pytest.raises(InvalidInput, match="depth: wanted one of"):
         losses.forecast(256, depth=3)
+
+
+def test_models_that_need_it_are_shown_the_inputs_of_the_task():
+    """A learnt embedding of places has one length, which inputs that are generated have not."""
+
+    class Words(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.token, self.place = nn.Embedding(5, width), nn.Embedding(7, width)
+            self.head = nn.Linear(width, 5)
+
+        def forward(self, ids):
+            return self.head(torch.tanh(self.token(ids) + self.place.weight))
+
+    ids = np.random.default_rng(0).integers(0, 5, (16, 8))
+    task = Task(ids[:, :-1], ids[:, 1:], batch_size=4, steps=2)
+    found = sweep(Words, task, Grid(lrs=[0.1], base=8, widths=[8, 16], schemes=["mup"]))
+    assert np.isfinite(found.data["loss"]).all()
+    assert found.data["depth"].values.tolist() == [1]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import xarray
 
 MOST_DOF = 1e6
+LAST = "last step of the window"
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,10 +333,10 @@ def _data(
         },
         {
             "lr": np.array(pilots.rates)[keep],
-            "time": steps[edges[1:] - 1],
-            "time_start": ("time", starts[edges[:-1]]),
-            "size": ladder.sizes,
-            "window": steps[within[1:] - 1],
+            "time": ("time", steps[edges[1:] - 1], {"long_name": LAST}),
+            "time_start": ("time", starts[edges[:-1]], {"long_name": "step before the window"}),
+            "size": ("size", ladder.sizes, {"long_name": "size of the pilots"}),
+            "window": ("window", steps[within[1:] - 1], {"long_name": LAST}),
         },
     )
 
