@@ -29,7 +29,8 @@ OF_EXTENSIONS = {
     *("derivative_second_moment", "gaussian_mean", "gaussian_mean_error", "mean", "moment_error"),
     *("pair_error", "pair_moments", "second_moment"),
     *("channels_behind", "rule"),
-    *("ROLES", "constant", "plan_from_json", "rule_table", "sweep", "tune", "warmup_cosine"),
+    *("ROLES", "constant", "forecast", "plan_from_json", "rule_table", "sweep", "tune"),
+    "warmup_cosine",
 }
 # Arguments that have another name in messages.
 CALLED = {
@@ -100,6 +101,10 @@ def test_messages_name_an_argument(found):
         "quickstart --output",
         "quickstart --output {null}",
         "quickstart --fast=maybe",
+        "forecast {file}/none.csv --size 8",
+        "forecast {file} --size 8",
+        "forecast {file} --size 8 --column size",
+        "monitor {file} {file} --lr 0.1",
         "no-such-command",
         "--no-such-option",
     ],

@@ -22,7 +22,7 @@ All other names are in rooms, which are imported when they are first used:
 ``expectations``  activations and their Gaussian expectations
 ``reading``       PyTorch models as they are, as networks of infinite width
 ``transfer``      hyperparameters between sizes for PyTorch and JAX models
-``sweeps``        losses over rates, widths, depths, seeds and schemes
+``sweeps``        losses over rates, widths and seeds; forecasts of wide runs
 ================  ==================================================================
 """
 

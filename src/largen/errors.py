@@ -5,7 +5,7 @@ A wrong argument raises :class:`InvalidInput`; a run that no implemented theory 
 fails numerically raises :class:`NumericalFailure`, which carries the results so far. A file whose
 contents have changed raises :class:`DamagedFile`, a file that cannot be written
 :class:`CannotWrite`. Warnings are :class:`LostDigits`, :class:`NotGaussian`,
-:class:`RepeatedSamples` and :class:`WrongPlan`.
+:class:`RepeatedSamples`, :class:`WrongPlan` and :class:`WrongRun`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ __all__ = [
     "OutOfMemory",
     "RepeatedSamples",
     "WrongPlan",
+    "WrongRun",
 ]
 
 
@@ -147,6 +148,13 @@ class WrongPlan(UserWarning):
     Also of a model that does not carry the plan's multipliers, and of a width that no weight has.
 
     ``warnings.simplefilter("error", WrongPlan)`` turns the warning into an error.
+    """
+
+
+class WrongRun(UserWarning):
+    """The losses of a run are not those that its pilots foretell; the message has the step.
+
+    ``warnings.simplefilter("error", WrongRun)`` ends the run.
     """
 
 

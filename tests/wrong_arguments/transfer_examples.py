@@ -15,7 +15,20 @@ import largen.transfer.jax as in_jax
 import largen.transfer.torch as in_torch
 from examples.tasks import digits_task, teacher_task
 from largen import transfer
-from largen.sweeps import BaseTraining, Grid, Ranges, Sweep, Task, Tuned, sweep, tune
+from largen.sweeps import (
+    BaseTraining,
+    Forecast,
+    Grid,
+    Monitored,
+    Pilots,
+    Ranges,
+    Sweep,
+    Task,
+    Tuned,
+    forecast,
+    sweep,
+    tune,
+)
 from largen.transfer.jax import replicas as jax_replicas
 from largen.transfer.replicas import Replica
 from largen.transfer.torch import replicas as torch_replicas
@@ -98,6 +111,40 @@ GRID: dict[str, Any] = {"lrs": [0.1], "base": (4, 1), "schemes": ["mup"]}
 @cache
 def swept() -> Sweep:
     return sweep(Net, task(), Grid(**GRID), progress=False)
+
+
+# Losses of pilots of three widths, (rate, seed, step), and a table of them.
+PILOTS: dict[str, Any] = {
+    "sizes": [4, 8, 16],
+    "losses": [2 + 3 / n + np.random.default_rng(n).normal(size=(2, 4, 3)) / n for n in (4, 8, 16)],
+    "rates": [0.1, 0.2],
+}
+SETTINGS = {"draws": 10, "throw": False}
+
+
+def tabled() -> dict[str, Any]:
+    rows = np.array(np.meshgrid([4, 8], [0.1, 0.2], [0, 1], [1, 2], indexing="ij")).reshape(4, -1)
+    names = ("width", "lr", "seed", "step")
+    return dict(zip(names, rows, strict=True)) | {"loss": np.linspace(1, 2, 16)}
+
+
+@cache
+def foretold() -> Forecast:
+    return forecast(**PILOTS, size=32, **SETTINGS)
+
+
+def watched() -> Monitored:
+    return foretold().monitor([1.0, 2.0], 0.1)
+
+
+def watches(lr: Any, alarm: Any, stop: Any) -> Any:
+    return foretold().watch(lr, alarm, stop)(1.0)
+
+
+@cache
+def pilots_swept() -> Sweep:
+    grid = Grid(lrs=[0.1], base=(4, 1), widths=[4, 8], schemes=["mup"], seeds=4)
+    return sweep(Net, task(), grid, verify=True, progress=False)
 
 
 def trained(constants: Any, lr: float, seed: int) -> float:
@@ -219,6 +266,23 @@ def examples() -> dict[str, Example]:
         ),
         "sweeps.Sweep": Example(lambda data: str(Sweep(data)), {"data": swept().data}),
         "sweeps.Sweep.drift": Example(swept().drift, {"along": "width"}),
+        "sweeps.Grid.cost": Example(Grid(**GRID).cost, {"width": 8}),
+        "sweeps.Pilots": Example(Pilots, PILOTS),
+        "sweeps.Pilots.from_table": Example(Pilots.from_table, {"table": tabled()}),
+        "sweeps.Pilots.cost": Example(Pilots(**PILOTS).cost, {"size": 32}),
+        "sweeps.Pilots.forecast": Example(Pilots(**PILOTS).forecast, {"size": 32, **SETTINGS}),
+        "sweeps.forecast": Example(forecast, {**PILOTS, "size": 32, **SETTINGS}),
+        "sweeps.Forecast": Example(lambda data: str(Forecast(data)), {"data": foretold().data}),
+        "sweeps.Forecast.interval": Example(foretold().interval),
+        "sweeps.Forecast.best": Example(foretold().best),
+        "sweeps.Forecast.monitor": Example(
+            foretold().monitor, {"history": [1.0, 2.0], "lr": 0.1}
+        ),
+        "sweeps.Watch": Example(watches, {"lr": 0.1, "alarm": 4.0, "stop": False}),
+        "sweeps.Monitored": Example(lambda data: str(Monitored(data)), {"data": watched().data}),
+        "sweeps.Sweep.forecast": Example(
+            pilots_swept().forecast, {"width": 32, **SETTINGS}
+        ),
         "sweeps.Sweep.verdicts": Example(
             lambda along: str(swept().verdicts(along)), {"along": "width"}
         ),

@@ -1,4 +1,4 @@
-"""The command line: ``largen quickstart``, ``largen read``, ``largen info``."""
+"""The command line: ``largen quickstart``, ``read``, ``forecast``, ``monitor``, ``info``."""
 
 from __future__ import annotations
 
@@ -102,3 +102,42 @@ def read(
     from largen.cli.reading import run_read
 
     run_read(model, shape, widths, check, apply, console)
+
+
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", "-c", help="What a column is called, such as size=d_model."),
+]
+
+
+@app.command()
+def forecast(
+    pilots: Annotated[
+        Path,
+        typer.Argument(help="A CSV file with the columns size, lr, seed, step and loss of pilots."),
+    ],
+    size: Annotated[float, typer.Option("--size", "-n", help="The size of the wide model.")],
+    save: Annotated[
+        Path | None, typer.Option("--save", "-o", help="A file for largen monitor and lg.load.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option("--plot", help="A file for the picture.")] = None,
+    column: Columns = None,
+) -> None:
+    """Forecast the losses of a wide model from those of narrow ones; ends with 1 if refused."""
+    from largen.cli.forecasting import run_forecast
+
+    run_forecast(pilots, size, save, picture, column or [], console)
+
+
+@app.command()
+def monitor(
+    forecast: Annotated[Path, typer.Argument(help="The file that largen forecast --save wrote.")],
+    log: Annotated[Path, typer.Argument(help="A CSV file with the columns step and loss.")],
+    lr: Annotated[float, typer.Option("--lr", help="The rate of the run, at the base shape.")],
+    picture: Annotated[Path | None, typer.Option("--plot", help="A file for the picture.")] = None,
+    column: Columns = None,
+) -> None:
+    """Compare the losses of a run with their forecast; ends with 1 if it is another model."""
+    from largen.cli.forecasting import run_monitor
+
+    run_monitor(forecast, log, lr, picture, column or [], console)

@@ -72,7 +72,7 @@ def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
     for i, depth in enumerate(loss["depth"].values):
         for j, width in enumerate(loss["width"].values):
             surface = loss.sel(width=width, depth=depth)
-            run = surface.notnull().all("seed")
+            run = surface.notnull().any("seed")
             if not run.any():
                 continue
             lr, value = surface["lr"].values[run.values], surface.mean("seed").values[run.values]

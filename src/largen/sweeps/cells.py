@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from largen.errors import InvalidInput
 from largen.identity import identity
 from largen.sweeps.task import Task
 from largen.transfer.hints import hints_of
@@ -38,7 +39,8 @@ class Protocol:
     make_model: Callable[..., Any]  # make_model(width=…, depth=…), with the keywords of names
     task: Task  # the training task
     base: tuple[int, int]  # width and depth at which schemes agree
-    names: tuple[str, str] = ("width", "depth")  # the builder's names for width and depth
+    # The builder's names for width and depth, or for the width alone.
+    names: tuple[str, ...] = ("width", "depth")
     optimizer: str = "sgd"  # as in transfer.torch.scale
     schedule: Callable[[int], float] | None = None  # s(t), or None
     options: Mapping[str, Any] = field(default_factory=dict)  # passed on to scale
@@ -59,23 +61,32 @@ class Protocol:
         }  # fmt: skip
         return {**told, "task": self.task.digest(), "task's class": _told("task", type(self.task))}
 
-    def plan(self, cell: Cell) -> Any:
-        """Return the plan of a cell."""
-        options = {**self.options, "verify": False}  # each cell of a sweep is a measurement
-        if self.apply is None:
-            from largen.transfer.torch import scale
-        else:
-            from largen.transfer.jax import scale
+    def plan(self, cell: Cell, verify: Any = False) -> Any:
+        """Return the plan of a cell, not verified by default: each cell is a measurement."""
+        options = {**self.options, "verify": verify}
+        depth = {"depth": self.names[1]} if len(self.names) > 1 else {}
+        options["hints"] = replace(hints_of(options.get("hints")), **depth)
+        sizes = [
+            dict(zip(self.names, pair, strict=False))
+            for pair in (self.base, (cell.width, cell.depth))
+        ]
+        common = {"scheme": cell.scheme, "optimizer": self.optimizer, **options}
+        if self.apply is not None:
+            from largen.transfer import jax as in_jax
 
-        return scale(
-            self.make_model,
-            dict(zip(self.names, self.base, strict=True)),
-            dict(zip(self.names, (cell.width, cell.depth), strict=True)),
-            scheme=cell.scheme,
-            optimizer=self.optimizer,
-            hints=replace(hints_of(options.pop("hints", None)), depth=self.names[1]),
-            **options,
-        )
+            return in_jax.scale(self.make_model, *sizes, **common)
+        from largen.transfer import torch as in_torch
+        from largen.transfer.torch.replicas import tensors
+
+        try:
+            return in_torch.scale(self.make_model, *sizes, **common)
+        except InvalidInput as error:
+            # Inputs that are generated do not suit every model: one of fixed context, for example.
+            if "example" in options or not str(error).startswith("example:"):
+                raise
+        inputs, _ = tensors(self.task.batch(0))
+        inputs = inputs.float() if inputs.is_floating_point() else inputs
+        return in_torch.scale(self.make_model, *sizes, **common, example=inputs)
 
     def train(
         self, cell: Cell, report: Callable[[int, int], object] | None = None, plan: Any = None

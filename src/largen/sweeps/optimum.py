@@ -33,9 +33,10 @@ def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
     within two standard errors of the best one's, estimated from differences between networks of
     the same seed, and at least half a grid step to either side.
     """
+    losses = losses[~np.isnan(losses).all(1)]  # seeds that were trained
     run = ~np.isnan(losses).any(0)
     x, losses = log2_lr[run], losses[:, run]
-    mean = losses.mean(0) if len(x) else np.zeros(0)
+    mean = losses.mean(0) if losses.size else np.zeros(0)
     sound = np.isfinite(mean)
     if not sound.any():
         return NOTHING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,15 @@ from largen.errors import instance_of
 from largen.interrupts import check, interruptible, resume_hint
 from largen.jobs import number_of_jobs, results_of
 from largen.progress import reporter
+from largen.scalars import flag
 from largen.sweeps.arguments import check_protocol
 from largen.sweeps.cells import Cell, Protocol, arrays_of
 from largen.sweeps.grid import Grid
+from largen.sweeps.plans import verdicts_of_plans
 from largen.sweeps.store import Store
 from largen.sweeps.surface import Sweep, surface
 from largen.sweeps.task import Task
+from largen.sweeps.trust import FEWEST_SEEDS
 
 
 def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
@@ -31,6 +34,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
     device: Any = None,
     apply: Callable[[Any, Any], Any] | None = None,
     identity: str | None = None,
+    verify: bool | None = None,
     progress: Any = None,
     **options: Any,
 ) -> Sweep:
@@ -66,6 +70,10 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
     apply
         For a model in JAX: ``apply(parameters, inputs)``, where ``make_model(key, width=…,
         depth=…)`` returns parameters (:func:`largen.transfer.jax.scale`).
+    verify
+        Whether the plan of each scheme is verified before anything is trained, as by ``scale``:
+        forecasts (:meth:`Sweep.forecast`) are of verified plans only. By default where the grid has
+        pilots for one: two widths or more, with four seeds or more.
     progress
         True or False for a bar or none, or a function of (done, total); by default a bar in a
         terminal.
@@ -99,7 +107,7 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
     instance_of("grid", grid, Grid, "a largen.sweeps.Grid")
     protocol = check_protocol(
         Protocol(
-            make_model, task, grid.base, grid.names, optimizer, schedule, options, device, apply,
+            make_model, task, grid.shape, grid.names, optimizer, schedule, options, device, apply,
             identity,
         ),
         grid.momenta,
@@ -111,9 +119,12 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
         if checkpoint is None
         else f"Finished cells are in {checkpoint}: the same call resumes from them."
     )
+    wanted = _are_pilots(grid) if verify is None else flag("verify", verify)
+    verified = verdicts_of_plans(protocol, cells) if wanted else {}
     with resume_hint(goes_on), reporter(progress, "sweep") as report:
         arrays = dict(_run(protocol, cells, Store.at(checkpoint), jobs, report))
     attributes = {
+        **verified,
         "optimizer": protocol.optimizer,
         "base_width": protocol.base[0],
         "base_depth": protocol.base[1],
@@ -123,6 +134,12 @@ def sweep(  # noqa: PLR0913  (what is swept is a record; the rest says how)
         "samples": len(task.constant),
     }
     return surface(cells, [arrays[i] for i in range(len(cells))], attributes)
+
+
+def _are_pilots(grid: Grid) -> bool:
+    """Whether a grid has what a forecast needs."""
+    seeds = grid.seeds.values() if isinstance(grid.seeds, Mapping) else [grid.seeds]
+    return len(grid.widths) > 1 and min(seeds) >= FEWEST_SEEDS
 
 
 def _run(

@@ -10,6 +10,7 @@ import numpy as np
 
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.results import DataResult
+from largen.scalars import integer
 from largen.sweeps.cells import Cell
 from largen.sweeps.optimum import optimum
 from largen.sweeps.quality import quality
@@ -18,6 +19,8 @@ from largen.sweeps.verdicts import in_words, verdicts
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
+
+    from largen.sweeps.forecasts import Forecast
 
 AXES = ("scheme", "width", "depth")
 # The probability that some rate of a shape seems to train although none does.
@@ -33,7 +36,8 @@ class Sweep(DataResult):
     data
         ``loss (scheme, width, depth, seed, lr)`` after training, and ``loss_train (…, step)``
         before each step; weight_decay and momentum are axes too if there are several of them.
-        Infinite where training diverged, NaN where nothing was trained. ``margin_error``, with
+        Infinite where training diverged, NaN where nothing was trained, such as seeds that a width
+        has fewer of. ``margin_error``, with
         the axes of ``loss``: the standard error, over the samples that the loss is a mean of, of
         its distance from the best constant answer's.
     """
@@ -99,9 +103,9 @@ class Sweep(DataResult):
         """
         from scipy.special import stdtrit
 
-        mean = self._plain().mean("seed", skipna=False)
+        mean = self._plain().mean("seed")
         # The error of a mean over networks is at most the mean of their errors.
-        error = self._plain("margin_error").mean("seed", skipna=False)
+        error = self._plain("margin_error").mean("seed")
         samples = self.data.attrs.get("samples", np.inf)
         level = LEVEL / np.maximum(mean.notnull().sum("lr"), 1)
         trains = mean - stdtrit(samples - 1, level) * error < self.data.attrs["chance"]
@@ -135,7 +139,7 @@ class Sweep(DataResult):
         """
         best, loss = self.best(), self._plain()
         base = best["grid"].isel(width=0, depth=0)
-        mean = loss.mean("seed", skipna=False)
+        mean = loss.mean("seed")
         at = [
             mean.sel(scheme=scheme).sel(lr=2.0 ** float(base.sel(scheme=scheme)), method="nearest")
             if np.isfinite(base.sel(scheme=scheme))
@@ -190,7 +194,7 @@ class Sweep(DataResult):
             ten, R(∞) is an extrapolation, to be read as such.
         """
         one_of("along", along, ("width", "depth"))
-        mean = self._plain().mean("seed", skipna=False)
+        mean = self._plain().mean("seed")
         return quality(self.best(), mean, self.transferred()["transferred"], along)
 
     def verdicts(self, along: str) -> xarray.Dataset:
@@ -220,6 +224,75 @@ class Sweep(DataResult):
         """
         one_of("along", along, ("width", "depth"))
         return verdicts(self.best(), self._plain(), self.transferred()["lr"], along)
+
+    def forecast(
+        self,
+        width: int,
+        *,
+        of: str = "loss_train",
+        scheme: Any = None,
+        depth: int | None = None,
+        windows: int = 8,
+        draws: int = 1000,
+        key: Any = 0,
+        throw: bool = True,
+    ) -> Forecast:
+        """Forecast the losses of wider networks, trained for as many steps on the same batches.
+
+        All networks of a sweep see the same batches, so that their losses differ by the width and
+        the seed only, and losses are straight in 1/width under a plan that was verified; the law,
+        the errors and the rules by which a forecast is refused are those of
+        :func:`largen.sweeps.forecast`.
+
+        Parameters
+        ----------
+        width
+            The width of the forecast.
+        of
+            ``"loss_train"``, in windows of steps; ``"loss"``, of the held-out samples after
+            training; or another variable of ``data`` with the same axes and at most one more.
+        scheme, depth
+            Which of the sweep's, if there are several. A forecast is in the width: over seeds,
+            losses scatter by more than a larger depth changes them, and that does not shrink.
+        windows, draws, key, throw
+            As in :func:`largen.sweeps.forecast`.
+
+        Returns
+        -------
+        Forecast
+            The loss curve with its errors, the best rate, and what pilots cost.
+
+        Raises
+        ------
+        InvalidInput
+            If there is one width, or an argument is not that of the sweep.
+        NumericalFailure
+            If a rule says that the forecast is not to be trusted; also if the scheme has no limit,
+            or the sweep's plans were not verified.
+
+        Examples
+        --------
+        >>> from largen.sweeps import Grid, Task, sweep
+        >>> from torch import nn
+        >>> def mlp(width):
+        ...     return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width),
+        ...                          nn.ReLU(), nn.Linear(width, 2))
+        >>> x = np.random.default_rng(0).normal(size=(640, 8)).astype("float32")
+        >>> task = Task(x, (x[:, 0] > 0).astype(int), batch_size=16, steps=40)
+        >>> grid = Grid(lrs=[2**-8, 2**-7, 2**-6], base=16, widths=[16, 32, 64], schemes=["mup"],
+        ...             seeds={16: 8, 32: 6, 64: 4})
+        >>> losses = sweep(mlp, task, grid, optimizer="adam")
+        >>> wide = losses.forecast(width=256)
+        >>> wide.reasons, bool(0.2 < wide.best().loss.at < 0.6)
+        ([], True)
+        """
+        from largen.sweeps.pilots import pilots_of
+
+        if depth is not None:
+            integer("depth", depth, at_least=1)
+        integer("width", width, at_least=int(self.data["width"].max()))
+        pilots = pilots_of(self.data, of, scheme, depth)
+        return pilots.forecast(width, windows=windows, draws=draws, key=key, throw=throw)
 
     def _figure(self) -> Figure:
         """Draw the loss against the rate, one panel for each scheme."""

@@ -98,10 +98,13 @@ def _numbers(
 
 
 def _at(loss: xarray.DataArray, lr: Any) -> np.ndarray:
-    """Return the losses of all seeds at one rate; NaN if there is none."""
+    """Return the losses of the seeds that were trained at one rate; NaN if there is none."""
+    nothing = np.full(1, np.nan)
     if not np.isfinite(float(lr)):
-        return np.full(loss.sizes["seed"], np.nan)
-    return loss.sel(lr=float(lr), method="nearest").values
+        return nothing
+    found = loss.sel(lr=float(lr), method="nearest").values
+    found = found[~np.isnan(found)]
+    return found if len(found) else nothing
 
 
 def _named(name: str, difference: Difference) -> dict[str, Any]:
