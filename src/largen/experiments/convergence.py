@@ -163,7 +163,7 @@ def _check(run: Run) -> None:
             "lg.training.convergence_bound: wanted gradient flow, or gradient descent without "
             f"momentum and weight decay, got {optimizer}."
         )
-    if run.loss.name != "mse" or run.batches is not None:
+    if not run.loss.squared or run.batches is not None:
         raise NoTheory(
             "lg.training.convergence_bound: wanted the loss 'mse' of all samples in each step."
         )

@@ -223,7 +223,7 @@ def critical_rates(run: Run, widths: Iterable[int]) -> np.ndarray:
             f"lg.training.critical_rates: wanted gradient descent such as lg.gd(0.1), got "
             f"{run.optimizer}."
         )
-    if run.loss.name != "mse":
+    if not run.loss.squared:
         raise NoTheory(
             'lg.training.critical_rates: wanted the loss "mse", whose curvature is the largest '
             f"eigenvalue of the tangent kernel over P, got {run.loss.name}."

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
-from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped, check_below_one
+from largen.parameterizations.stepping import (
+    Kind,
+    Optimizer,
+    Order,
+    Schedule,
+    Stepped,
+    check_below_one,
+)
 from largen.scalars import flag, real
 
 
 @dataclass(frozen=True)
-class PseudoGradient(Stepped):
+class PseudoGradient(Stepped, base=True):
     """Base of the rules by which weights follow pseudo-gradients g̃ in place of g.
 
     ``of_dense_layers``: the rule in words if it is one of dense layers alone, which follow one
@@ -19,6 +27,8 @@ class PseudoGradient(Stepped):
     """
 
     momentum: float = 0.0
+
+    kind: ClassVar[Kind] = "proportional"
     of_dense_layers = None
     correlation = 0.0
 
@@ -71,6 +81,7 @@ def pseudo_gradient_of(optimizer: Optimizer) -> PseudoGradient:
             "this is the limit of lg.optimizers.feedback_alignment and lg.optimizers.hebbian, got "
             f"{optimizer}."
         )
+    optimizer.says("kind")
     return optimizer
 
 

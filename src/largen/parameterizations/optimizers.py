@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from largen.bibliography import cites
-from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped, check_below_one
+from largen.parameterizations.stepping import (
+    Kind,
+    Optimizer,
+    Order,
+    Schedule,
+    Stepped,
+    check_below_one,
+)
 from largen.scalars import integer, real
 
 
@@ -19,6 +26,8 @@ class GradientDescent(Stepped):
     """Gradient descent, full-batch or stochastic, with heavy-ball momentum; see :func:`gd`."""
 
     momentum: float = 0.0
+
+    kind: ClassVar[Kind] = "proportional"
 
     def __post_init__(self):
         super().__post_init__()
@@ -31,6 +40,8 @@ class Langevin(Stepped):
 
     temperature: float = 0.0
 
+    kind: ClassVar[Kind] = "proportional"
+
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "temperature", real("temperature", self.temperature, at_least=0))
@@ -42,10 +53,10 @@ def temperature_of(optimizer: Optimizer) -> float:
 
 
 @dataclass(frozen=True)
-class _Adaptive(Stepped):
+class _Adaptive(Stepped, base=True):
     eps: float = 1e-8
 
-    adaptive: ClassVar[bool] = True
+    kind: ClassVar[Kind] = "normalised"
 
     def __post_init__(self):
         super().__post_init__()
@@ -79,6 +90,8 @@ class RMSProp(_Adaptive):
 @dataclass(frozen=True)
 class GradientFlow(Optimizer):
     """Gradient flow, dθ/dt = −η∇; see :func:`gradient_flow`."""
+
+    kind: ClassVar[Kind] = "proportional"
 
 
 def gd(

@@ -126,7 +126,7 @@ def _recorded(
     if "record_step" in dataset:
         at = dataset["record_step"].values
     else:
-        if run.loss.name != "mse":
+        if not run.loss.squared:
             raise InvalidInput(
                 f"loss: wanted 'mse': with {run.loss.name} gradients depend on the initialisation, "
                 "and the kernel limit has the mean of outputs only."

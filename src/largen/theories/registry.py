@@ -203,6 +203,12 @@ def check_theory(name: str, theory: Any) -> None:
         raise InvalidInput(f"{name}: {theory.__name__} lacks {missing}.")
     if not isinstance(getattr(theory, "name", None), str) or not theory.name:
         raise InvalidInput(f"{name}: {theory.__name__} lacks a name, name: ClassVar[str] = '…'.")
+    for base in theory.__mro__[1:]:
+        if getattr(base, "name", None) == theory.name:
+            raise InvalidInput(
+                f"{name}: {theory.__name__} has the name {theory.name!r} of {base.__name__}, from "
+                "which it derives; give it its own, name: ClassVar[str] = '…'."
+            )
     made: Any = getattr(theory, "__dataclass_params__", None)
     if not is_dataclass(theory) or not made.frozen:
         raise InvalidInput(f"{name}: {theory.__name__} is not a @dataclass(frozen=True).")

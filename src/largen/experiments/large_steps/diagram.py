@@ -287,7 +287,7 @@ def diagram_of(
 def check(run: Run, what: str) -> None:
     """Check that 2/λ₀ is the threshold of a run's linear dynamics, at a rate that is constant."""
     optimizer = run.optimizer
-    if run.loss.name != "mse":
+    if not run.loss.squared:
         raise NoTheory(f'{what}: wanted the loss "mse", whose curvature is λ, got {run.loss.name}.')
     if (
         not isinstance(optimizer, GradientDescent)

@@ -63,7 +63,7 @@ def check(run: Run, what: str) -> None:
         raise NoTheory(
             f"{what}: the closed form is of gradient flow, not {run.optimizer}; {instead}."
         )
-    if run.loss.name != "mse" or run.output_shape not in ((), (1,)):
+    if not run.loss.squared or run.output_shape not in ((), (1,)):
         raise NoTheory(f'{what}: the closed form is of "mse" with one output; {instead}.')
     if len(run.data.x_train) > MOST_SAMPLES:
         raise InvalidInput(

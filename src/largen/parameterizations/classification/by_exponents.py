@@ -23,6 +23,7 @@ from largen.parameterizations.optimizers import (
     gd,
 )
 from largen.parameterizations.parameterization import Parameterization
+from largen.parameterizations.stepping import Optimizer
 from largen.programs import Normalise, Product
 from largen.scalars import integer
 
@@ -169,6 +170,8 @@ def _network(net: Any) -> Layer:
 
 def kind_of(optimizer: Any) -> tuple[str, bool, bool]:
     """Return its name, whether it is adaptive, and whether it has an ε > 0."""
+    if isinstance(optimizer, Optimizer):
+        optimizer.says("kind")
     match optimizer:
         case None:
             return "gradient descent", False, False
