@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from largen.callables import takes
-from largen.errors import InvalidInput, NoRule
+from largen.errors import InvalidInput, one_of
+from largen.parameterizations.averages import Averages, Velocity
+from largen.parameterizations.updates import KINDS, Update
 from largen.scalars import LARGEST_SEED, integer, integers, real, sequence
 
 Schedule = Callable[[int], Any] | Sequence[float] | ArrayLike
 Order = Sequence[int] | np.ndarray
-Kind = Literal["proportional", "normalised"]
-
-# What optimizers say of their update, in words.
-SAID_IN_WORDS = {
-    "kind": "how its update scales with the gradient, `kind`: 'proportional' or 'normalised'",
-}
-SAID = frozenset(SAID_IN_WORDS)
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Update, base=True):
     """Base of all optimizers.
-
-    What an optimizer says of its update, such as its ``kind``, holds for its own class: in classes
-    that derive from it, it is unsaid again, since their updates are others. Classes from which
-    optimizers derive without being one have the argument ``base=True``.
 
     Attributes
     ----------
@@ -38,62 +29,25 @@ class Optimizer:
         η₀, the rate before the parameterization's powers of width and depth.
     weight_decay
         λ₀: every step shrinks each weight by the fraction η₀λ₀, at every width.
-    kind
-        How the update scales with the gradient: ``"proportional"``, or ``"normalised"`` if its
-        size is that of the rate.
     """
 
     lr: float
     weight_decay: float = 0.0
 
-    kind: ClassVar[Kind | None] = None
-    _is_base: ClassVar[bool] = True
-
-    def __init_subclass__(cls, base: bool = False, **options: Any):
-        super().__init_subclass__(**options)
-        cls._is_base = base
-        if cls._derives_from() is not None:
-            for name in SAID.difference(vars(cls)):
-                setattr(cls, name, vars(Optimizer)[name])
-
-    @classmethod
-    def _derives_from(cls) -> type[Optimizer] | None:
-        """Return the optimizer from which a class derives, if it is more than a base."""
-        bases = (base for base in cls.__mro__[1:] if issubclass(base, Optimizer))
-        return next((base for base in bases if not base._is_base), None)
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether the size of the update is independent of the gradient's."""
-        return self.says("kind") != "proportional"
-
-    def says(self, name: str) -> Any:
-        """Return what the optimizer says of its update.
-
-        Raises
-        ------
-        NoRule
-            If it does not say it; what an optimizer from which it derives says does not hold.
-        """
-        said = getattr(self, name)
-        if said is None:
-            raise self._unsaid(name)
-        return said
-
-    def _unsaid(self, name: str) -> NoRule:
-        """Return the error of an optimizer that does not say something."""
-        called, base = type(self).__name__, self._derives_from()
-        derives = ""
-        if base is not None:
-            derives = f" What {base.__name__} says does not hold for a class that derives from it."
-        return NoRule(
-            "training",
-            self,
-            said=f"optimizer: {called} does not say {SAID_IN_WORDS[name]}.{derives} "
-            "See 'How to add an optimizer' in CONTRIBUTING.md.",
-        )
-
     def __post_init__(self):
+        if not self.continuous and not isinstance(self, Stepped):
+            raise InvalidInput(
+                f"optimizer: {type(self).__name__} derives from Optimizer; one that makes steps "
+                "derives from Stepped, which has batches and schedules."
+            )
+        if self.kind is not None:
+            one_of("kind", self.kind, KINDS)
+        for said, kind in ((Velocity, "proportional"), (Averages, "normalised")):
+            if isinstance(self.averages, said) and self.kind not in (None, kind):
+                raise InvalidInput(
+                    f"kind: {type(self).__name__} says {self.kind!r}, and its averages, a "
+                    f"{said.__name__}, make the update {kind}."
+                )
         object.__setattr__(self, "lr", real("lr", self.lr, above=0))
         decay = real("weight_decay", self.weight_decay, at_least=0)
         object.__setattr__(self, "weight_decay", decay)

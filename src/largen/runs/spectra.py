@@ -9,7 +9,7 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations import GradientDescent, Optimizer, gd, gradient_flow
+from largen.parameterizations import Optimizer, momentum_of
 from largen.runs.records import check_descent
 from largen.runs.run import Run
 from largen.scalars import integer
@@ -62,7 +62,7 @@ def _gauss_newton(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
 def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     """Return η gᵀHg/|g|² of the whole Hessian at each record, from K and its change in a step."""
     run, at, kernels, (first, second) = _recorded(run, dataset)
-    if not isinstance(run.optimizer, GradientDescent) or not _plain(run.optimizer):
+    if run.optimizer.continuous or not _plain(run.optimizer):
         raise InvalidInput(
             f"along: steps of {run.optimizer} are not along the gradient; wanted gradient descent "
             "without momentum, decay and batches."
@@ -93,7 +93,7 @@ def dissipation(run: Run | None, dataset: xarray.Dataset, relative: bool) -> np.
         )
     slope = first.reshape(*kernels.shape[:-1], 1)
     # Times of gradient descent count rates already.
-    rate = 1.0 if isinstance(run.optimizer, GradientDescent) else run.optimizer.lr
+    rate = run.optimizer.lr if run.optimizer.continuous else 1.0
     falls = (np.swapaxes(slope, -1, -2) @ kernels @ slope)[..., 0, 0]
     falls = rate / first.shape[-2] ** 2 * falls
     if not relative:
@@ -104,9 +104,8 @@ def dissipation(run: Run | None, dataset: xarray.Dataset, relative: bool) -> np.
 
 def _plain(optimizer: Optimizer) -> bool:
     """Whether an optimizer follows the gradient of the loss alone."""
-    if isinstance(optimizer, GradientDescent):
-        return optimizer == gd(optimizer.lr, schedule=optimizer.schedule)
-    return optimizer == gradient_flow(optimizer.lr)
+    alone = optimizer.descends and not momentum_of(optimizer)
+    return alone and not optimizer.weight_decay and optimizer.batch_size is None
 
 
 def _recorded(

@@ -11,7 +11,6 @@ from inspect import isabstract
 from typing import Any, TypeVar
 
 from largen.errors import InvalidInput, NoRule, NoTheory, one_of
-from largen.parameterizations import PseudoGradient
 from largen.programs import Affine, Attend, Repeat
 from largen.runs import Run, Theory
 from largen.text import shown
@@ -39,11 +38,11 @@ def _moves(run: Run) -> bool:
 
 
 def _adapts(run: Run) -> bool:
-    return _moves(run) and run.optimizer.adaptive
+    return _moves(run) and run.optimizer.kind == "normalised"
 
 
 def _by_rule(run: Run) -> bool:
-    return isinstance(run.optimizer, PseudoGradient)
+    return run.optimizer.backward != "gradients"
 
 
 def _two_maps(run: Run) -> bool:
@@ -67,7 +66,7 @@ _THEORIES: dict[str, _Entry | type[Theory]] = {
     "kernel, adaptive": _Entry(
         "mean_field.adaptive_deep",
         "AdaptiveKernelLimit",
-        lambda run: run.param.canonical_d < HALF and run.optimizer.adaptive,
+        lambda run: run.param.canonical_d < HALF and run.optimizer.kind == "normalised",
     ),
     "kernel, pseudo-gradients": _Entry(
         "kernel_limit.feedback",
