@@ -158,6 +158,20 @@ class WrongRun(UserWarning):
     """
 
 
+def exactly(name: str, got: Kind, kind: type, instead: str) -> Kind:
+    """Return a record of a class whose meaning is in its fields; refuse those of its subclasses.
+
+    ``instead``: what to pass, such as ``"the function ℓ(f, y) itself"``. Methods of a subclass
+    would not be asked, so that it would count as its base.
+    """
+    if type(got) is kind:
+        return got
+    raise InvalidInput(
+        f"{name}: {type(got).__name__} is a subclass of {kind.__name__}, which is known by its "
+        f"fields alone: methods of a subclass have no effect. Wanted {instead}."
+    )
+
+
 def one_of(name: str, got: object, known: Iterable[Name]) -> Name:
     """Return a name if it is known; otherwise raise an error that suggests a similar name."""
     known = sorted(known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any
@@ -28,8 +28,14 @@ class Container(Layer):
 
     def with_parts(self, parts: Iterable[Layer]) -> Container:
         """Return the same container with other layers, equal in number."""
-        old, new = iter(parts), copy(self)
-        for name, group in self._groups().items():
+        groups, given, new = self._groups(), tuple(parts), copy(self)
+        if sum(map(len, groups.values())) != len(given):
+            raise InvalidInput(
+                f"net: the parts of {type(self).__name__} are not the layers in its fields, so "
+                "that others cannot take their place; it lacks with_parts."
+            )
+        old = iter(given)
+        for name, group in groups.items():
             alone = isinstance(getattr(self, name), Layer)
             layers = tuple(next(old) for _ in group)
             object.__setattr__(new, name, layers[0] if alone else layers)  # records are frozen
@@ -48,6 +54,17 @@ class Container(Layer):
                 groups[each.name] = (value,)
             elif isinstance(value, tuple) and value and all(isinstance(v, Layer) for v in value):
                 groups[each.name] = value
+            elif _holds_layers(value):
+                raise InvalidInput(
+                    f"net: the field {each.name} of {type(self).__name__} holds layers, and is "
+                    "neither a layer nor a tuple of layers, which its parts are taken from."
+                )
+        if not groups:
+            raise InvalidInput(
+                f"net: {type(self).__name__} has no layers: its parts are the fields that hold a "
+                "layer or a tuple of layers, and it has none. Declare them as fields, such as "
+                "`layers: tuple[Layer, ...]`, or say its `parts`."
+            )
         return groups
 
 
@@ -123,6 +140,15 @@ class Parallel(Container):
     def signal_behind(self, signal: Signal) -> Signal:
         """Return the signal behind the container; every subclass defines it."""
         raise InvalidInput(f"net: {type(self).__name__} lacks signal_behind, its output's shape.")
+
+
+def _holds_layers(value: Any) -> bool:
+    """Whether a value is a collection with a layer in it."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple | set | frozenset):
+        return False
+    return any(isinstance(each, Layer) for each in value)
 
 
 def parts_of(layer: Layer) -> tuple[Layer, ...]:

@@ -22,7 +22,7 @@ def endless_stack(net: Layer) -> Repeat | None:
     >>> endless_stack(lg.residual_mlp(math.inf, "relu"))
     repeat(Residual(serial(Activation('relu'), Dense())), inf)
     """
-    layers = net.layers if isinstance(net, Serial) else (net,)
+    layers = net.layers if type(net) is Serial else (net,)
     stacks = [each for each in layers if isinstance(each, Repeat) and each.times == math.inf]
     others = [each for each in layers if each not in stacks]
     if len(stacks) > 1 or any(map(is_endless, others)):
@@ -77,7 +77,7 @@ def _endless(layer: Layer, path: tuple[int, ...]) -> Layer:
     """
     if isinstance(layer, Repeat) and depth(layer) > 0:
         return replace(layer, times=math.inf)
-    if isinstance(layer, Serial) and not path:
+    if type(layer) is Serial and not path:
         parts: list[Layer] = []
         for alike, group in groupby(layer.parts, lambda part: isinstance(part, Residual)):
             blocks = tuple(group)

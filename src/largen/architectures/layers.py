@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from largen.architectures.containers import Parallel, Sequence, parts_of
@@ -87,6 +87,8 @@ class Activation(Elementwise):
     @property
     def activation(self) -> ActivationFunction:
         """The activation φ with its derivative and its Gaussian integrals."""
+        if type(self).__call__ is not Activation.__call__:
+            return super().activation  # that of a subclass, which says another function
         return self.function
 
     def __repr__(self) -> str:
@@ -98,6 +100,15 @@ class Serial(Sequence):
     """Layers applied one after the other; made by :func:`serial`."""
 
     layers: tuple[Layer, ...]
+
+    @property
+    def parts(self) -> tuple[Layer, ...]:
+        """The layers; without any it is the identity."""
+        return self.layers
+
+    def with_parts(self, parts: Iterable[Layer]) -> Serial:
+        """Return the same composition of other layers."""
+        return replace(self, layers=tuple(parts))
 
     def __repr__(self) -> str:
         return f"serial({', '.join(map(repr, self.layers))})"
@@ -231,7 +242,8 @@ def serial(*layers: Layer) -> Layer:
     flat: list[Layer] = []
     for position, layer in enumerate(layers):
         check_layer(f"layer {position} of serial", layer)
-        flat.extend(layer.layers if isinstance(layer, Serial) else (layer,))
+        # A subclass may be more than its layers one after the other.
+        flat.extend(layer.layers if type(layer) is Serial else (layer,))
     return flat[0] if len(flat) == 1 else Serial(tuple(flat))
 
 
@@ -274,8 +286,8 @@ def repeat(layer: Layer, times: float) -> Layer:
         )
     if not endless:
         return Repeat(layer, int(times))
-    for block in layer.parts if isinstance(layer, Serial) else (layer,):
-        if not isinstance(block, Residual):
+    for block in layer.parts if type(layer) is Serial else (layer,):
+        if type(block) is not Residual:
             raise InvalidInput(
                 f"layer: wanted a residual block, got {block!r}. Only blocks with branches "
                 "L^(−α) have a limit of infinite depth: lg.repeat(lg.Residual(branch), math.inf)."

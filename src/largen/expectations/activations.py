@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from largen.callables import outputs_on_shapes, takes
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput, exactly, one_of
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.error_functions import ERF, GELU
 from largen.expectations.exponentials import COS, EXP, SIN
@@ -208,7 +208,7 @@ def as_activation(spec: Any) -> ActivationFunction:
     largen.errors.InvalidInput: activation: 'rely' is not known. Did you mean 'relu'? ...
     """
     if isinstance(spec, ActivationFunction):
-        return spec
+        return exactly("activation", spec, ActivationFunction, "an elementwise JAX function")
     if isinstance(spec, str):
         if spec in _WITH_PARAMETERS:
             raise InvalidInput(f"activation: {spec!r} has parameters: {_WITH_PARAMETERS[spec]}.")
@@ -220,6 +220,7 @@ def as_activation(spec: Any) -> ActivationFunction:
             f"activation: wanted a name or an elementwise JAX function, got {shown(spec)}."
         )
     if isinstance(spec, Family) and not isinstance(spec, type):
+        _check_family(type(spec))
         return of_family(spec)
     function = cast(Elementwise, spec)
     _check_elementwise(function)
@@ -238,6 +239,19 @@ def _check_not_torch(function: Any, name: str) -> None:
         f"activation: {name} is of PyTorch, which JAX cannot differentiate; pass the name "
         f"{wanted}, or a function of jax.numpy. lg.read(make, x) reads whole modules of PyTorch."
     )
+
+
+def _check_family(kind: type) -> None:
+    """Refuse a class whose values are its own, with the derivative or the integrals of its base."""
+    said = next(base for base in kind.__mro__ if "__call__" in vars(base))
+    for name in ("derivative", "closed_form"):
+        of = next(base for base in kind.__mro__ if name in vars(base))
+        if issubclass(of, said):
+            continue
+        raise InvalidInput(
+            f"activation: {kind.__name__} has values of its own and the {name} of {of.__name__}, "
+            f"from which it derives; it lacks {name} (closed_form may be None)."
+        )
 
 
 def _check_elementwise(function: Elementwise) -> None:

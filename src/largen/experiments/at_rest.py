@@ -12,7 +12,6 @@ import numpy as np
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.interrupts import interruptible
-from largen.parameterizations import GradientDescent, GradientFlow, Langevin, Stepped
 from largen.parameterizations.optimizers import temperature_of
 from largen.regression import AdaptivePosterior, DeepLinearPosterior, DeepPosterior
 from largen.regression.equilibrium.decay import Resting, homogeneous_at_rest, linear_at_rest
@@ -192,14 +191,14 @@ def _check_options(options: dict[str, Any], *known: str) -> None:
 def _check(run: Run) -> None:
     """Refuse training that has no rest."""
     optimizer = run.optimizer
-    if not isinstance(optimizer, (GradientFlow, GradientDescent, Langevin)):
+    if not optimizer.follows_gradients:
         raise NoTheory(f"optimizer: {optimizer} has no energy that it minimises; take lg.gd.")
     if not optimizer.weight_decay:
         raise InvalidInput(
             "run: the optimizer has weight_decay=0, and an equilibrium at all weights needs "
             "weight_decay > 0, such as lg.gd(lr=0.1, weight_decay=1e-3)."
         )
-    if isinstance(optimizer, Stepped) and optimizer.batch_size is not None:
+    if optimizer.batch_size is not None:
         raise InvalidInput("run: batches are noise of their own; take all samples in each step.")
 
 
@@ -291,12 +290,12 @@ def _until_still(
 ) -> tuple[Trajectory, float]:
     """Return the last training, and the sum of its rates."""
     optimizer = run.optimizer
-    if isinstance(optimizer, Stepped):  # the rest is that of any rates
+    if not optimizer.continuous:  # the rest is that of any rates
         optimizer = replace(optimizer, schedule=None)
         run = run.with_changes(optimizer=optimizer)
     time = LIFETIMES / optimizer.weight_decay
     while True:
-        if isinstance(optimizer, GradientFlow):
+        if optimizer.continuous:
             longer = run.with_changes(times=np.array([0.5, 1.0]) * time / optimizer.lr)
         else:
             longer = run.with_changes(steps=2 * int(np.ceil(time / 2 / optimizer.lr)))

@@ -10,7 +10,7 @@ from largen.arrays import tree_of_floats
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.networks import apply, empirical_ntk
-from largen.parameterizations.optimizers import GradientDescent, GradientFlow
+from largen.parameterizations import momentum_of
 from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.runs import Run
 
@@ -138,7 +138,7 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
     along = float(residual @ kernel @ residual) / square if square else largest
     start = 0.5 * square / samples
     times = run.times
-    if isinstance(run.optimizer, GradientFlow):
+    if run.optimizer.continuous:
         rate = 2 * run.optimizer.lr * smallest / samples
         falling = -rate * times
     else:
@@ -157,13 +157,13 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
 
 def _check(run: Run) -> None:
     optimizer = run.optimizer
-    known = isinstance(optimizer, (GradientDescent, GradientFlow))
-    if not known or optimizer.weight_decay or getattr(optimizer, "momentum", 0.0):
+    plain = optimizer.descends and not momentum_of(optimizer)
+    if not plain or optimizer.weight_decay:
         raise NoTheory(
             "lg.training.convergence_bound: wanted gradient flow, or gradient descent without "
             f"momentum and weight decay, got {optimizer}."
         )
-    if run.loss.name != "mse" or run.batches is not None:
+    if not run.loss.squared or run.batches is not None:
         raise NoTheory(
             "lg.training.convergence_bound: wanted the loss 'mse' of all samples in each step."
         )

@@ -15,7 +15,6 @@ from largen.errors import InvalidInput, instance_of
 from largen.experiments.distances import chosen_samples
 from largen.experiments.rate_drift import RateDrift, drift_of, some_widths
 from largen.networks import train
-from largen.parameterizations import Stepped
 from largen.progress import Report, reporter
 from largen.results import Result, drawn, with_labels
 from largen.runs import Run, Status, Theory, Trajectory
@@ -319,7 +318,7 @@ def learning_rate_curves(
     **options: Any,
 ) -> dict[str, LearningRateCurve]:
     """Return curves of ``"train"`` and, with test samples, ``"test"`` from the same solutions."""
-    if not isinstance(run.optimizer, Stepped):
+    if run.optimizer.continuous:
         raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")
     tried = _sorted_rates(rates)
     if width is not None:

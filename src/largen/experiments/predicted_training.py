@@ -26,7 +26,6 @@ from largen.memory import MEMORY_BUDGET, check_fits
 from largen.networks.network import network_of
 from largen.networks.plan import Numbers, Plan, plan_of
 from largen.networks.tangent import check_samples_apart
-from largen.parameterizations import GradientDescent, GradientFlow
 from largen.progress import Report, reporter
 from largen.results import DataResult
 from largen.runs import Run, Status
@@ -229,7 +228,7 @@ def _check(run: Run, method: str) -> None:
     check_samples_apart(run.net)
     if method == "closed":
         check_closed(run, WHAT)
-    if not isinstance(run.optimizer, (GradientDescent, GradientFlow)):
+    if not run.optimizer.descends:
         raise NoTheory(
             f"{WHAT}: steps of {run.optimizer} are not linear in the gradient; wanted gradient "
             "descent or gradient flow."

@@ -12,7 +12,7 @@ from scipy.interpolate import CubicSpline
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.kernels import ntk_kernel
-from largen.parameterizations import GradientDescent, ntk
+from largen.parameterizations import momentum_of, ntk
 from largen.regression import critical_learning_rate
 from largen.results import Result, with_labels
 from largen.runs import Run
@@ -218,17 +218,17 @@ def critical_rates(run: Run, widths: Iterable[int]) -> np.ndarray:
     array([6.8261, 1.4789, 0.1093])
     """
     instance_of("run", run, Run, "an lg.Run")
-    if not isinstance(run.optimizer, GradientDescent):
+    if not run.optimizer.descends_in_steps:
         raise NoTheory(
             f"lg.training.critical_rates: wanted gradient descent such as lg.gd(0.1), got "
             f"{run.optimizer}."
         )
-    if run.loss.name != "mse":
+    if not run.loss.squared:
         raise NoTheory(
             'lg.training.critical_rates: wanted the loss "mse", whose curvature is the largest '
             f"eigenvalue of the tangent kernel over P, got {run.loss.name}."
         )
-    beta = run.optimizer.momentum
+    beta = momentum_of(run.optimizer)
     found = [
         critical_learning_rate(
             ntk_kernel(run.net, run.data.x_train, param=ntk().with_rates(_factors(run, n))),

@@ -13,7 +13,7 @@ from largen.bibliography import cites
 from largen.errors import NoTheory, OutOfMemory, instance_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
-from largen.parameterizations import GradientFlow, temperature_of
+from largen.parameterizations import temperature_of
 from largen.programs import Normalise, written_out
 from largen.programs.refusals import first
 from largen.progress import Report, reporter
@@ -252,7 +252,7 @@ def drawn_corrections(
 
 def problem_of(run: Run, what: str = WHAT) -> Problem:
     """Return the problem whose order 1/N is known, for ``what``."""
-    if isinstance(run.optimizer, GradientFlow):
+    if run.optimizer.continuous:
         raise NoTheory(
             f"{what}: follows gradient descent step by step, not {run.optimizer}; take lg.gd with "
             "small steps."

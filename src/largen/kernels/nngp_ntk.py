@@ -38,13 +38,7 @@ from largen.kernels.tiles import (
     tile_size,
 )
 from largen.memory import MEMORY_BUDGET
-from largen.parameterizations import (
-    CanonicalForm,
-    GradientDescent,
-    Parameterization,
-    canonical_form,
-    ntk,
-)
+from largen.parameterizations import CanonicalForm, Parameterization, canonical_form, gd, ntk
 from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
 from largen.scalars import flag, real
 
@@ -338,9 +332,7 @@ def form_for_kernels(
 ) -> CanonicalForm:
     """Return the infinite-width limit of a parameterization, for kernels at initialisation."""
     check_one_output(net, inputs)
-    form = canonical_form(
-        param, net, GradientDescent(1.0), inputs, leading_rates=True, infinite_depth=True
-    )
+    form = canonical_form(param, net, gd(1.0), inputs, leading_rates=True, infinite_depth=True)
     if form.d < 0:
         raise NoTheory(f"{param}: outputs grow with the width as N^{-form.d} at initialisation.")
     return form

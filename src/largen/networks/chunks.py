@@ -24,7 +24,6 @@ from largen.networks.flow import MOST_STEPS, Flow
 from largen.networks.network import FiniteNetwork
 from largen.networks.plan import Numbers, Plan
 from largen.networks.spectra import VALUES
-from largen.parameterizations import GradientFlow, PseudoGradient
 from largen.progress import Report
 
 # A function of a network, its initial and its trained parameters, and all inputs.
@@ -67,7 +66,7 @@ def in_chunks(
     )
     shape = _grouping(plan, numbers, seeds, memory_budget / IN_FLIGHT)
     groups, chunk = shape[0], prod(shape)
-    flows = isinstance(plan.optimizer, GradientFlow)
+    flows = plan.optimizer.continuous
     # Steps of a chunk. Gradient flow, whose number of steps is unknown, pauses after each group.
     steps = _most_steps(plan) * groups
     unit = MOST_STEPS if flows else steps
@@ -160,19 +159,19 @@ def _multiplications(plan: Plan, numbers: Numbers) -> float:
 
 def _together(plan: Plan, numbers: Numbers) -> int:
     """Return the number of networks that a CPU trains together: many small ones, or 1."""
-    if numbers.x.ndim > 2 or isinstance(plan.optimizer, GradientFlow):
+    if numbers.x.ndim > 2 or plan.optimizer.continuous:
         return 1
     networks = int(TOGETHER / _multiplications(plan, numbers))
     return min(networks, MOST_TOGETHER) if networks >= FEWEST_TOGETHER else 1
 
 
 def _most_steps(plan: Plan) -> int:
-    return MOST_STEPS if isinstance(plan.optimizer, GradientFlow) else plan.time_points
+    return MOST_STEPS if plan.optimizer.continuous else plan.time_points
 
 
 def _course(plan: Plan, numbers: Numbers, key: Any) -> Any:
     """Return the training of a network, a descent or a flow; both have the same methods."""
-    if isinstance(plan.optimizer, GradientFlow):
+    if plan.optimizer.continuous:
         return Flow(plan, numbers)
     return Descent(plan, numbers, jax.random.fold_in(key, 1))
 
@@ -253,8 +252,8 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
         sizes[name] for name in plan.records
     )
     probes = 2 * outputs if plan.records else 0
-    copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
-    if isinstance(plan.optimizer, PseudoGradient):
+    copies = 12 if plan.optimizer.continuous else 6
+    if plan.optimizer.backward != "gradients":
         copies, probes = copies + 2, 2 * probes
     copies += 5 if {"sharpness", "output_hessian"} & set(plan.records) else 0
     working = copies * network.parameters + (4 + probes) * rows * neurons

@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from largen.networks.plan import Numbers, Plan, objective, outputs, outputs_given
 from largen.networks.records import arrays_for, record, write_record
 from largen.networks.updates import add_langevin_noise, transformation
-from largen.parameterizations import FeedbackAlignment
 
 
 class Descended(NamedTuple):
@@ -52,11 +51,11 @@ class Descent:
 
     def _feedback(self, start: Any) -> Any:
         """Return the weights by which derivatives pass backward; None for those of the network."""
-        optimizer = self._plan.optimizer
-        if not isinstance(optimizer, FeedbackAlignment):
-            return None
-        if optimizer.direct:
+        optimizer: Any = self._plan.optimizer
+        if optimizer.backward == "direct feedback":
             return self._plan.network.direct_feedback(self._key, self._numbers.x.dtype)
+        if optimizer.backward != "feedback":
+            return None
         other = self._plan.network.draw(self._key, self._numbers.x.dtype)
         rho = optimizer.correlation
         rest = (1 - rho**2) ** 0.5

@@ -15,7 +15,6 @@ from largen.memory import MEMORY_BUDGET
 from largen.networks.chunks import in_chunks
 from largen.networks.plan import plan_of
 from largen.networks.records import check_records, check_spectra, variables
-from largen.parameterizations import GradientFlow
 from largen.progress import Report, reporter
 from largen.runs import Run, Status, Trajectory
 from largen.scalars import flag, integer, random_key, real
@@ -164,7 +163,7 @@ def _checked(run: Run, trajectory: Trajectory, throw: bool) -> Trajectory:
         which = ", ".join(map(str, np.flatnonzero(bad)[:8])) + (", …" if bad.sum() > 8 else "")
         hint = (
             "the equation is too stiff to reach the last time; end it earlier"
-            if isinstance(run.optimizer, GradientFlow)
+            if run.optimizer.continuous
             else "lower lr. Full-batch gradient descent on mse is stable below 2P/λ_max, with "
             "λ_max of lg.networks.empirical_ntk on the training inputs"
         )

@@ -11,9 +11,10 @@ import numpy as np
 from jax import lax
 
 from largen.architectures import layers_of
+from largen.errors import NoRule
 from largen.networks.modules import Errors
 from largen.networks.network import FiniteNetwork, finite_network
-from largen.parameterizations import Hebbian, Optimizer, RuleTable, Stepped
+from largen.parameterizations import Optimizer, RuleTable, momentum_of
 from largen.runs import Loss, Run
 
 
@@ -49,7 +50,11 @@ def plan_of(
     run: Run, width: int, records: tuple[str, ...], record_at: tuple[int, ...]
 ) -> tuple[Plan, Numbers]:
     """Split a run at a width into its static part and its numbers."""
-    data = run.data
+    data, optimizer = run.data, run.optimizer
+    if optimizer.continuous and (not optimizer.descends or momentum_of(optimizer)):
+        name = type(optimizer).__name__
+        said = f"optimizer: networks follow the flow of gradients alone, and {name} says another."
+        raise NoRule("the training of networks", optimizer, said=said)
     network = finite_network(
         run.net, run.param, width=width, inputs=data.inputs, outputs=run.outputs
     )
@@ -71,7 +76,7 @@ def plan_of(
 
 
 def _uncompiled(optimizer: Optimizer) -> dict[str, Any]:
-    return {"seed": 0, "order": None, "schedule": None} if isinstance(optimizer, Stepped) else {}
+    return {} if optimizer.continuous else {"seed": 0, "order": None, "schedule": None}
 
 
 def objective(plan: Plan, params: Any, x: Any, y: Any, feedback: Any = None) -> tuple[Any, Any]:
@@ -98,7 +103,7 @@ def outputs_given(plan: Plan, params: Any, x: Any, f_train: Any) -> Any:
 
 def feedback_at(plan: Plan, params: Any, x: Any, y: Any, feedback: Any) -> Any:
     """Return the feedback of samples with targets: under Hebbian learning their present errors."""
-    if not isinstance(plan.optimizer, Hebbian):
+    if plan.optimizer.backward != "errors":
         return feedback
     network = plan.network
     f = network.outputs_of(lax.stop_gradient(params), x)

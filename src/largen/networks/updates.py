@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from largen.errors import NoRule
+from largen.errors import InvalidInput
 from largen.networks.plan import Plan
-from largen.parameterizations import (
-    Adam,
-    GradientDescent,
-    Langevin,
-    PseudoGradient,
-    RMSProp,
-    temperature_of,
-)
+from largen.parameterizations import Scales
+from largen.text import shown
 
 if TYPE_CHECKING:
     import optax
 
 
 def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
-    """Return the update rule of an optimizer.
+    """Return the update rule of an optimizer, which says it itself.
 
     With raw rates η = η₀·(rule's lr) and decays λ = λ₀·(rule's weight_decay),
 
@@ -36,34 +30,27 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
     """
     import optax
 
-    decay, rate = plan.per_leaf("weight_decay"), plan.per_leaf("lr")
+    decay, rate, unit = (plan.per_leaf(scale) for scale in ("weight_decay", "lr", "eps"))
 
     def subtract_decay(updates, params):
         factor = plan.optimizer.weight_decay
         return jax.tree.map(lambda u, p, d: u + factor * d * p, updates, params, decay)
 
-    unit = plan.per_leaf("eps")
+    decays = optax.stateless(subtract_decay) if plan.optimizer.weight_decay else optax.identity()
     in_units = optax.stateless(lambda u, _: jax.tree.map(lambda u, e: u / e, u, unit))
-    steps = [optax.stateless(subtract_decay)] if plan.optimizer.weight_decay else []
     scaled = optax.stateless(lambda u, _: jax.tree.map(lambda u, r: -lr * r * u, u, rate))
-    match plan.optimizer:
-        case GradientDescent(momentum=momentum) | PseudoGradient(momentum=momentum):
-            return optax.chain(*steps, scaled, *([optax.trace(momentum)] if momentum else []))
-        case Langevin():  # its noise is added separately by :func:`add_langevin_noise`
-            return optax.chain(*steps, scaled)
-        case Adam(beta1=beta1, beta2=beta2, eps=eps):
-            steps = [in_units, optax.scale_by_adam(beta1, beta2, eps), *steps]
-        case RMSProp(beta=beta, eps=eps):
-            steps = [in_units, optax.scale_by_rms(beta, eps, eps_in_sqrt=False), *steps]
-        case other:
-            known = [GradientDescent, PseudoGradient, Langevin, Adam, RMSProp]
-            raise NoRule("the training of finite networks", other, known)
-    return optax.chain(*steps, scaled)
+    update = plan.optimizer.transformation(Scales(in_units, decays, scaled))
+    if not callable(getattr(update, "init", None)) or not callable(getattr(update, "update", None)):
+        raise InvalidInput(
+            f"optimizer: the transformation of {type(plan.optimizer).__name__} has to return an "
+            f"optax.GradientTransformation, got {shown(update)}."
+        )
+    return update
 
 
 def add_langevin_noise(plan: Plan, updates: Any, lr: Any, key: Any) -> Any:
     """Add √(2ηT) ξ to the updates, η = η₀·(rule's lr), T = T₀/γ²; no change at T = 0."""
-    temperature = temperature_of(plan.optimizer)
+    temperature = plan.optimizer.temperature
     if not temperature:
         return updates
     std = (2 * temperature) ** 0.5 / plan.table.gamma

@@ -1,5 +1,6 @@
 """How multipliers, variances and rates scale with width and depth: one class, one table."""
 
+from largen.parameterizations.averages import Averages, Moments, Velocity
 from largen.parameterizations.canonical import CanonicalForm, CanonicalWeight, canonical_form
 from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.learning_rules import (
@@ -38,9 +39,11 @@ from largen.parameterizations.schemes import (
     standard,
 )
 from largen.parameterizations.stepping import Optimizer, Stepped
+from largen.parameterizations.updates import Scales, momentum_of
 
 __all__ = [
     "Adam",
+    "Averages",
     "CanonicalForm",
     "CanonicalWeight",
     "Exponents",
@@ -49,6 +52,7 @@ __all__ = [
     "GradientFlow",
     "Hebbian",
     "Langevin",
+    "Moments",
     "Optimizer",
     "Parameterization",
     "Power",
@@ -57,7 +61,9 @@ __all__ = [
     "Reference",
     "Rule",
     "RuleTable",
+    "Scales",
     "Stepped",
+    "Velocity",
     "abc",
     "adam",
     "canonical_form",
@@ -69,6 +75,7 @@ __all__ = [
     "hebbian",
     "langevin",
     "mean_field",
+    "momentum_of",
     "mup",
     "ntk",
     "plane_scheme",

@@ -20,8 +20,8 @@ from fractions import Fraction
 
 from largen.architectures import Layer, depth, endless_stack
 from largen.errors import NoTheory
+from largen.parameterizations.averages import Velocity
 from largen.parameterizations.distributions import GAUSSIAN
-from largen.parameterizations.learning_rules import PseudoGradient
 from largen.parameterizations.optimizers import temperature_of
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
@@ -190,7 +190,12 @@ def _check_optimizer(optimizer: Optimizer, noise: bool) -> None:
             "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow; lg.solve has "
             "limits of adaptive optimizers in lg.mean_field() and lg.ntk()."
         )
-    if isinstance(optimizer, PseudoGradient):
+    if not isinstance(optimizer.says("averages"), Velocity):
+        raise NoTheory(
+            f"{type(optimizer).__name__} has no implemented limit here: its update is no velocity "
+            "v ← βv − η∇ with one β."
+        )
+    if optimizer.backward != "gradients":
         raise NoTheory(
             f"{optimizer} has no implemented limit here: its weights do not follow the "
             "gradient. lg.theories.FeedbackMeanField and FeedbackKernelLimit are its limits."

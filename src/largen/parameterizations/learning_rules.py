@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
-from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped, check_below_one
+from largen.parameterizations.averages import Velocity
+from largen.parameterizations.stepping import (
+    Optimizer,
+    Order,
+    Schedule,
+    Stepped,
+    check_below_one,
+)
+from largen.parameterizations.updates import Backward
 from largen.scalars import flag, real
 
 
 @dataclass(frozen=True)
-class PseudoGradient(Stepped):
+class PseudoGradient(Stepped, base=True):
     """Base of the rules by which weights follow pseudo-gradients g̃ in place of g.
 
-    ``of_dense_layers``: the rule in words if it is one of dense layers alone, which follow one
-    another; ``correlation``: ρ, of g̃ with the gradients of networks that move little.
+    ``correlation``: ρ, of g̃ with the gradients of networks that move little.
     """
 
     momentum: float = 0.0
-    of_dense_layers = None
+
+    kind = "proportional"
     correlation = 0.0
 
     def __post_init__(self):
         super().__post_init__()
         check_below_one("momentum", self.momentum)
 
+    @property
+    def averages(self) -> Velocity:
+        """The velocity."""
+        return Velocity(self.momentum)
+
 
 @dataclass(frozen=True)
 class Hebbian(PseudoGradient):
     """Error-modulated Hebbian learning, full-batch or stochastic; see :func:`hebbian`."""
 
+    backward = "errors"
     of_dense_layers = "Hebbian learning"
 
 
@@ -53,12 +68,17 @@ class FeedbackAlignment(PseudoGradient):
             )
 
     @property
+    def backward(self) -> Backward:
+        """What passes backward in place of gradients."""
+        return "direct feedback" if self.direct else "feedback"
+
+    @property
     def of_dense_layers(self) -> str | None:
         """The rule in words if it is one of dense layers alone, which follow one another."""
         return "direct feedback alignment" if self.direct else None
 
 
-def pseudo_gradient_of(optimizer: Optimizer) -> PseudoGradient:
+def pseudo_gradient_of(optimizer: Optimizer) -> Any:
     """Return a rule of pseudo-gradients, whose limits refuse other optimizers.
 
     Raises
@@ -66,11 +86,12 @@ def pseudo_gradient_of(optimizer: Optimizer) -> PseudoGradient:
     NoTheory
         If the optimizer is another one.
     """
-    if not isinstance(optimizer, PseudoGradient):
+    if optimizer.backward == "gradients":
         raise NoTheory(
             "this is the limit of lg.optimizers.feedback_alignment and lg.optimizers.hebbian, got "
             f"{optimizer}."
         )
+    optimizer.says("kind")
     return optimizer
 
 

@@ -7,10 +7,18 @@ it (gradient descent, momentum, gradient flow), or not at all (Adam, RMSProp).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 from largen.bibliography import cites
-from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped, check_below_one
+from largen.parameterizations.averages import Moments, Velocity
+from largen.parameterizations.stepping import (
+    Optimizer,
+    Order,
+    Schedule,
+    Stepped,
+    check_below_one,
+)
+from largen.parameterizations.updates import Scales
 from largen.scalars import integer, real
 
 
@@ -20,9 +28,21 @@ class GradientDescent(Stepped):
 
     momentum: float = 0.0
 
+    kind = "proportional"
+
     def __post_init__(self):
         super().__post_init__()
         check_below_one("momentum", self.momentum)
+
+    @property
+    def averages(self) -> Velocity:
+        """The velocity."""
+        return Velocity(self.momentum)
+
+    @property
+    def words(self) -> str:
+        """The optimizer as a noun, in titles."""
+        return "momentum" if self.momentum else "gradient descent"
 
 
 @dataclass(frozen=True)
@@ -31,6 +51,10 @@ class Langevin(Stepped):
 
     temperature: float = 0.0
 
+    kind = "proportional"
+    averages = Velocity()  # its noise is added separately
+    words = "Langevin dynamics"
+
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "temperature", real("temperature", self.temperature, at_least=0))
@@ -38,14 +62,14 @@ class Langevin(Stepped):
 
 def temperature_of(optimizer: Optimizer) -> float:
     """Return the temperature T₀ of an optimizer; 0 if it has no noise."""
-    return optimizer.temperature if isinstance(optimizer, Langevin) else 0.0
+    return optimizer.temperature
 
 
 @dataclass(frozen=True)
-class _Adaptive(Stepped):
+class _Adaptive(Stepped, base=True):
     eps: float = 1e-8
 
-    adaptive: ClassVar[bool] = True
+    kind = "normalised"
 
     def __post_init__(self):
         super().__post_init__()
@@ -64,6 +88,20 @@ class Adam(_Adaptive):
         check_below_one("beta1", self.beta1)
         check_below_one("beta2", self.beta2)
 
+    words = "adam"
+
+    @property
+    def averages(self) -> Moments:
+        """The averages m and v."""
+        return Moments(self.beta1, self.beta2, corrected=True, eps=self.eps)
+
+    def transformation(self, scales: Scales) -> Any:
+        """Return the update of weights as an optax transformation of their gradients."""
+        import optax
+
+        moved = optax.scale_by_adam(self.beta1, self.beta2, self.eps)
+        return optax.chain(scales.units, moved, scales.decay, scales.rate)
+
 
 @dataclass(frozen=True)
 class RMSProp(_Adaptive):
@@ -75,10 +113,29 @@ class RMSProp(_Adaptive):
         super().__post_init__()
         check_below_one("beta", self.beta)
 
+    words = "rmsprop"
+
+    @property
+    def averages(self) -> Moments:
+        """The average v; m is the gradient."""
+        return Moments(0.0, self.beta, corrected=False, eps=self.eps)
+
+    def transformation(self, scales: Scales) -> Any:
+        """Return the update of weights as an optax transformation of their gradients."""
+        import optax
+
+        moved = optax.scale_by_rms(self.beta, self.eps, eps_in_sqrt=False)
+        return optax.chain(scales.units, moved, scales.decay, scales.rate)
+
 
 @dataclass(frozen=True)
 class GradientFlow(Optimizer):
     """Gradient flow, dθ/dt = −η∇; see :func:`gradient_flow`."""
+
+    kind = "proportional"
+    averages = Velocity()
+    continuous = True
+    words = "gradient flow"
 
 
 def gd(

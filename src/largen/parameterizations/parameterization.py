@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from largen.architectures import Layer, depth, mlp, residual_mlp, weight_sites
-from largen.errors import InvalidInput, instance_of, one_of
+from largen.errors import InvalidInput, NoRule, instance_of, one_of
 from largen.parameterizations.distributions import (
     ROLES,
     Distributions,
@@ -42,6 +42,10 @@ from largen.programs import program_of
 from largen.results import in_notebooks
 from largen.scalars import integer, real, sample_shape
 
+ORTHOGONAL = (
+    "an orthogonalised update has no rates here, which depend on both sides of a matrix; "
+    "lg.transfer plans for it."
+)
 SMALLEST_GAMMA = 1e-15  # whose inverse square is a number of 32 bits, and that of the largest
 
 
@@ -168,9 +172,13 @@ class Parameterization:
         InvalidInput
             If a layer does not fit the samples, or a width is given to an infinitely deep
             network.
+        NoRule
+            If the optimizer does not say its kind, or its update is orthogonalised.
         """
         if optimizer is not None:
             instance_of("optimizer", optimizer, Optimizer, "an optimizer such as lg.gd(lr=0.1)")
+            if optimizer.says("kind") == "orthogonal":
+                raise NoRule("the rule table", optimizer, said=f"the rule table: {ORTHOGONAL}")
         adaptive = optimizer is not None and optimizer.adaptive
         shape = None if inputs is None else sample_shape("inputs", inputs)
         sites = weight_sites(net, shape)

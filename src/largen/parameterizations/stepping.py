@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from largen.callables import takes
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, one_of
+from largen.parameterizations.averages import Averages, Velocity
+from largen.parameterizations.updates import KINDS, Update
 from largen.scalars import LARGEST_SEED, integer, integers, real, sequence
 
 Schedule = Callable[[int], Any] | Sequence[float] | ArrayLike
@@ -18,7 +20,7 @@ Order = Sequence[int] | np.ndarray
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Update, base=True):
     """Base of all optimizers.
 
     Attributes
@@ -27,16 +29,25 @@ class Optimizer:
         η₀, the rate before the parameterization's powers of width and depth.
     weight_decay
         λ₀: every step shrinks each weight by the fraction η₀λ₀, at every width.
-    adaptive
-        Whether the size of the update is independent of the gradient's.
     """
 
     lr: float
     weight_decay: float = 0.0
 
-    adaptive: ClassVar[bool] = False
-
     def __post_init__(self):
+        if not self.continuous and not isinstance(self, Stepped):
+            raise InvalidInput(
+                f"optimizer: {type(self).__name__} derives from Optimizer; one that makes steps "
+                "derives from Stepped, which has batches and schedules."
+            )
+        if self.kind is not None:
+            one_of("kind", self.kind, KINDS)
+        for said, kind in ((Velocity, "proportional"), (Averages, "normalised")):
+            if isinstance(self.averages, said) and self.kind not in (None, kind):
+                raise InvalidInput(
+                    f"kind: {type(self).__name__} says {self.kind!r}, and its averages, a "
+                    f"{said.__name__}, make the update {kind}."
+                )
         object.__setattr__(self, "lr", real("lr", self.lr, above=0))
         decay = real("weight_decay", self.weight_decay, at_least=0)
         object.__setattr__(self, "weight_decay", decay)
@@ -51,7 +62,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class Stepped(Optimizer):
+class Stepped(Optimizer, base=True):
     """Base of the optimizers that make steps.
 
     Attributes

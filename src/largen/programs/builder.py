@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol, runtime_checkable
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NoRule
 from largen.programs.operations import Data, Operation, Repeat
 from largen.programs.program import Path, Program, Source, Weight
 from largen.programs.signals import Signal, signal_of
@@ -24,6 +24,20 @@ class Lowered(Protocol):
     def signal_behind(self, signal: Signal) -> Signal:
         """Return the shape behind the layer."""
         ...
+
+
+@cache
+def _check_class(kind: type[Operation]) -> None:
+    """Refuse an operation that derives from another one than the base of all."""
+    bases = (base for base in kind.__mro__[1:] if issubclass(base, Operation))
+    base = next(bases, Operation)
+    if base is not Operation:
+        said = (
+            f"net: the operation {kind.__name__} derives from {base.__name__} and would count as "
+            "it, since rules are found by the class; derive it from Operation, and give it rules "
+            "of its own. See 'How to add a layer' in CONTRIBUTING.md."
+        )
+        raise NoRule("a program", kind.__name__, said=said)
 
 
 class Builder:
@@ -54,7 +68,14 @@ class Builder:
         """Append an operation and return the position of its value.
 
         Without a signal the value has the shape of the first one that is read.
+
+        Raises
+        ------
+        NoRule
+            If the operation derives from another one: rules are found by the class, and those of
+            its base are not its own.
         """
+        _check_class(type(operation))
         self._operations.append(operation)
         self._signals.append(self._signals[operation.reads[0]] if signal is None else signal)
         self._sources.append(self._source._replace(node=self.node))
@@ -180,7 +201,6 @@ class Builder:
         return whole.between(0, output)
 
 
-@lru_cache(maxsize=1024)
 def program_of(net: Any, inputs: int | tuple[int, ...] | None = None) -> Program:
     """Return the program of a network.
 
@@ -196,7 +216,7 @@ def program_of(net: Any, inputs: int | tuple[int, ...] | None = None) -> Program
     NoRule
         If a layer does not say which operations it is.
     InvalidInput
-        If a layer does not fit its input.
+        If a layer does not fit its input, or one of its fields is not hashable.
 
     Examples
     --------
@@ -204,6 +224,26 @@ def program_of(net: Any, inputs: int | tuple[int, ...] | None = None) -> Program
     >>> [type(operation).__name__ for operation in program_of(lg.mlp(1, "tanh"), 3).operations]
     ['Data', 'Affine', 'Function', 'Affine']
     """
+    try:
+        return _program_of(net, inputs)
+    except TypeError:
+        _check_hashable(net)
+        raise
+
+
+def _check_hashable(net: Any) -> None:
+    """Refuse a network with fields such as lists, which cannot be compared in a dictionary."""
+    try:
+        hash(net)
+    except TypeError as why:
+        raise InvalidInput(
+            f"net: {net!r} is not hashable ({why}): fields of layers are numbers, texts, "
+            "functions, layers and tuples of them."
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def _program_of(net: Any, inputs: int | tuple[int, ...] | None) -> Program:
     builder = Builder(signal_of(inputs))
     program = builder.program(builder._lower(net, 0))
     matrices = [index for index, weight in enumerate(program.weights) if not weight.gain]

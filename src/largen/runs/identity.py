@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from largen.architectures import fingerprint, of_any_depth
-from largen.parameterizations import Parameterization
+from largen.parameterizations import Optimizer, Parameterization
 from largen.runs.run import Run
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of a function, in its repr
@@ -32,7 +32,7 @@ def identity_of(run: Run) -> dict[str, str]:
             "net": fingerprint(run.net),
             "net of any depth": fingerprint(of_any_depth(run.net)),
             "parameterization": _as_saved(run.param),
-            "optimizer": repr(run.optimizer),
+            "optimizer": _of_optimizer(run.optimizer),
             "loss": run.loss.fingerprint(data.y_train, run.output_shape),
         }
     parts = {name: ADDRESS.sub("", text).encode() for name, text in words.items()}
@@ -40,6 +40,13 @@ def identity_of(run: Run) -> dict[str, str]:
         # −0.0 equals 0.0 but has other bits.
         parts[name] = f"{array.shape}".encode() + np.ascontiguousarray(array + 0.0).tobytes()
     return {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
+
+
+def _of_optimizer(optimizer: Optimizer) -> str:
+    """Return the repr of an optimizer; one of the user's own may have the name of another."""
+    module = type(optimizer).__module__
+    known = module.partition(".")[0] == __name__.partition(".")[0]
+    return repr(optimizer) if known else f"{module}.{optimizer!r}"
 
 
 def _as_saved(param: Parameterization) -> str:

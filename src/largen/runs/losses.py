@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Shaped
 
 from largen.arrays import as_array, as_floats, finite_result, floating, is_traced, precision
 from largen.callables import outputs_on_shapes, takes
-from largen.errors import InvalidInput, instance_of, one_of
+from largen.errors import InvalidInput, exactly, instance_of, one_of
 from largen.scalars import flag
 from largen.text import shown
 
@@ -62,6 +62,11 @@ class Loss:
         takes("sample", self.sample, ("f", "y"))
         one_of("targets", self.targets, ("real", "sign", "class", "any"))
         flag("linear_residual", self.linear_residual)
+
+    @property
+    def squared(self) -> bool:
+        """Whether ℓ is that of ``"mse"``; functions of one's own may have its name."""
+        return self.of_one_output().sample is _square
 
     def over_positions(self) -> Loss:
         """Return the loss of samples with an output at each position: the mean over positions.
@@ -207,7 +212,7 @@ def as_loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     [0.8...]
     """
     if isinstance(spec, Loss):
-        return spec
+        return exactly("loss", spec, Loss, "the function ℓ(f, y) itself, or lg.losses.Loss of it")
     if isinstance(spec, str):
         return LOSSES[one_of("loss", ALIASES.get(spec, spec), LOSSES)]
     if callable(spec):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations import GradientDescent, GradientFlow, Optimizer, PseudoGradient
+from largen.parameterizations import Optimizer
 from largen.scalars import integers, sequence
 from largen.text import shown
 
@@ -48,7 +48,7 @@ def record_names(record: Any, more: tuple[str, ...] = ()) -> tuple[str, ...]:
 def check_rule(optimizer: Optimizer, names: Iterable[str]) -> None:
     """Check that kernels of pseudo-gradients are recorded under rules that have them only."""
     of_feedback = [name for name in names if name in OF_FEEDBACK]
-    if of_feedback and not isinstance(optimizer, PseudoGradient):
+    if of_feedback and optimizer.backward == "gradients":
         raise InvalidInput(
             f"record: {of_feedback[0]!r} is a kernel of lg.optimizers.feedback_alignment and "
             f"lg.optimizers.hebbian, and the run has {optimizer}."
@@ -57,7 +57,7 @@ def check_rule(optimizer: Optimizer, names: Iterable[str]) -> None:
 
 def check_descent(name: str, optimizer: Optimizer) -> None:
     """Check that the optimizer is gradient descent, of which the sharpness is."""
-    if not isinstance(optimizer, (GradientDescent, GradientFlow)):
+    if not optimizer.descends:
         raise InvalidInput(
             f"{name}: sharpness is in units of the rate of gradient descent, and the run has "
             f"{optimizer}."

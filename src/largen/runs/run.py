@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -14,13 +14,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer, layers_of, output_positions, weight_sites
 from largen.arrays import numbers
 from largen.errors import InvalidInput, NoRule, NoTheory, instance_of
-from largen.parameterizations import (
-    GradientFlow,
-    Optimizer,
-    Parameterization,
-    PseudoGradient,
-    Stepped,
-)
+from largen.parameterizations import Optimizer, Parameterization, Stepped
 from largen.programs import Program, Repeat, check_independent, dense_chain, program_of
 from largen.runs.dataset import Dataset
 from largen.runs.losses import Loss, as_loss, check_loss, check_targets
@@ -109,7 +103,7 @@ class Run:
                     f"net: {layer!r} draws masks at every step, which training here does not; "
                     "leave it out. lg.kernel has its kernels."
                 )
-        if isinstance(optimizer, PseudoGradient) and optimizer.of_dense_layers:
+        if optimizer.of_dense_layers:
             _check_dense(net, program_of(net, data.inputs), optimizer.of_dense_layers)
         spec = as_loss(loss).of_one_output()
         positions = output_positions(net, data.inputs)
@@ -218,8 +212,7 @@ class Run:
 
     @property
     def _stepped(self) -> Stepped:
-        assert isinstance(self.optimizer, Stepped)
-        return self.optimizer
+        return cast(Stepped, self.optimizer)
 
     def time_indices(self, name: str, wanted: Any) -> tuple[int, ...]:
         """Return the time indices of an argument in ascending order, without repetition.
@@ -308,7 +301,7 @@ def _check_positions(positions: int | None, y: np.ndarray) -> None:
 def _length(optimizer: Optimizer, steps: Any, times: Any) -> tuple[int | None, tuple[float, ...]]:
     """Return the number of steps of an optimizer, or the times at which a flow is recorded."""
     got = f"got steps={shown(steps)}, times={shown(times)}."
-    if not isinstance(optimizer, GradientFlow):
+    if not optimizer.continuous:
         if steps is None or times is not None:
             raise InvalidInput(
                 f"steps: {type(optimizer).__name__} requires a number of steps, and no times; {got}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.errors import InvalidInput, LostDigits, one_of
-from largen.parameterizations import GradientDescent, Optimizer, gd, gradient_flow
+from largen.parameterizations import Optimizer, momentum_of
 from largen.runs.records import check_descent
 from largen.runs.run import Run
 from largen.scalars import integer
@@ -66,7 +66,7 @@ def _along_gradient(run: Run | None, dataset: xarray.Dataset) -> np.ndarray:
     if "gradient_curvature" in dataset:
         return dataset["gradient_curvature"].values
     run, at, kernels, (first, second) = _recorded(run, dataset)
-    if not isinstance(run.optimizer, GradientDescent) or not _plain(run.optimizer):
+    if run.optimizer.continuous or not _plain(run.optimizer):
         raise InvalidInput(
             f"along: steps of {run.optimizer} are not along the gradient; wanted gradient descent "
             "without momentum, decay and batches."
@@ -135,7 +135,7 @@ def dissipation(run: Run | None, dataset: xarray.Dataset, relative: bool) -> np.
         )
     slope = first.reshape(*kernels.shape[:-1], 1)
     # Times of gradient descent count rates already.
-    rate = 1.0 if isinstance(run.optimizer, GradientDescent) else run.optimizer.lr
+    rate = run.optimizer.lr if run.optimizer.continuous else 1.0
     falls = (np.swapaxes(slope, -1, -2) @ kernels @ slope)[..., 0, 0]
     falls = rate / first.shape[-2] ** 2 * falls
     if not relative:
@@ -146,9 +146,8 @@ def dissipation(run: Run | None, dataset: xarray.Dataset, relative: bool) -> np.
 
 def _plain(optimizer: Optimizer) -> bool:
     """Whether an optimizer follows the gradient of the loss alone."""
-    if isinstance(optimizer, GradientDescent):
-        return optimizer == gd(optimizer.lr, schedule=optimizer.schedule)
-    return optimizer == gradient_flow(optimizer.lr)
+    alone = optimizer.descends and not momentum_of(optimizer)
+    return alone and not optimizer.weight_decay and optimizer.batch_size is None
 
 
 def _recorded(
@@ -168,7 +167,7 @@ def _recorded(
     if "record_step" in dataset:
         at = dataset["record_step"].values
     else:
-        if run.loss.name != "mse":
+        if not run.loss.squared:
             raise InvalidInput(
                 f"loss: wanted 'mse': with {run.loss.name} gradients depend on the initialisation, "
                 "and the kernel limit has the mean of outputs only."

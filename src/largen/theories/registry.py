@@ -11,7 +11,6 @@ from inspect import isabstract
 from typing import Any, TypeVar
 
 from largen.errors import InvalidInput, NoRule, NoTheory, one_of
-from largen.parameterizations import PseudoGradient
 from largen.programs import Affine, Attend, Repeat
 from largen.runs import Run, Theory
 from largen.text import shown
@@ -39,11 +38,11 @@ def _moves(run: Run) -> bool:
 
 
 def _adapts(run: Run) -> bool:
-    return _moves(run) and run.optimizer.adaptive
+    return _moves(run) and run.optimizer.kind == "normalised"
 
 
 def _by_rule(run: Run) -> bool:
-    return isinstance(run.optimizer, PseudoGradient)
+    return run.optimizer.backward != "gradients"
 
 
 def _two_maps(run: Run) -> bool:
@@ -67,7 +66,7 @@ _THEORIES: dict[str, _Entry | type[Theory]] = {
     "kernel, adaptive": _Entry(
         "mean_field.adaptive_deep",
         "AdaptiveKernelLimit",
-        lambda run: run.param.canonical_d < HALF and run.optimizer.adaptive,
+        lambda run: run.param.canonical_d < HALF and run.optimizer.kind == "normalised",
     ),
     "kernel, pseudo-gradients": _Entry(
         "kernel_limit.feedback",
@@ -203,6 +202,12 @@ def check_theory(name: str, theory: Any) -> None:
         raise InvalidInput(f"{name}: {theory.__name__} lacks {missing}.")
     if not isinstance(getattr(theory, "name", None), str) or not theory.name:
         raise InvalidInput(f"{name}: {theory.__name__} lacks a name, name: ClassVar[str] = '…'.")
+    for base in theory.__mro__[1:]:
+        if getattr(base, "name", None) == theory.name:
+            raise InvalidInput(
+                f"{name}: {theory.__name__} has the name {theory.name!r} of {base.__name__}, from "
+                "which it derives; give it its own, name: ClassVar[str] = '…'."
+            )
     made: Any = getattr(theory, "__dataclass_params__", None)
     if not is_dataclass(theory) or not made.frozen:
         raise InvalidInput(f"{name}: {theory.__name__} is not a @dataclass(frozen=True).")

@@ -43,7 +43,7 @@ from functools import cache
 from typing import Any
 
 from largen.architectures import Activation, Dense, Residual, serial
-from largen.parameterizations import Adam, GradientDescent, Parameterization, Power, Rule
+from largen.parameterizations import Parameterization, Power, Rule, adam, gd
 from largen.text import aligned
 from largen.transfer.roles import FAMILIES, family
 from largen.transfer.schemes import as_built, scheme_of
@@ -219,7 +219,7 @@ def _rows(param: Parameterization, adaptive: bool) -> dict[str, Rule[Power]]:
     affine = Dense(bias_std=1.0)
     inside = Residual(serial(Activation("relu"), affine))
     net = serial(affine, Activation("relu"), affine, inside, affine)
-    table = param.table(net, Adam(1.0) if adaptive else GradientDescent(1.0))
+    table = param.table(net, adam(1.0) if adaptive else gd(1.0))
     names = {
         "input": "0.weight",
         "vector": "2.bias",

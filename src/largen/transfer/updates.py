@@ -24,12 +24,12 @@ normalised: plan for AdamW. Its ε goes by several names and units, and is left 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 from largen.errors import InvalidInput, one_of
+from largen.parameterizations import Optimizer
+from largen.parameterizations.updates import Kind
 
-Kind = Literal["proportional", "normalised", "orthogonal"]
 DECAYS = ("coupled", "decoupled", "independent")
 MUONS = ("hidden", "shared")  # families of weights that Muon updates
 
@@ -45,6 +45,7 @@ class Update:
     decay: str
     eps: float | None = None  # its default ε, or None if it has none
     weight_decay: float = 0.0  # its default λ, as PyTorch has it
+    record: Optimizer | None = field(default=None, repr=False)  # one of the user's own
 
 
 UPDATES = {
@@ -85,9 +86,14 @@ REFUSED = {
 
 
 def update(name: object, decay: object = None) -> Update:
-    """Return an optimizer's properties by its name, class or function, and its kind of decay."""
+    """Return an optimizer's properties by its name, class or function, and its kind of decay.
+
+    Records of the user's own say them, as in `lg.Run`; see :func:`_own`.
+    """
+    if isinstance(name, Optimizer) or (isinstance(name, type) and issubclass(name, Optimizer)):
+        name = _own(name)
     called = getattr(name, "__name__", None) if callable(name) else name
-    own = called.lower() if isinstance(called, str) else name
+    own = called.lower() if isinstance(called, str) and called not in UPDATES else name
     if isinstance(own, str) and own in REFUSED:
         raise InvalidInput(f"optimizer: there is no rule for {own}: {REFUSED[own]}.")
     found = UPDATES[one_of("optimizer", own, UPDATES)]
@@ -98,7 +104,41 @@ def update(name: object, decay: object = None) -> Update:
         raise InvalidInput(
             f"decay: {found.name} has no coupled weight decay; wanted 'decoupled' or 'independent'."
         )
-    return Update(found.name, found.kind, str(decay), found.eps, found.weight_decay)
+    return replace(found, decay=str(decay))
+
+
+def _own(given: Optimizer | type[Optimizer]) -> str:
+    """Return the name of an optimizer of the user's own, known to plans from now on.
+
+    Its name in plans is that of its class with its module. A proportional update has coupled weight
+    decay, others decoupled one.
+
+    Raises
+    ------
+    InvalidInput
+        If it has other options than its class's defaults, which plans do not hold; if it is a flow,
+        has noise, or does not follow gradients.
+    NoRule
+        If it does not say its kind.
+    """
+    kind_of_optimizer = given if isinstance(given, type) else type(given)
+    record = kind_of_optimizer(lr=1.0)
+    if isinstance(given, Optimizer) and replace(given, lr=1.0) != record:
+        raise InvalidInput(
+            f"optimizer: plans hold no options of {given}; pass the class, and options to the "
+            "plan's optax(…)."
+        )
+    scales: Kind = record.says("kind")
+    if record.continuous or record.temperature or record.backward != "gradients":
+        raise InvalidInput(
+            f"optimizer: there is no plan for {kind_of_optimizer.__name__}, whose steps do not "
+            "follow the gradient alone."
+        )
+    name = f"{kind_of_optimizer.__module__}.{kind_of_optimizer.__qualname__}"
+    eps = getattr(record, "eps", None) if scales == "normalised" else None
+    decay = "coupled" if scales == "proportional" else "decoupled"
+    UPDATES[name] = Update(name, scales, decay, eps, record.weight_decay, record)
+    return name
 
 
 def update_of(optimizer: Update, family: str) -> Update:

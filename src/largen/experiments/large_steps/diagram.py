@@ -23,7 +23,7 @@ from largen.finite_width.training.large_steps import (
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.networks import finite_network
-from largen.parameterizations import GradientDescent
+from largen.parameterizations import momentum_of
 from largen.progress import Report, reporter
 from largen.results import DataResult
 from largen.runs import Run
@@ -287,11 +287,11 @@ def diagram_of(
 def check(run: Run, what: str) -> None:
     """Check that 2/λ₀ is the threshold of a run's linear dynamics, at a rate that is constant."""
     optimizer = run.optimizer
-    if run.loss.name != "mse":
+    if not run.loss.squared:
         raise NoTheory(f'{what}: wanted the loss "mse", whose curvature is λ, got {run.loss.name}.')
     if (
-        not isinstance(optimizer, GradientDescent)
-        or optimizer.momentum
+        not optimizer.descends_in_steps
+        or momentum_of(optimizer)
         or optimizer.weight_decay
         or optimizer.batch_size is not None
         or optimizer.schedule is not None

@@ -30,7 +30,6 @@ from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.finite_width.training.exponentials import convolve, risen
 from largen.networks.network import FiniteNetwork
 from largen.networks.tangent import kernels, probe
-from largen.parameterizations import GradientFlow
 from largen.progress import Report
 from largen.runs import Run
 
@@ -59,11 +58,11 @@ class ToFirstOrder(NamedTuple):
 def check(run: Run, what: str) -> None:
     """Check that the closed form applies."""
     instead = 'method="expansion" covers it'
-    if not isinstance(run.optimizer, GradientFlow):
+    if not (run.optimizer.descends and run.optimizer.continuous):
         raise NoTheory(
             f"{what}: the closed form is of gradient flow, not {run.optimizer}; {instead}."
         )
-    if run.loss.name != "mse" or run.output_shape not in ((), (1,)):
+    if not run.loss.squared or run.output_shape not in ((), (1,)):
         raise NoTheory(f'{what}: the closed form is of "mse" with one output; {instead}.')
     if len(run.data.x_train) > MOST_SAMPLES:
         raise InvalidInput(

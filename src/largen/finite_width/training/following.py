@@ -13,7 +13,6 @@ from largen.interrupts import Pace
 from largen.networks.descent import Descent
 from largen.networks.flow import MOST_STEPS, Flow
 from largen.networks.plan import Numbers, Plan
-from largen.parameterizations import GradientFlow
 from largen.progress import Report
 
 PREDICTED, ACTUAL = "predicted", "actual"
@@ -23,7 +22,7 @@ def trajectory_of(
     what: str, plan: Plan, numbers: Numbers, params: Any, report: Report
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return outputs and kernels in time: ``"predicted"`` to each order, or ``"actual"``."""
-    flows = isinstance(plan.optimizer, GradientFlow)
+    flows = plan.optimizer.continuous
     steps = MOST_STEPS if flows else plan.time_points
     state = _begun(what, plan, numbers, params)
     for begin, end in Pace(2).segments(0, steps):
@@ -45,7 +44,7 @@ def working_bytes(plan: Plan, numbers: Numbers) -> float:
     rows, item = len(numbers.x), numbers.x.dtype.itemsize
     sites = [row.site for row in plan.table.rows if row.kind == "weight"]
     neurons = plan.network.width * sum(float(s.copies * s.width_ratio) for s in sites)
-    flows = isinstance(plan.optimizer, GradientFlow)
+    flows = plan.optimizer.continuous
     copies = ORDERS * (12 if flows else 4) + 8
     outputs = plan.network.outputs or 1
     return item * (copies * plan.network.parameters + 16 * rows * neurons * (1 + outputs))
@@ -59,7 +58,7 @@ def kept_bytes(plan: Plan, numbers: Numbers) -> float:
 
 
 def _course(what: str, plan: Plan, numbers: Numbers, params: Any) -> Any:
-    flows = isinstance(plan.optimizer, GradientFlow)
+    flows = plan.optimizer.continuous
     numbers = jax.tree.map(jax.numpy.asarray, numbers)
     if what == PREDICTED:
         return (ExpandedFlow if flows else ExpandedDescent)(plan, numbers, params)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from largen.errors import NoTheory
-from largen.parameterizations import GradientDescent, RuleTable
+from largen.parameterizations import RuleTable, momentum_of
 from largen.programs import Affine, Function, Operation, program_of
 from largen.programs.rewriting import unrolled
 from largen.runs import Run
@@ -36,7 +36,8 @@ def check(run: Run, what: str) -> None:
     if any(weight.bias_std for weight in program.weights):
         raise NoTheory(f"{what}: biases have an order parameter of their own; take bias_std=0.")
     optimizer = run.optimizer
-    if not isinstance(optimizer, GradientDescent) or optimizer.momentum or optimizer.weight_decay:
+    plain = optimizer.descends_in_steps and not momentum_of(optimizer)
+    if not plain or optimizer.weight_decay:
         raise NoTheory(
             f"{what}: wanted gradient descent without momentum and weight decay, such as "
             f"lg.gd(0.1), got {optimizer}."
@@ -44,7 +45,7 @@ def check(run: Run, what: str) -> None:
 
 
 def _identity(operation: Operation) -> bool:
-    return isinstance(operation, Function) and operation.phi.name == "linear"
+    return isinstance(operation, Function) and operation.phi.slope == 1
 
 
 def table_at(run: Run, width: int) -> RuleTable[float]:

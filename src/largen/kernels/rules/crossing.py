@@ -262,7 +262,7 @@ def _of_functions(one: Factor, two: Factor, values: Values, layout: Layout) -> C
     x = values.pair(one.base, two.base, layout.pairs)
     if x is None:
         return None
-    if one.phi == two.phi and one.phi.name == "linear":
+    if one.phi == two.phi and one.phi.slope == 1:
         return x
     a, b = values.states[one.base], values.states[two.base]
     q1, q2 = layout.of_u(a.first.q, a.second.q), layout.of_v(b.first.q, b.second.q)

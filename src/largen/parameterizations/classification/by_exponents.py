@@ -8,21 +8,16 @@ from typing import Any
 
 from largen.architectures import Layer, mlp
 from largen.bibliography import cites
-from largen.errors import InvalidInput, instance_of, one_of
+from largen.errors import InvalidInput, NoRule, instance_of, one_of
+from largen.parameterizations.averages import Averages
 from largen.parameterizations.classification.deep import classify_program
 from largen.parameterizations.classification.plane import ScalingClass, classify_scaling
 from largen.parameterizations.classification.report import Classification
 from largen.parameterizations.classification.scaled_program import scaled_program
 from largen.parameterizations.exponents import exact
-from largen.parameterizations.optimizers import (
-    Adam,
-    GradientDescent,
-    GradientFlow,
-    RMSProp,
-    adam,
-    gd,
-)
-from largen.parameterizations.parameterization import Parameterization
+from largen.parameterizations.optimizers import adam, gd
+from largen.parameterizations.parameterization import ORTHOGONAL, Parameterization
+from largen.parameterizations.stepping import Optimizer
 from largen.programs import Normalise, Product
 from largen.scalars import integer
 
@@ -169,20 +164,19 @@ def _network(net: Any) -> Layer:
 
 def kind_of(optimizer: Any) -> tuple[str, bool, bool]:
     """Return its name, whether it is adaptive, and whether it has an ε > 0."""
-    match optimizer:
-        case None:
-            return "gradient descent", False, False
-        case Adam():
-            return "adam", True, optimizer.eps > 0
-        case RMSProp():
-            return "rmsprop", True, optimizer.eps > 0
-        case GradientDescent():
-            return "momentum" if optimizer.momentum else "gradient descent", False, False
-        case GradientFlow():
-            return "gradient flow", False, False
-        case str():
-            one_of("optimizer", optimizer, _OPTIMIZERS)
-            return optimizer, _OPTIMIZERS[optimizer], False
+    if optimizer is None:
+        return "gradient descent", False, False
+    if isinstance(optimizer, str):
+        one_of("optimizer", optimizer, _OPTIMIZERS)
+        return optimizer, _OPTIMIZERS[optimizer], False
+    if isinstance(optimizer, Optimizer):
+        kind, averages = optimizer.says("kind"), optimizer.averages
+        if kind == "orthogonal":
+            raise NoRule("the classification", optimizer, said=f"the classification: {ORTHOGONAL}")
+        if optimizer.backward == "gradients" and not optimizer.temperature:
+            eps = isinstance(averages, Averages) and averages.eps > 0
+            name = optimizer.words or type(optimizer).__name__
+            return name, optimizer.adaptive, eps
     raise InvalidInput(
         "optimizer: wanted lg.gd, lg.sgd, lg.gradient_flow, lg.adam or lg.optimizers.rmsprop, or "
         f"one of {', '.join(sorted(_OPTIMIZERS))}, got {optimizer!r}."

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.kernels.modes import Factors, decompose, descent_factors, flow_factors, outputs
+from largen.parameterizations import momentum_of
 from largen.runs import Run
 from largen.theories.kernel_limit import observables
 from largen.theories.kernel_limit.descent import Arrays, Problem, descend
@@ -86,7 +87,7 @@ def _rates(run: Run) -> Any:
 
 def momentum(run: Run) -> float:
     """Return the momentum β; 0 for optimizers without momentum."""
-    return getattr(run.optimizer, "momentum", 0.0)
+    return momentum_of(run.optimizer)
 
 
 def follow(

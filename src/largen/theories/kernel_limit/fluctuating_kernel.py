@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from largen.integration import runge_kutta_step
 from largen.interrupts import check as check_interrupts
+from largen.parameterizations import momentum_of
 from largen.runs import Run
 from largen.segments import scan_segments
 
@@ -41,7 +42,7 @@ def by_orders(
         return np.moveaxis(_flow(run, arrays, alpha), 0, 1)
     rates = jnp.asarray(np.append(run.rates, 0.0))
     batches = None if run.batches is None else jnp.asarray(run.batches)
-    momentum = getattr(run.optimizer, "momentum", 0.0)
+    momentum = momentum_of(run.optimizer)
     given = (*arrays, rates, momentum, batches)
     _, seen = scan_segments(_step, None, (alpha, jnp.zeros_like(alpha)), len(rates), *given)
     return np.moveaxis(np.asarray(seen), 0, 1)

@@ -31,7 +31,7 @@ from largen.finite_width import width_fluctuations
 from largen.finite_width.training.smooth import is_smooth
 from largen.memory import check_fits
 from largen.networks import train
-from largen.parameterizations import GradientDescent, GradientFlow, gd, ntk
+from largen.parameterizations import gd, ntk
 from largen.programs import Affine
 from largen.progress import Report
 from largen.runs import Run, Status, Trajectory
@@ -89,7 +89,7 @@ def check(run: Run, what: str, power: Any) -> None:
             f"{what}: wanted initial outputs of order one, as in lg.ntk(); those of {run.param} "
             f"vanish as N^-{power}, and corrections are of other powers of the width."
         )
-    if not isinstance(run.optimizer, (GradientDescent, GradientFlow)) or run.optimizer.weight_decay:
+    if not run.optimizer.descends or run.optimizer.weight_decay:
         raise NoTheory(
             f"{what}: wanted gradient descent or gradient flow without weight decay, got "
             f"{run.optimizer}; measure networks: lg.train(run, width=…, seeds=…)."

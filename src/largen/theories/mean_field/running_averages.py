@@ -1,6 +1,8 @@
-"""Running averages of gradients, by which adaptive optimizers divide.
+"""Running averages of gradients, on which adaptive optimizers depend.
 
-With the gradient ∇ of a weight in units of its rule's eps, of order one in N,
+With the gradient ∇ of a weight in units of its rule's eps, of order one in N, every weight has
+averages of its own gradients and an update u, which the optimizer says
+(:class:`largen.parameterizations.Averages`). For Adam and RMSProp
 
     m ← β₁m + (1 − β₁)∇,   v ← β₂v + (1 − β₂)∇²,   u = m̂/(√v̂ + ε₀).
 
@@ -10,40 +12,47 @@ update u is the sign of the gradient.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import jax
-import jax.numpy as jnp
+import numpy as np
 
 from largen.errors import NoTheory
-from largen.parameterizations import Adam, Power, RMSProp
+from largen.parameterizations import Averages, Power
 from largen.parameterizations.rules import Row
 from largen.runs import Run
 
-
-class Average(NamedTuple):
-    """Parameters of the running averages: β₁, β₂, ε₀, and whether there is a bias correction."""
-
-    first: float
-    second: float
-    eps: float
-    corrected: bool
-
-    def corrections(self, count: Any) -> tuple[Any, Any]:
-        """Return m/m̂ and v/v̂ after some number of gradients."""
-        if not self.corrected:
-            return 1.0, 1.0
-        return 1 - self.first**count, 1 - self.second**count
+PROBED = np.array([0.3, -1.7, 2.0, 0.0])  # gradients of an update that has to be odd
 
 
-def average_of(run: Run) -> Average | None:
-    """Return the averages of a run's optimizer; None if its update is linear in the gradient."""
-    match run.optimizer:
-        case Adam(beta1=beta1, beta2=beta2, eps=eps):
-            return Average(beta1, beta2, eps, True)
-        case RMSProp(beta=beta, eps=eps):
-            return Average(0.0, beta, eps, False)
-    return None
+def averages_of(run: Run) -> Averages | None:
+    """Return the averages of a run's optimizer; None if its update is linear in the gradient.
+
+    Raises
+    ------
+    NoRule
+        If it is another update, which is not said weight by weight.
+    NoTheory
+        If it is, and not odd: descent along −∇ and along ∇ would differ.
+    """
+    optimizer = run.optimizer
+    if optimizer.kind != "normalised":
+        return None
+    averages = optimizer.says("averages")
+    if not isinstance(averages, Averages):
+        return None
+    memory = (np.zeros_like(PROBED),) * averages.memories
+    updates = []
+    for sign in (1, -1):
+        after = memory
+        for count in (1, 2):
+            given = sign * PROBED / count, after, averages.corrections(count)
+            update, after = averages.update(*given)
+        updates.append(sign * np.asarray(update))
+    if not np.array_equal(*updates):
+        raise NoTheory(
+            f"the update of {type(optimizer).__name__} is not odd in the gradients, as limits of "
+            f"updates of single weights take it to be: {updates[0]} and {updates[1]} for gradients "
+            "of either sign."
+        )
+    return averages
 
 
 def check_limit(
@@ -54,7 +63,8 @@ def check_limit(
     std: Power,  # its output
 ) -> None:
     """Check that the powers of N of a weight are 0; that of the gradient unless ε₀ is 0."""
-    if not getattr(run.optimizer, "eps", 0.0):
+    averages = run.optimizer.averages
+    if not averages.eps:
         gradient = Power()
     for what, power in (
         ("its output", std),
@@ -68,24 +78,3 @@ def check_limit(
                 f"at the weight {row.name} ({row.site.role}) {grows} as N^{power.width}. "
                 "lg.mean_field() and lg.mup() have one."
             )
-
-
-def adapt(
-    average: Average,
-    move: Any,
-    memory: tuple[Any, Any],
-    corrections: tuple[Any, Any],  # m/m̂ and v/v̂
-) -> tuple[Any, Any]:
-    """Return m̂/(√v̂ + ε₀) for a tree of −∇, and the averages m, v; 0 where ∇ was always 0."""
-
-    def mix(beta, old, new):
-        return jax.tree.map(lambda a, b: beta * a + (1 - beta) * b, old, new)
-
-    first = mix(average.first, memory[0], move)
-    second = mix(average.second, memory[1], jax.tree.map(jnp.square, move))
-
-    def change(m, v):
-        size = jnp.sqrt(v / corrections[1]) + average.eps
-        return jnp.where(size > 0, m / corrections[0] / jnp.where(size > 0, size, 1), 0)
-
-    return jax.tree.map(change, first, second), (first, second)

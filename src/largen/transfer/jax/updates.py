@@ -7,6 +7,7 @@ RMSProp and AdaGrad is outside the root. Each optimizer is a direction times the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import jax
@@ -14,9 +15,11 @@ import jax.numpy as jnp
 import optax
 from optax import contrib
 
+from largen.errors import one_of
+from largen.parameterizations import Scales
 from largen.transfer.jax.trees import map_named
 from largen.transfer.schedules import Schedule
-from largen.transfer.updates import Update
+from largen.transfer.updates import UPDATES, Update
 
 
 def transformation(
@@ -64,7 +67,17 @@ def _direction(
             return optax.scale_by_sign()
         case "muon":
             return _muon(fan_in, **options)
-    raise AssertionError(name)
+    return _own(name, options)
+
+
+def _own(name: str, options: Mapping[str, Any]) -> optax.GradientTransformation:
+    """Return the direction of an optimizer of the user's own, with other options than defaults."""
+    record = UPDATES[name].record
+    assert record is not None
+    for option in options:
+        one_of("options", option, [field.name for field in fields(record)])
+    same = optax.identity()
+    return replace(record, **options).transformation(Scales(same, same, same))
 
 
 def _zeros(params: Any) -> Any:

@@ -10,6 +10,7 @@ from warnings import warn
 from torch import nn
 
 from largen.errors import InvalidInput, WrongPlan, one_of
+from largen.parameterizations import Optimizer
 from largen.scalars import flag
 from largen.text import shown
 from largen.transfer.constants import Constants, constants_of
@@ -31,7 +32,7 @@ def scale(
     target: Mapping[str, Any],
     *,
     scheme: Any = "depth_mup",
-    optimizer: str = "adamw",
+    optimizer: str | type[Optimizer] = "adamw",
     decay: str | None = None,
     hints: Hints | None = None,
     multipliers: str = "weights",
@@ -67,7 +68,8 @@ def scale(
     optimizer
         ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"adamax"``, ``"nadam"``,
         ``"adagrad"``, ``"rmsprop"``, ``"signsgd"``, ``"lion"``, ``"muon"`` or ``"shampoo"``;
-        others are refused with the reason.
+        others are refused with the reason. Or a class of the user's own, derived from
+        ``largen.parameterizations.Stepped``, which says the kind of its update.
     decay
         ``"coupled"``, ``"decoupled"`` or ``"independent"`` weight decay; by default that of
         PyTorch's optimizer of the given name.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from largen.errors import NoTheory
-from largen.parameterizations import CanonicalForm, canonical_form, gd
+from largen.parameterizations import Averages, CanonicalForm, canonical_form, gd
 from largen.runs import Posed, Run
 from largen.theories.chains.constants import HALF
 from largen.theories.chains.decay import degree
 from largen.theories.chains.problem import GAUSSIAN_ROLES
 from largen.theories.mean_field.adaptive_deep.constants import SMALL_GAMMA, constants_of
 from largen.theories.mean_field.adaptive_deep.weights import AdaptiveUpdates
-from largen.theories.mean_field.running_averages import Average, average_of
+from largen.theories.mean_field.running_averages import averages_of
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
 from largen.theories.mean_field.transformer.problem import check_depth, moving_form, problem_of
 
@@ -45,16 +45,16 @@ def lazily_posed_by(run: Run) -> Posed[AttentionProblem]:
     return Posed(run, f"{grows}, so features stand still (kernel limit); {SAMPLED}", problem)
 
 
-def _average(run: Run) -> Average:
+def _average(run: Run) -> Averages:
     """Return the averages of the optimizer, after a check that this is the limit of it."""
-    average = average_of(run)
+    average = averages_of(run)
     if average is None:
         raise NoTheory(f"this is the limit of lg.adam and lg.rmsprop, got {run.optimizer}.")
     check_depth(run)
     return average
 
 
-def _adapted(run: Run, average: Average, form: CanonicalForm) -> AttentionProblem:
+def _adapted(run: Run, average: Averages, form: CanonicalForm) -> AttentionProblem:
     """Return the problem with updates by an adaptive optimizer, and all populations sampled."""
     problem = problem_of(run, form)
     populations = problem.network.populations

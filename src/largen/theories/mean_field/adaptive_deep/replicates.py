@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import lcm
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from largen.errors import InvalidInput
 from largen.progress import Report
 from largen.runs import Run
 from largen.theories.chains.decay import degree
+from largen.theories.mean_field.adaptive_deep.weights import AdaptiveUpdates, bytes_per_entry
 from largen.theories.mean_field.engine.checkpoint import Checkpoint
 from largen.theories.mean_field.engine.parallel import Tell, cores, one_thread_of_blas, part
 from largen.theories.mean_field.engine.replicates import Goal, Replicates
@@ -35,7 +36,6 @@ FEWEST_REPLICATES = 8
 FEWEST_PARTICLES, MOST_PARTICLES = 1024, 4096
 PER_COLUMN = 32
 COARSEST = 3e-3  # the target error down to which the fewest particles suffice
-PER_PAIR = 12  # bytes: an entry and its two averages in single precision
 
 
 def wanted_particles(
@@ -58,7 +58,8 @@ def bytes_of(problem: AttentionProblem, particles: int) -> float:
         for read in node.reads
         if network.is_matrix(node)
     )
-    return 1.25 * PER_PAIR * (sum(pairs) * particles**2 + particles)
+    each = bytes_per_entry(cast("AdaptiveUpdates", problem.updates).average)
+    return 1.25 * each * (sum(pairs) * particles**2 + particles)
 
 
 def solve_by_replicates(

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.parameterizations import Averages
 from largen.theories.mean_field.adaptive_deep.constants import WeightConstants
 from largen.theories.mean_field.engine.descent import Step
-from largen.theories.mean_field.running_averages import Average, adapt
 from largen.theories.mean_field.transformer.populations import Population
 from largen.theories.mean_field.transformer.weights import (
     Connection,
@@ -37,7 +37,7 @@ class Averaged(Trained):
         self,
         values: np.ndarray,
         moves: bool,
-        average: Average,
+        average: Averages,
         constants: WeightConstants,  # in the units of the numbers and of their gradients
     ):
         self._average, self._constants = average, constants
@@ -46,7 +46,7 @@ class Averaged(Trained):
     def restart(self) -> None:
         """Return to the numbers before training."""
         super().restart()
-        self._memory: Any = (np.zeros_like(self.values),) * 2
+        self._memory: Any = (np.zeros_like(self.values),) * self._average.memories
         self._count = 0
 
     def move(self, descent: np.ndarray, step: Step) -> None:
@@ -56,7 +56,7 @@ class Averaged(Trained):
         self._count += 1
         corrections = self._average.corrections(self._count)
         unit, size = self._constants
-        update, self._memory = adapt(self._average, unit * descent, self._memory, corrections)
+        update, self._memory = self._average.update(unit * descent, self._memory, corrections)
         kept = 1 - step.rate * step.decay
         self.values = kept * self.values + step.rate * size * np.asarray(update)
 
@@ -68,7 +68,7 @@ class StoredMatrix(Matrix):
     S′ = S r_out/r_in behind the matrix.
     """
 
-    def __init__(self, joins: Connection, average: Average, own: WeightConstants):
+    def __init__(self, joins: Connection, average: Averages, own: WeightConstants):
         super().__init__(joins)
         self._source, self._target, self._average = joins.source, joins.target, average
         root = (joins.source.size * joins.target.size) ** 0.5
@@ -79,7 +79,8 @@ class StoredMatrix(Matrix):
     @property
     def bytes(self) -> int:
         """The number of bytes that are held, or will be after the first step."""
-        return super().bytes + 12 * self._source.size * self._target.size
+        entries = self._source.size * self._target.size
+        return super().bytes + bytes_per_entry(self._average) * entries
 
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return σVx of fields, (column, coordinate)."""
@@ -101,13 +102,14 @@ class StoredMatrix(Matrix):
         """Make a step along the products of backward and forward fields of the last passes."""
         if self._entries is None:
             entries = _single(self._drawn())
-            self._entries = (entries, jnp.zeros_like(entries), jnp.zeros_like(entries))
+            memory = (jnp.zeros_like(entries) for _ in range(self._average.memories))
+            self._entries = (entries, *memory)
         if not self._size:
             return
         self._count += 1
         x = self._features[: len(self._gradients)]
-        sizes = *self._average.corrections(self._count), step.rate * self._size
-        sizes = _single(np.array([*sizes, 1 - step.rate * step.decay]))
+        sizes = step.rate * self._size, 1 - step.rate * step.decay
+        sizes = _single(np.array([*sizes, *self._average.corrections(self._count)]))
         # The unit is multiplied first: products of small fields would underflow.
         g = _single(self._unit * self._gradients)
         self._entries = _moved(self._average, self._entries, g, _single(x), sizes)
@@ -131,6 +133,11 @@ def _single(x: np.ndarray) -> jax.Array:
     return jnp.asarray(x, jnp.float32)
 
 
+def bytes_per_entry(average: Averages) -> int:
+    """Return the bytes of an entry and its averages in single precision."""
+    return 4 * (1 + average.memories)
+
+
 @jax.jit
 def _forward(entries, x):
     return x @ entries.T
@@ -142,18 +149,19 @@ def _backward(entries, g):
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _moved(average: Average, state, g, x, sizes):
+def _moved(average: Averages, state, g, x, sizes):
     """Return entries and averages after a step."""
-    entries, first, second = state
-    update, memory = adapt(average, g.T @ x, (first, second), (sizes[0], sizes[1]))
-    return sizes[3] * entries + sizes[2] * update, *memory
+    entries, *before = state
+    size, kept, *corrections = sizes
+    update, memory = average.update(g.T @ x, tuple(before), tuple(corrections))
+    return kept * entries + size * update, *memory
 
 
 @dataclass(frozen=True)
 class AdaptiveUpdates(Updates):
     """Updates by an adaptive optimizer."""
 
-    average: Average
+    average: Averages
     constants: dict[str, WeightConstants]
     stored = True
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.errors import NumericalFailure
-from largen.parameterizations import GradientDescent
+from largen.parameterizations import momentum_of
 from largen.runs import Run, Trajectory
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.neuron_responses import Neurons, stream_responses
@@ -116,12 +116,12 @@ def _left(share: np.ndarray, rate: float, responses: np.ndarray) -> np.ndarray:
 def memory(run: Run, problem: Problem, limit: Trajectory) -> tuple[np.ndarray, np.ndarray]:
     """Return K(t, s)Δ(s), of times and samples by times, samples and outputs, and s_t."""
     optimizer, times, p = run.optimizer, len(run.times), problem.samples
-    assert isinstance(optimizer, GradientDescent)
+    momentum = momentum_of(optimizer)
     # Shares of the updates in a weight, and last of its initial value.
     units = np.eye(times + 1)
     weights, velocity, seen = units[-1], 0 * units[-1], [units[-1]]
     for update, rate in zip(units, run.rates, strict=False):
-        step = Step(rate, optimizer.momentum, optimizer.weight_decay)
+        step = Step(rate, momentum, optimizer.weight_decay)
         weights, velocity = moved(weights, velocity, update, step)
         seen.append(weights)
     left = np.stack(seen)

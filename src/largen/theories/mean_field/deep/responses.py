@@ -25,7 +25,6 @@ from largen.expectations import ActivationFunction
 from largen.expectations.nodes import jumps, kinks_of
 from largen.interrupts import interruptible
 from largen.memory import check_fits
-from largen.parameterizations import GradientDescent, temperature_of
 from largen.progress import Report, reporter
 from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
 from largen.runs import Posed, Run
@@ -219,8 +218,7 @@ def _check_covered(run: Run) -> Posed[Problem]:
         "hidden layers of unequal widths": problem.unequal,
         "normalised layers": problem.normalized,
         "convolutions": not all(affine.reading.plain for affine in problem.maps),
-        f"{how}, only for gradient descent without noise": not isinstance(how, GradientDescent)
-        or temperature_of(how) > 0,
+        f"{how}, only for gradient descent without noise": not how.descends_in_steps,
     }
     for what, there in missing.items():
         if there:

@@ -12,7 +12,6 @@ import numpy as np
 from largen.architectures import fingerprint
 from largen.errors import InvalidInput
 from largen.files import load_arrays, save_arrays
-from largen.parameterizations import Stepped
 from largen.runs import Run
 
 
@@ -45,7 +44,7 @@ def other(path: Path, why: str) -> InvalidInput:
 def marks_of(run: Run, options: dict[str, Any]) -> dict[str, str]:
     """Return marks that identify a solution by its run and options, except for its duration."""
     data, optimizer = run.data, run.optimizer
-    one = {"lr": 1.0} | ({"schedule": None} if isinstance(optimizer, Stepped) else {})
+    one = {"lr": 1.0} | ({} if optimizer.continuous else {"schedule": None})
     parts = {
         "network": fingerprint(run.net),
         "parameterization": run.param,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from largen.parameterizations import FeedbackAlignment, gd, pseudo_gradient_of
+from largen.parameterizations import gd, pseudo_gradient_of
 from largen.runs import Posed, Run
 from largen.theories.mean_field.feedback.weights import FeedbackUpdates, HebbianUpdates
 from largen.theories.mean_field.transformer import AttentionMeanField
@@ -93,9 +93,9 @@ class FeedbackMeanField(AttentionMeanField):
         rule = pseudo_gradient_of(run.optimizer)
         check_depth(run)
         problem = problem_of(run, moving_form(run, gd(1.0)))
-        if not isinstance(rule, FeedbackAlignment):
+        if rule.backward == "errors":
             updates, how = HebbianUpdates(), "weights move by the activities that they join"
-        elif rule.direct:
+        elif rule.backward == "direct feedback":
             readout = problem.network.nodes[-1]
             share = problem.network.nodes[readout.reads[0]].ratio
             size = problem.network.constants(readout.operation).std / share**0.5

@@ -16,7 +16,7 @@ import numpy as np
 from largen.arrays import precision as in_precision
 from largen.errors import OutOfMemory
 from largen.memory import check_fits
-from largen.parameterizations import GradientDescent
+from largen.parameterizations import momentum_of
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate
@@ -221,7 +221,7 @@ def _rows(net: Problem, wanted: WantedKernels) -> int:
 
 
 def _momentum(run: Run) -> float:
-    return run.optimizer.momentum if isinstance(run.optimizer, GradientDescent) else 0.0
+    return momentum_of(run.optimizer)
 
 
 def _pull(run: Run, t: int, f: np.ndarray) -> np.ndarray:

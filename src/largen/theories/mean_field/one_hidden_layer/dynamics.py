@@ -21,12 +21,11 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from largen.expectations import ActivationFunction
-from largen.parameterizations import GradientDescent, temperature_of
+from largen.parameterizations import Averages, momentum_of, temperature_of
 from largen.runs import Loss, Run
 from largen.theories.mean_field.engine.descent import Step
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
-from largen.theories.mean_field.running_averages import Average
 
 
 class OneLayerState(NamedTuple):
@@ -87,7 +86,7 @@ class OneLayerModel(NamedTuple):
     phi: ActivationFunction
     loss: Loss
     output_shape: tuple[int, ...]
-    average: Average | None = None
+    average: Averages | None = None
     test_kernel: bool = False
     curved: bool = False
 
@@ -113,7 +112,7 @@ def prepare(
         gamma=real(problem.gamma),
         rates=real([optimizer.lr] if run.steps is None else np.append(run.rates, 0.0)),
         decay=_decay(problem, optimizer.weight_decay, real),
-        momentum=real(optimizer.momentum if isinstance(optimizer, GradientDescent) else 0.0),
+        momentum=real(momentum_of(optimizer)),
         out_rate=real(problem.out_rate),
         out_bias_rate=real(problem.out_bias_rate),
         steps=_steps(problem, real),

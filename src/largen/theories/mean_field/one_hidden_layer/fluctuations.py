@@ -31,7 +31,6 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from largen.errors import InvalidInput
-from largen.parameterizations import GradientDescent
 from largen.runs import Run
 from largen.theories.mean_field.engine.descent import moved, sample_weights
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
@@ -78,7 +77,7 @@ class Path(NamedTuple):
 def check(run: Run, problem: OneLayerProblem) -> None:
     """Check that linear response applies, and that its matrices are not too large."""
     instead = "measure them on networks: lg.train(run, width=…, seeds=…)"
-    if not isinstance(run.optimizer, GradientDescent):
+    if not run.optimizer.descends_in_steps:
         raise InvalidInput(
             "fluctuations: linear response is implemented for gradient descent, this run has "
             f"{run.optimizer}; {instead}."

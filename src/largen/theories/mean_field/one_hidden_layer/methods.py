@@ -9,7 +9,7 @@ import numpy as np
 
 from largen.errors import InvalidInput
 from largen.memory import check_fits
-from largen.parameterizations import GradientFlow, temperature_of
+from largen.parameterizations import temperature_of
 from largen.progress import Report
 from largen.runs import Run
 from largen.scalars import numpy_generator
@@ -248,7 +248,7 @@ def _flow_steps(
     and h/m, the error of the finer one is at most their difference over m² − 1, since the order is
     2 on average if φ' jumps.
     """
-    if not isinstance(run.optimizer, GradientFlow):
+    if not run.optimizer.continuous:
         return None, (0.0, 0.0)
 
     def solve(substeps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

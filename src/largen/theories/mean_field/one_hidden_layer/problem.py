@@ -8,13 +8,13 @@ import numpy as np
 
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction, as_activation
-from largen.parameterizations import CanonicalForm, canonical_form
+from largen.parameterizations import Averages, CanonicalForm, canonical_form
 from largen.parameterizations.distributions import GAUSSIAN
 from largen.programs import BRANCH, Affine, Function, Operation, Program, Repeat, Sum, dense_chain
 from largen.runs import Posed, Run
 from largen.theories.chains.constants import HALF, check_features_move
 from largen.theories.mean_field.one_hidden_layer.adaptive import ratio_of, weights_of
-from largen.theories.mean_field.running_averages import Average, average_of
+from largen.theories.mean_field.running_averages import averages_of
 
 READING = "the mean-field limit of one hidden layer"
 LINEAR = as_activation("linear")
@@ -35,7 +35,7 @@ class Start:
 class Steps:
     """Step sizes r/s of an adaptive optimizer for a, z and the read-out's bias."""
 
-    average: Average
+    average: Averages
     directions: np.ndarray
     readout: float
     bias: float
@@ -93,7 +93,7 @@ REASON = (
 def posed_by(run: Run) -> Posed[OneLayerProblem]:
     """Return the problem that a run poses, in float64."""
     phi = _activation(run.program)
-    if run.param.canonical_d == HALF and (average := average_of(run)):
+    if run.param.canonical_d == HALF and (average := averages_of(run)):
         return Posed(run, REASON, _by_weight(run, phi, average))
     form = _form(run)
     check_features_move(run.param, form.d)
@@ -144,7 +144,7 @@ def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> OneL
     )
 
 
-def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> OneLayerProblem:
+def _by_weight(run: Run, phi: ActivationFunction, average: Averages) -> OneLayerProblem:
     """Return the problem of an adaptive optimizer, in single weights."""
     weights, ratio = weights_of(run), ratio_of(run)
     gamma = run.param.gamma / np.sqrt(ratio)

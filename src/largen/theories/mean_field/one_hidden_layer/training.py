@@ -41,7 +41,6 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
 from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 from largen.theories.mean_field.options import WantedKernels
-from largen.theories.mean_field.running_averages import adapt
 
 
 class Found(NamedTuple):
@@ -127,7 +126,7 @@ def _descend(
 ) -> Found:
     """Train by gradient descent, with one step between successive time indices."""
     zero = jax.tree.map(jnp.zeros_like, state)
-    moving = (state, zero if model.average is None else (zero, zero))
+    moving = (state, zero if model.average is None else (zero,) * model.average.memories)
     times = len(constants.rates)
     found = _nothing(model, moving, constants, times, record_at)
     arrays = (constants, counts, record_at, key)
@@ -144,7 +143,7 @@ def _step(model: OneLayerModel, index, carry, constants: OneLayerConstants, coun
     move = drift(model, state, constants, row, ahead)
     if model.average is not None:
         corrections = model.average.corrections(1 + index.astype(row.dtype))
-        change, velocity = adapt(model.average, move, velocity, corrections)
+        change, velocity = model.average.of_trees(move, velocity, corrections)
         change = jax.tree.map(jnp.multiply, change, constants.steps)
         change = step_with_decay(change, state, constants, rate)
         return ((jax.tree.map(jnp.add, state, change), velocity), found), ()

@@ -11,6 +11,7 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.interrupts import Pace, check
+from largen.parameterizations import momentum_of
 from largen.programs import Affine
 from largen.runs import Run
 from largen.theories.mean_field.engine.descent import Step
@@ -237,7 +238,7 @@ def train(
     sides = (problem.network.positions,) * 2
     patterns = np.full((len(record_at), problem.network.attentions, len(x), *sides), np.nan)
     stopped: str | None = None
-    residual, momentum = Residuals(run), getattr(run.optimizer, "momentum", 0.0)
+    residual, momentum = Residuals(run), momentum_of(run.optimizer)
     scalar = not run.output_shape
     kernels = KernelRecords(wanted, network.context.maps, problem.samples, problem.outputs, scalar)
     largest = 0.0

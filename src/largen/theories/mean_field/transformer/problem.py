@@ -6,7 +6,7 @@ import math
 
 from largen.architectures import depth
 from largen.errors import NoTheory
-from largen.parameterizations import CanonicalForm, GradientFlow, canonical_form, temperature_of
+from largen.parameterizations import CanonicalForm, canonical_form, temperature_of
 from largen.parameterizations.stepping import Optimizer
 from largen.runs import Posed, Run
 from largen.theories.chains.constants import check_features_move
@@ -70,7 +70,7 @@ def _check_training(run: Run) -> None:
     """Check that the run is one of gradient descent of finitely many blocks."""
     optimizer = run.optimizer
     check_depth(run)
-    if isinstance(optimizer, GradientFlow):
+    if optimizer.continuous:
         raise NoTheory(
             "gradient flow is not implemented here; gradient descent is: lg.gd, with a small rate."
         )

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.parameterizations import GradientDescent, temperature_of
+from largen.parameterizations import momentum_of, temperature_of
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
@@ -182,7 +182,7 @@ def begin(
     """
     dtype = start.fields.dtype
     optimizer = run.optimizer
-    beta = optimizer.momentum if isinstance(optimizer, GradientDescent) else 0.0
+    beta = momentum_of(optimizer)
 
     def real(value) -> jax.Array:
         return jnp.asarray(value, dtype)
