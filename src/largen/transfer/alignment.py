@@ -97,9 +97,8 @@ class Alignment:
 
         Of a bias, or a weight of fixed size, the first matrix of its layer that grows.
         """
-        layer, _, leaf = name.rpartition(".")
-        target = self._shapes["target"]
-        same = [other for other in target if other.rpartition(".")[0] == layer]
+        leaf, target = name.rpartition(".")[2], self._shapes["target"]
+        same = [other for other in target if _layer(other) == _layer(name)]
         same.sort(key=lambda other: len(target[other]) < 2)
         first = () if "bias" in leaf.lower() else (name,)
         return next((other for other in (*first, *same) if self.growing(other)), name)
@@ -138,3 +137,9 @@ class Alignment:
         if self.sizes.deep is not None:
             deep = moments(self.sizes.deep, self._deeper.parts, entries)
         return initial_distributions(base, wide, deep, ratios, self._deep_ratio)
+
+
+def _layer(name: str) -> str:
+    """Return the path of the layer of a weight, or of what a parametrization makes one of."""
+    path, parametrized, _ = name.partition(".parametrizations.")
+    return path if parametrized else name.rpartition(".")[0]

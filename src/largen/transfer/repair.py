@@ -1,42 +1,33 @@
-"""What to change in a plan whose updates grow or fade with the size, by measured powers.
+"""Repair of plans whose updates grow or fade with the size, by measured powers.
 
-A slope p, rounded to halves, is removed by the power −p of one setting, the first that applies:
-
-1. the start of a tensor inside: the initial values of the last weights before it that set its size
-2. a weight's effect on its tensor: the weight's rate
-3. the effect on the input of a module that grows with the width: the rate of the weight with the
-   largest share
-4. attention logits: the factor of queries or keys
-5. the output, by weights that act inside first: the factor of the output
-6. the output, by weights that act on it first: their rates
-
-Under gradient descent, and in depth, rates alone are changed, by the effects on the output.
+Corrections (:mod:`largen.transfer.proposals`) are made one after another until no slope is wrong. A
+power follows from a slope that is known to ±:data:`largen.transfer.proposals.KNOWN`; more networks
+are measured for one that is not. A repair ends when it would return to settings that it has had,
+and the repaired plan has to pass once more at sizes that were not used for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import log2
-from typing import Protocol, TypeVar, runtime_checkable
+from math import ceil
+from typing import TypeVar
 
 from largen.errors import InvalidInput
 from largen.transfer.corrections import Correction, corrected
 from largen.transfer.hints import Hints
 from largen.transfer.plan import Plan
-from largen.transfer.verdicts import (
-    FADES,
-    SINGLE,
-    START,
-    Layout,
-    fades,
-    growing_starts,
-    grows,
-    largest,
-    moves_nothing,
-)
+from largen.transfer.proposals import KNOWN, Networks, next_corrections
+from largen.transfer.verdicts import START
 from largen.transfer.verified import Verification
-from largen.transfer.verifying import MORE_SEEDS, SEEDS, Slopes, ratios_of, verdict
+from largen.transfer.verifying import (
+    MORE_SEEDS,
+    SEEDS,
+    STEPS,
+    NotVerified,
+    ratios_of,
+    verdict,
+)
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
@@ -45,66 +36,40 @@ NOT_KNOWN = (
     "returns, and save that."
 )
 MOST_REPAIRS = 16
-SETS_SIZE = 0.5  # change of log₂ of a size when weights are doubled, above which they set it
-SHARE = 0.1  # of the sum over weights, above which a single weight's slope counts
+MOST_SEEDS = 64  # networks of each size for slopes that fewer leave unknown
+SAFETY = 1.3  # by which more networks are taken than the intervals of few ones ask for
+# Sizes at which a repaired plan is measured again, as in STEPS; the first that can be built.
+OTHER_STEPS = ((2, 4, 7), (2, 5), (0, 2))
 
 
-@runtime_checkable
-class Networks(Protocol):
-    """Networks of several sizes, by plans of these sizes with corrections."""
-
-    along: str  # "width" or "depth"
-    ratios: tuple[float, ...]  # the sizes relative to the base
-
-    @property
-    def kind(self) -> str:
-        """How the optimizer's step scales."""
-        ...
-
-    @property
-    def names(self) -> Mapping[str, str]:
-        """Weights of the plan that is repaired → the names by which corrections call them."""
-        ...
-
-    def survey(
-        self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
-    ) -> Slopes:
-        """Measure the effects; with ``inputs`` those on modules' inputs, too."""
-        ...
-
-    def size(
-        self, place: str, corrections: Sequence[Correction], doubled: Collection[str] = ()
-    ) -> float:
-        """Return a tensor's root mean square in the largest network, some weights doubled."""
-        ...
-
-    def logit_settings(
-        self, survey: Slopes, place: str, corrections: Sequence[Correction]
-    ) -> list[tuple[str, str]]:
-        """Return what multiplies attention logits: corrections' kinds and places."""
-        ...
-
-
-def repaired(plan: AnyPlan, hints: Hints, networks_of: Callable[[str], Networks]) -> AnyPlan:
-    """Return a plan with measured powers.
-
-    ``hints``: those of the plan; ``networks_of``: along → networks by the plan.
-    """
+def repaired(
+    plan: AnyPlan,
+    hints: Hints,  # those of the plan
+    networks_of: Callable[[str, Sequence[int]], Networks],  # along, steps of sizes → networks
+) -> AnyPlan:
+    """Return a plan with measured powers."""
     records = []
     for record in plan.verified:
         if record.flags:
             if record.cause:
                 raise InvalidInput(f"plan: no power of a setting corrects this:\n{record}")
-            networks = networks_of(record.along)
+            networks = networks_of(record.along, STEPS)
             corrections, after = _corrections(networks, record)
-            if after.flags:
+            words = ", ".join(map(str, corrections)) or "no correction"
+            if not after.passed:
                 raise InvalidInput(
-                    f"plan: measured powers do not make every slope 0. With "
-                    f"{', '.join(map(str, corrections)) or 'no correction'}:\n{after}"
+                    f"plan: measured powers do not make every slope 0. With {words}:\n{after}"
+                )
+            again = _measured_again(record.along, corrections, networks_of)
+            if not again.passed:
+                raise InvalidInput(
+                    f"plan: measured powers make every slope 0 at the sizes from which they "
+                    f"follow, and not at others. With {words}:\n{again}"
                 )
             plan = with_corrections(plan, hints, corrections, networks.names)
-            words = ", ".join(map(str, corrections))
-            plan = replace(plan, notes=(*plan.notes, f"measured in {record.along}: {words}"))
+            plan = replace(
+                plan, notes=(*plan.notes, f"measured in {record.along}: {words}; {again}")
+            )
             record = after
         records.append(record)
     return replace(plan, verified=tuple(records))
@@ -113,23 +78,71 @@ def repaired(plan: AnyPlan, hints: Hints, networks_of: Callable[[str], Networks]
 def _corrections(networks: Networks, record: Verification) -> tuple[list[Correction], Verification]:
     """Correct a plan until no slope is wrong; return the corrections and the last verdict.
 
-    More networks decide an open verdict.
+    More networks decide an open verdict, and slopes from which no power follows.
     """
     seeds = record.seeds
     corrections: list[Correction] = []
     tried: list[str] = []
+    had = [_settings(corrections)]
     survey = networks.survey(seeds=seeds)
     for _ in range(MOST_REPAIRS):
         survey = networks.survey(corrections, inputs=True, seeds=seeds)
-        more = next_corrections(networks, survey, corrections, tried)
-        if not more:
+        found = verdict(networks.along, networks.ratios, networks.kind, survey)
+        more = next_corrections(networks, survey, corrections, tried) if found.flags else []
+        enough = _seeds_for(found)
+        if not more and seeds < enough <= MOST_SEEDS:
+            seeds = enough
+            continue
+        if not more or _settings([*corrections, *more]) in had:
             break
         corrections += more
+        had.append(_settings(corrections))
     after = verdict(networks.along, networks.ratios, networks.kind, survey)
     if after.open and seeds < MORE_SEEDS:
         survey = networks.survey(corrections, inputs=True, seeds=MORE_SEEDS)
         after = verdict(networks.along, networks.ratios, networks.kind, survey)
     return corrections, after
+
+
+def _seeds_for(found: Verification) -> int:
+    """Return how many networks of each size are likely to show what to correct first."""
+    margin = found.flags[0].margin if found.flags else 0.0
+    if margin <= KNOWN:
+        return MORE_SEEDS if found.open else found.seeds
+    return ceil(SAFETY * found.seeds * (margin / KNOWN) ** 2)
+
+
+def _settings(corrections: Sequence[Correction]) -> dict[tuple[str, str], float]:
+    """Return the power of every setting that corrections change."""
+    powers: dict[tuple[str, str], float] = {}
+    for each in corrections:
+        place = each.what, each.where
+        powers[place] = powers.get(place, 0.0) + each.power
+    return {place: power for place, power in powers.items() if power}
+
+
+def _measured_again(
+    along: str,
+    corrections: Sequence[Correction],
+    networks_of: Callable[[str, Sequence[int]], Networks],
+) -> Verification:
+    """Return the verdict on a corrected plan at sizes that were not used for the corrections."""
+    why = ""
+    for steps in OTHER_STEPS:
+        try:
+            networks = networks_of(along, steps)
+            networks.survey(seeds=1)  # the parts of the networks without corrections
+            for seeds in (2 * SEEDS, MORE_SEEDS):
+                survey = networks.survey(corrections, seeds=seeds)
+                found = verdict(along, networks.ratios, networks.kind, survey)
+                start, margin = survey.fits.get(("start", "output", ""), (0.0, 0.0))
+                if not found.open and start + margin < 2 * START:
+                    break
+        except NotVerified as reason:
+            why = why or str(reason)
+            continue
+        return found
+    return Verification(along, reason=f"it was not measured again, {why}")
 
 
 def with_corrections(
@@ -145,140 +158,3 @@ def with_corrections(
         plan.decay != "coupled" or proportional, names,
     )  # fmt: skip
     return replace(plan, weights=weights, multipliers=multipliers)
-
-
-def next_corrections(
-    networks: Networks, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
-) -> list[Correction]:
-    """Return the corrections of the first kind that applies.
-
-    ``tried``: tensors whose start was corrected, to which this one is added; each at most twice.
-    """
-    found = _starts(networks, survey, corrections, tried)
-    if found:
-        return found
-    if networks.along == "depth" or networks.kind == "proportional":
-        return _rates(networks, survey)
-    found = _on_tensors(survey) or _on_inputs(survey)
-    return found or _on_logits(networks, survey, corrections) or _on_output(survey)
-
-
-def _half(fit: tuple[float, float] | None) -> float:
-    """Return a slope rounded to halves."""
-    return 0.0 if fit is None else round(2 * fit[0]) / 2
-
-
-def _is_off(fit: tuple[float, float] | None, most: float, scale: float = 1.0) -> bool:
-    """Whether a slope certainly grows or fades, by a power that rounds to one."""
-    return (grows(fit, most, scale) or fades(fit, FADES, scale)) and bool(_half(fit))
-
-
-def _starts(
-    networks: Networks, survey: Slopes, corrections: Sequence[Correction], tried: list[str]
-) -> list[Correction]:
-    """Correct the initial values behind the first tensor that starts too large."""
-    layout, letter = survey.layout, "l" if networks.along == "depth" else "n"
-    for path, side, fit in growing_starts(survey.fits, layout):
-        place = f"{side} of {path}"
-        if tried.count(place) > 1 or not _half(fit):
-            continue
-        if side == "input" and not _widens(survey, path):
-            continue
-        tried.append(place)
-        for names in _behind(layout, path, side):
-            if _sets(networks, corrections, place, names):
-                return [Correction("init", n, -_half(fit), letter) for n in names]
-    return []
-
-
-def _behind(layout: Layout, path: str, side: str) -> Iterator[list[str]]:
-    """Yield the weights of the modules in front of a tensor, the last first; matrices first."""
-    end = layout.modules.index(path) + (side == "output")
-    for other in reversed(layout.modules[:end]):
-        if side == "input" and f"{other}.".startswith(f"{path}."):
-            continue
-        names = [name for name, holder in layout.holders.items() if holder == other]
-        vectors = [name for name in names if name in layout.vectors]
-        matrices = [name for name in names if name not in layout.vectors]
-        yield from (some for some in (matrices, vectors) if some)
-
-
-def _widens(survey: Slopes, path: str) -> bool:
-    """Whether the input of a module grows with the size."""
-    return survey.largest.inputs.get(path, 0) > survey.layout.inputs.get(path, 0)
-
-
-def _sets(
-    networks: Networks, corrections: Sequence[Correction], place: str, names: Sequence[str]
-) -> bool:
-    """Whether the size of a tensor follows these weights."""
-    before, after = (networks.size(place, corrections, some) for some in ((), names))
-    return log2(max(after, 1e-30) / max(before, 1e-30)) > SETS_SIZE
-
-
-def _rates(networks: Networks, survey: Slopes) -> list[Correction]:
-    """Correct rates by the effects on the output."""
-    letter, scale = ("l" if networks.along == "depth" else "n"), 2.0
-    return [
-        Correction("lr", place, -_half(fit), letter)
-        for (kind, place, _), fit in survey.fits.items()
-        if kind == "copies" and _is_off(fit, START, scale)
-    ]
-
-
-def _on_tensors(survey: Slopes) -> list[Correction]:
-    """Correct the rates of weights by their effects on the tensors that they act on first."""
-    found = []
-    for name in survey.layout.inner:
-        fit = survey.fits.get(("tensor", "", name))
-        if fades(fit, FADES):
-            fit = largest(survey.fits, survey.layout, name)
-        wrong = grows(fit) or moves_nothing(survey.fits, survey.layout, name)
-        if fit is not None and wrong and _half(fit):
-            found.append(Correction("lr", name, -_half(fit)))
-    return found
-
-
-def _on_inputs(survey: Slopes) -> list[Correction]:
-    """Correct the rate of the weight that moves the input of a later module most."""
-    last = survey.rows[-1][0]
-    for path in survey.layout.modules:
-        if not (_widens(survey, path) and grows(survey.fits.get(("input", path, "")))):
-            continue
-        names = survey.layout.holders
-        name = max(names, key=lambda name: last.get(("input", path, name), 0.0))
-        fit = survey.fits.get(("input", path, name))
-        if grows(fit) and _half(fit):
-            return [Correction("lr", name, -_half(fit))]
-    return []
-
-
-def _on_logits(
-    networks: Networks, survey: Slopes, corrections: Sequence[Correction]
-) -> list[Correction]:
-    """Correct the factor of logits, in queries or keys."""
-    return [
-        Correction(what, where, -_half(fit))
-        for (kind, place, name), fit in survey.fits.items()
-        if kind == "logits" and not name and grows(fit) and _half(fit)
-        for what, where in networks.logit_settings(survey, place, corrections)
-    ]
-
-
-def _on_output(survey: Slopes) -> list[Correction]:
-    """Correct the factor of the output, or the rates of weights that act on it first."""
-    fits, layout, last = survey.fits, survey.layout, survey.rows[-1]
-    sums = {n: sum(row.get(("output", "", n), 0.0) for row in last) for n in layout.inner}
-    least = SHARE * sum(sums.values())
-    heavy = [
-        fits["output", "", n] for n in layout.inner if sums[n] > least and ("output", "", n) in fits
-    ]
-    top, fit = max(heavy, default=None), fits.get(("output", "inner", ""))
-    fit = top if grows(top, SINGLE) else fit
-    if _is_off(fit, SINGLE):
-        return [Correction("output", "", -_half(fit))]
-    return [
-        Correction("lr", name, -_half(fits["output", "", name]))
-        for name in layout.holders
-        if name in layout.last and _is_off(fits.get(("output", "", name)), SINGLE)
-    ]

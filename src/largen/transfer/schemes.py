@@ -50,6 +50,15 @@ def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
     return replace(param, name=f"{param.name} α={power}", branch=power, branch_rate=2 * power - 1)
 
 
+def of_repeated_blocks(param: Parameterization) -> Parameterization:
+    """Return a scheme for branches of one block that is applied again and again.
+
+    Random branches of l blocks add up to l^½ times one of them, and those of one block to l times:
+    its branches have 1/l.
+    """
+    return scheme_of(param, 1) if 0 < param.branch < 1 else param
+
+
 def as_built(param: Parameterization) -> bool:
     """Whether the scheme leaves models as built; only the standard scheme does."""
     return replace(param, name="standard") == standard()

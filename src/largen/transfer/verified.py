@@ -15,7 +15,7 @@ SHOWN = 12  # rows of a table, before the last, and corrections
 # Lower end of a wrong slope's interval above which it needs no more networks; slope of the output
 # below which a pass needs none.
 CERTAIN = 0.25
-LOOSE = 0.3  # half-width of the output's interval above which a pass is weak evidence
+LOOSE = 0.3  # half-width of the output's interval above which nothing is decided
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,18 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether the plan was verified, and no slope is wrong."""
-        return not self.reason and not self.flags
+        """Whether the plan was verified, no slope is wrong, and those of the output are known."""
+        return not self.reason and not self.flags and not self.loose
 
     @property
     def loose(self) -> bool:
-        """Whether the interval of an effect on the output is wide, so that a pass says little."""
+        """Whether the interval of an effect on the output is too wide to decide."""
         return max((e.margin for e in self.effects if e.kind == "output"), default=0.0) > LOOSE
 
     @property
     def open(self) -> bool:
         """Whether more networks may well change the verdict."""
-        if self.passed:
+        if not self.flags:
             far = any(abs(e.slope) > CERTAIN for e in self.effects if e.kind == "output")
             return self.loose or far
         return all(abs(e.slope) - e.margin < CERTAIN for e in self.flags)
@@ -115,10 +115,11 @@ class Verification:
             return f"not verified in {self.along}: {self.reason}"
         sizes = ", ".join(f"{ratio:g}" for ratio in self.ratios)
         head = f"in {self.along} (base × {sizes}, {self.seeds} networks each)"
-        if self.passed:
+        if not self.flags:
             totals = "; ".join(f"{e.words} by {self._power(e)}" for e in self.effects)
+            first = "not decided" if self.loose else "verified"
             weak = ": wide intervals, pass example= with more samples" if self.loose else ""
-            return f"verified {head}{weak}: {totals}" if totals else f"verified {head}"
+            return f"{first} {head}{weak}: {totals}" if totals else f"{first} {head}"
         first = self.culprit or self.flags[0]
         lines = [f"wrong {head}: {first.words} by {self._power(first)}, wanted 0"]
         cells = [["kind", "of", "slope", ""]]

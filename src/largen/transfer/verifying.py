@@ -1,12 +1,13 @@
 """The course of a plan's verification, whatever framework measures the effects of updates.
 
 Networks of one, two and four times the base's size are built by plans of these targets, and called
-on the same inputs. No network is larger than four times the base, whatever the target.
+on the same inputs. No network is larger than four times the base, whatever the target; a repaired
+plan is measured at up to eight times the base as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import log
@@ -43,10 +44,10 @@ class Slopes:
     rows: Rows
 
 
-def sizes_along(sizes: Shapes, along: str) -> list[dict[str, int]]:
-    """Return the shapes of the networks, from the base."""
+def sizes_along(sizes: Shapes, along: str, steps: Sequence[int] = STEPS) -> list[dict[str, int]]:
+    """Return the shapes of the networks, from the smallest."""
     larger = sizes.wide if along == "width" else sizes.deep or sizes.base
-    return [{k: v + step * (larger[k] - v) for k, v in sizes.base.items()} for step in STEPS]
+    return [{k: v + step * (larger[k] - v) for k, v in sizes.base.items()} for step in steps]
 
 
 def width_ratio(hints: Hints, base: Mapping[str, int], target: Mapping[str, int]) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from largen.errors import InvalidInput, LargenError
 from largen.parameterizations import Parameterization
 from largen.transfer import repair
+from largen.transfer.copies import equal_copies
 from largen.transfer.corrections import Correction
 from largen.transfer.hints import Hints
 from largen.transfer.jax.effects import Measurement, Pass
@@ -29,6 +30,7 @@ from largen.transfer.verdicts import (
 from largen.transfer.verified import Verification
 from largen.transfer.verifying import (
     SEEDS,
+    STEPS,
     NotVerified,
     Slopes,
     check_number_of_weights,
@@ -66,11 +68,11 @@ def verified(plan: JaxPlan, request: Request) -> JaxPlan:
             raise NotVerified(why or "pass verify=(apply, inputs), the forward pass and its inputs")
         networks = Networks(request, along)
         found, survey = _measured(networks)
-        if found.passed:
+        if not found.flags:
             return found
         if plan.multipliers:
             as_it_is, _ = _measured(Networks(request, along, tied=False))
-            if as_it_is.passed:
+            if not as_it_is.flags:
                 notes.extend(f"{HAS_FACTOR} plan.factor({m.module!r})" for m in plan.multipliers)
                 return as_it_is
         return replace(found, corrections=tuple(repair.next_corrections(networks, survey, (), [])))
@@ -94,7 +96,9 @@ def repaired(plan: JaxPlan) -> JaxPlan:
         return plan
     if plan.request is None:
         raise InvalidInput(repair.NOT_KNOWN)
-    found = repair.repaired(plan, plan.request.hints, lambda along: Networks(plan.request, along))
+    found = repair.repaired(
+        plan, plan.request.hints, lambda along, steps: Networks(plan.request, along, steps=steps)
+    )
     if any(not m.module for m in found.multipliers):
         note = "the forward pass has to multiply its output by plan.factor()"
         found = replace(found, notes=(*found.notes, note))
@@ -107,17 +111,19 @@ class Networks:
     ``tied``: whether logits of tied read-outs are multiplied by the plans' factors.
     """
 
-    def __init__(self, request: Request, along: str, *, tied: bool = True):
+    def __init__(
+        self, request: Request, along: str, *, tied: bool = True, steps: Sequence[int] = STEPS
+    ):
         self.along, self._hints, self._tied = along, request.hints, tied
         assert request.forward is not None
         self.apply, self.example = request.forward
         hints, survey = request.hints, request.survey
         sizes, init = survey.sizes, survey.init
-        by_size = sizes_along(sizes, along)
+        by_size = sizes_along(sizes, along, steps)
         try:
             self.plans = [request.plan_at(at) for at in by_size]
         except LargenError as error:
-            raise NotVerified(f"no plan for four times the base: {words_of(error)}") from None
+            raise NotVerified(f"no plan for {by_size[-1]}: {words_of(error)}") from None
         self.kind = self.plans[0].update.kind
         count = sum(prod(w.shape) for w in self.plans[-1].weights)
         check_number_of_weights(count, by_size[-1])
@@ -130,6 +136,11 @@ class Networks:
         self._parts = [own.names for own in surveys]
         self.names = self._base_names(survey)
         self.measurements: list[Measurement] = []
+
+    @property
+    def copies(self) -> dict[str, str]:
+        """Weights of equal blocks → a name that their copies share."""
+        return equal_copies(self.plans[0].weights) if self.along == "width" else {}
 
     def _base_names(self, survey: Survey) -> dict[str, str]:
         """Return weights → their names in the base, in depth without the numbers of blocks."""
@@ -160,13 +171,17 @@ class Networks:
         return Slopes(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
 
     def size(
-        self, place: str, corrections: Sequence[Correction], doubled: Collection[str] = ()
+        self,
+        place: str,
+        corrections: Sequence[Correction],
+        doubled: Collection[str] = (),
+        at: int = -1,
     ) -> float:
-        """Return a tensor's root mean square in the largest network, some weights doubled."""
+        """Return a tensor's root mean square in one network, some weights doubled."""
         side, _, name = place.partition(" of ")
-        passed = self._pass(corrections, doubled)
+        passed = self._pass(corrections, doubled, at)
         tensors = passed.inputs if side == "input" else passed.tensors
-        z = tensors[in_the_first_copy(name, tensors, self._parts[-1])]
+        z = tensors[in_the_first_copy(name, tensors, self._parts[at])]
         return float(np.sqrt(np.mean(np.square(np.asarray(z, np.float64)))))
 
     def logit_settings(
@@ -182,11 +197,13 @@ class Networks:
                 return [("init", name), ("lr", name)]
         return []
 
-    def _pass(self, corrections: Sequence[Correction], doubled: Collection[str] = ()) -> Pass:
-        """Call the largest network with some weights doubled."""
-        parameters = self._plan(-1, corrections).init(0)
+    def _pass(
+        self, corrections: Sequence[Correction], doubled: Collection[str] = (), at: int = -1
+    ) -> Pass:
+        """Call a network with some weights doubled."""
+        parameters = self._plan(at, corrections).init(0)
         weights = {k: (1 + (k in doubled)) * w for k, w in weights_of(parameters).items()}
-        return self.measurements[-1].forward(weights, self.measurements[-1].inputs)
+        return self.measurements[at].forward(weights, self.measurements[at].inputs)
 
     def _measurement(self, plan: JaxPlan, parameters: Any) -> Measurement:
         inputs = self.example(**plan.target) if callable(self.example) else self.example

@@ -9,7 +9,7 @@ from largen.transfer.rules import branch_multiplier, ratios
 from largen.transfer.shapes import Shapes
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.layouts import fan_in_axes
-from largen.transfer.torch.names import parameters, plain
+from largen.transfer.torch.names import parameters
 from largen.transfer.torch.surveys import Specimens, names_of
 from largen.transfer.verdicts import CERTAIN, Fits, fades
 from largen.transfer.verified import Verification
@@ -19,15 +19,6 @@ SHARE = 0.2  # of a layer's inputs, above which those of fixed size are said to 
 
 def cause_of(found: Verification, specimens: Specimens, fits: Fits) -> str:
     """Return the fault of the networks of a wrong verdict; empty if none is known."""
-    model = specimens.plan(-1, ()).build(seed=0, device="cpu")
-    normed = [plain(p) for p, m in model.named_modules() if type(m).__name__ == "_SpectralNorm"]
-    if normed:
-        where = normed[0].partition(".parametrizations")[0]
-        return (
-            f"spectral_norm divides {where}.weight by its largest singular value, which is no "
-            "power of the width if a side is fixed, and leaves its bias as it is; leave it out, or "
-            "tune at the target"
-        )
     if found.along == "depth":
         return _equal_copies(specimens) or _vanishing_branches(specimens, fits)
     return _mixed_inputs(specimens) if {e.kind for e in found.flags} == {"output"} else ""

@@ -6,16 +6,20 @@ the product of features with an embedding that is the read-out as well.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import log
 
 import torch
 
-from largen.transfer.torch.logits import BATCHED
+from largen.transfer.torch.logits import BATCHED, users
 from largen.transfer.torch.reading import Reading
 from largen.transfer.torch.recording import Node, Record
-from largen.transfer.torch.walks import LINEAR, MULTIPLIES, constant_factor
+from largen.transfer.torch.trial import run_again, same
+from largen.transfer.torch.walks import LINEAR, MULTIPLIES, End, constant_factor, end_at
 
+TRIED = 1.5  # factor by which weights are multiplied
 SAME = 1e-3  # relative distance below which lengths are equal
 
 
@@ -44,6 +48,91 @@ def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
         else:
             return nothing
     return (powers.pop(), frozenset(found)) if len(powers) == 1 else nothing
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A sum over the width of products of two signals that is one part of the output of several."""
+
+    node: int
+    power: Fraction  # of the width, for coherent signals
+    # Weights to which each of the two signals is proportional, and those that read these signals
+    # elsewhere.
+    weights: tuple[str, ...]
+    readers: tuple[str, ...]
+
+
+def contracted_summands(reading: Reading) -> list[Contraction]:
+    """Return the parts of an output that are such sums, beside others that are not.
+
+    A factor of the weights, and the inverse of it at the readers, multiplies nothing else; this is
+    verified by forward passes.
+    """
+    base, wide = reading.base.record, reading.wide.record
+    last = _fixed_output(reading)
+    stack, seen = ([] if last is None else [last]), set[int]()
+    sums, others = [], False
+    while stack:
+        i = stack.pop()
+        seen.add(i)
+        node, large = base.nodes[i], wide.nodes[i]
+        data = base.signals(node)
+        was, now = constant_factor(base, node), constant_factor(wide, large)
+        if data and len(data) == len(node.inputs) and _terms(base, node) != _terms(wide, large):
+            sums.append(i)
+        elif was == now and (node.op in LINEAR or (node.op in MULTIPLIES and len(data) == 1)):
+            stack += [j for j in data if j not in seen]
+        else:
+            others = True
+    found = [_contraction(reading, i) for i in sums] if others else []
+    return [each for each in found if each is not None and _multiplies_alone(reading, each, sums)]
+
+
+def _contraction(reading: Reading, i: int) -> Contraction | None:
+    """Return the sum over the width at a node; None if it is not proportional to weights."""
+    record, ends, stack = reading.base.record, dict[int, End](), [i]
+    inside = {i}
+    while stack:
+        node = record.nodes[stack.pop()]
+        end = end_at(record, node)
+        if end.weights and end.kind in ("table", "product"):
+            ends[node.index] = end
+        elif node.is_data and (node.op in LINEAR | MULTIPLIES | BATCHED or node.op == "pow"):
+            stack += [j for j in record.signals(node) if j not in inside]
+            inside.update(record.signals(node))
+        else:
+            return None
+    names = dict.fromkeys(n for end in ends.values() for n in (*end.weights, *end.biases))
+    readers = _readers(record, ends, inside)
+    if readers is None:
+        return None
+    return Contraction(i, _power(reading, i, 0.0), tuple(names), tuple(dict.fromkeys(readers)))
+
+
+def _readers(record: Record, ends: Iterable[int], inside: Collection[int]) -> list[str] | None:
+    """Return the weights that multiply some signals; None if anything else is done with them."""
+    consumers, stack, found = users(record), list(ends), list[str]()
+    while stack:
+        for user in consumers.get(stack.pop(), ()):
+            node = record.nodes[user]
+            end = end_at(record, node)
+            if end.kind == "product" and end.weights:
+                found += end.weights
+            elif node.op in LINEAR and len(set(record.signals(node))) == 1:
+                stack.append(user)
+            elif user not in inside:
+                return None
+    return found
+
+
+def _multiplies_alone(reading: Reading, own: Contraction, sums: Sequence[int]) -> bool:
+    """Whether the factor of a contraction's weights and readers is one of contractions alone."""
+    factors = dict.fromkeys(own.weights, TRIED) | dict.fromkeys(own.readers, 1 / TRIED)
+    before = run_again(reading.base, sums, {})
+    again = run_again(reading.base, sums, factors)
+    whole = same(again.results[own.node], before.results[own.node], TRIED**2)
+    replaced = run_again(reading.base, sums, factors, before.results)
+    return whole and same(replaced.output, before.output)
 
 
 def _fixed_output(reading: Reading) -> int | None:

@@ -157,6 +157,10 @@ def measured(
     """
     with as_in_training(model):
         passed = watched(model, call)
+        if (
+            not passed.output.requires_grad
+        ):  # gradients of a scalar may be differentiable in training
+            passed = watched(model.train(), call)
     weights = {name: p for name, p in parameters(model).items() if p.requires_grad}
     layout = _layout(weights, passed)
     found: dict[Key, float] = {("start", "output", ""): _rms(passed.output)}

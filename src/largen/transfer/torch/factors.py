@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
 from math import log
-from typing import NoReturn
 
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization, Power
@@ -23,7 +22,7 @@ from largen.transfer.rules import (
     tied_multiplier,
     value,
 )
-from largen.transfer.schemes import as_built
+from largen.transfer.schemes import as_built, of_repeated_blocks
 from largen.transfer.torch.attention import (
     Attention,
     built_power,
@@ -31,17 +30,20 @@ from largen.transfer.torch.attention import (
     heads_ratio,
     place_of,
 )
-from largen.transfer.torch.contractions import read_by_contraction
+from largen.transfer.torch.contractions import contracted_summands, read_by_contraction
 from largen.transfer.torch.facts import Facts
-from largen.transfer.torch.logits import users
+from largen.transfer.torch.places import (
+    added_to,
+    module_of,
+    refuse_branch,
+    refuse_tied,
+    tables_of,
+)
 from largen.transfer.torch.reading import Reading, all_of
-from largen.transfer.torch.recording import Record
 from largen.transfer.torch.streams import Sum
 from largen.transfer.torch.walks import End, concatenated, walk
-from largen.transfer.torch.widths import behind, module_at, own_factors
+from largen.transfer.torch.widths import module_at, own_factors
 from largen.transfer.updates import Update
-
-TABLES = ("embedding", "index", "index_select")  # operations that look up rows
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Factors:
     notes: list[str] = field(default_factory=list)  # assumptions, in sentences
     # Names of the base model's weights inside branches, if these were found.
     in_branch: set[str] | None = None
+    # Names of the base model's weights in branches of a block that is applied again and again.
+    repeated: set[str] = field(default_factory=set)
     # Factors of the user's model in front of read-outs, by weight.
     built: dict[str, Power] = field(default_factory=dict)
 
@@ -93,7 +97,7 @@ class Factors:
                 return set()
             made = facts.sum_of_own_making()
             if facts.reading is not None and made is not None:
-                self._refuse_branch(facts.reading, made)
+                refuse_branch(facts.reading, made)
             raise InvalidInput(
                 "branches: the forward pass adds nothing to what it was computed from, so that "
                 "there are no residual sums. Name the modules that residual branches end in, such "
@@ -110,9 +114,9 @@ class Factors:
         counted = [facts.reading.sums[i] for i in growing]
         made = facts.sum_of_own_making({own.stream for own in counted})
         if made is not None and made not in counted and facts.l != 1.0:
-            self._refuse_branch(facts.reading, made)
+            refuse_branch(facts.reading, made)
         for i in growing:
-            self._on_branch(facts.reading, i, factor)
+            self._on_branch(facts.reading, i, param)
         if 2 * sum(facts.reading.sums[i].post_norm for i in growing) > len(growing):
             self.notes.append(
                 "norms on the trunk (post-norm) rescale it at every block, so that l^(−α) "
@@ -127,11 +131,16 @@ class Factors:
             return self.facts.names[name] in self.in_branch
         return any(name == path or name.startswith(f"{path}.") for path in inside)
 
-    def _on_branch(self, reading: Reading, i: int, factor: Power) -> None:
+    def _on_branch(self, reading: Reading, i: int, param: Parameterization) -> None:
         """Put l^(−α), divided by the branch's own power of l, on the branch of one residual sum."""
         own, facts = reading.sums[i], self.facts
-        factor = factor / self._built_in_depth(reading, own)
         weights = all_of(own.walk)
+        # Norms on the trunk take the size of the sum of equal branches from it.
+        if not own.post_norm and reading.applied_more.intersection(weights):
+            record, param = reading.base.record, of_repeated_blocks(param)
+            for node in own.between(record):
+                self.repeated.update(n for j in record.weights(node) for n in record.parameters(j))
+        factor = branch_multiplier(param) / self._built_in_depth(reading, own)
         modules = [module_at(reading.base.record, end, views=False) for end in own.walk.ends]
         if self.fold and reading.foldable[i]:
             self._fold_all(weights, "branch", factor)
@@ -139,24 +148,13 @@ class Factors:
             for module in dict.fromkeys(m for m in modules if m):
                 self._keep_all(module, "branch", "output", factor)
         else:
-            module = _module_of(reading.base.record, own.branch)
+            module = module_of(reading.base.record, own.branch)
             if module is not None:
                 self._keep_all(module, "branch", "output", factor)
             elif reading.foldable[i]:
                 self._fold_all(weights, "branch", factor)
             elif facts.l != 1.0:
-                self._refuse_branch(reading, own)
-
-    def _refuse_branch(self, reading: Reading, own: Sum) -> NoReturn:
-        """Refuse a branch whose end is neither a product with a weight nor a module's output."""
-        node = reading.base.record.nodes[own.branch]
-        where = reading.base.record.nodes[own.node].module
-        kind = type(reading.base.model.get_submodule(where)).__name__
-        raise InvalidInput(
-            f"branches: {where or 'the model'} ({kind}) adds what its own forward pass makes "
-            f"({node.op}), which no weight and no module multiplies. Make it in a module of its "
-            "own, or name the modules that branches end in: hints=Hints(branches=[…])."
-        )
+                refuse_branch(reading, own)
 
     def _built_in_depth(self, reading: Reading, own: Sum) -> Power:
         """Return the power of l of the constant that multiplies a branch in the user's model."""
@@ -276,6 +274,8 @@ class Factors:
             n = max(sizes.target[key] / size for key, size in sizes.base.items())
             factor = tied_multiplier(param, moved) * Power(width=1 - of_sums)
             self.keep("", "output", "output", factor, n)
+        else:
+            self._on_summands(tied_multiplier(param, moved), facts.reading)
         for own in own_factors(facts.reading, summed):
             power = Power(width=-own.power)
             if own.kind == "module":
@@ -292,6 +292,16 @@ class Factors:
                             self.folds.setdefault(name, []).append(Folded("built", power))
         self._functional_read_out(param, moved, roles, facts.reading)
 
+    def _on_summands(self, tied: Power, reading: Reading) -> None:
+        """Multiply parts of the output that are sums of products over the width."""
+        multiplied = set[str]()
+        for own in contracted_summands(reading):
+            factor = (tied * Power(width=1 - own.power)) ** Fraction(1, 2)
+            if factor != Power() and not multiplied.intersection(own.weights):
+                multiplied.update(own.weights)
+                self._fold_all(own.weights, "output", factor)
+                self._fold_all(own.readers, "built", factor**-1)
+
     def built_in(self, name: str) -> Power:
         """Return the factor of the user's model in front of the read-out by one weight."""
         return self.built.get(name, Power())
@@ -305,7 +315,7 @@ class Factors:
         be part of a concatenation, with layers of fixed sizes behind it.
         """
         record = reading.base.record
-        tables = _tables(record)
+        tables = tables_of(record)
         both_ways = {weight for weight, axes in reading.contracted_axes.items() if len(axes) > 1}
         for end in self._read_outs(reading):
             node = record.nodes[end.node]
@@ -319,16 +329,17 @@ class Factors:
             ]  # fmt: skip
             if not tied:
                 continue
-            module = _module_of(record, record.signals(node)[0])
-            if module is None:
-                raise InvalidInput(
-                    f"make_model: the embedding {tied[0]} is the read-out as well, by a function "
-                    f"of {node.module or 'the model'}; what it is multiplied with is no module's "
-                    "output, so that there is nothing to scale. Read out by an nn.Linear whose "
-                    "weight is the embedding's, or put a norm in front of it."
-                )
             power = tied_multiplier(param, moved) / self.built_in(tied[0])
-            self.keep(module, "output", "output", power, self.facts.ratio(tied[0]))
+            n = self.facts.ratio(tied[0])
+            module = module_of(record, record.signals(node)[0])
+            if module is not None:
+                self.keep(module, "output", "output", power, n)
+            elif (biases := added_to(record, end)) is not None:
+                self.keep("", "output", "output", power, n)
+                whole = Power(1 / value(power, n, self.facts.l))
+                self._fold_all(biases, "output", whole)
+            else:
+                refuse_tied(tied[0], node.module, tied[0] in tables)
 
     def _read_outs(self, reading: Reading) -> list[End]:
         """Return the products that read out, with those in front of layers of fixed sizes."""
@@ -359,39 +370,6 @@ class Factors:
             self.notes.append("no read-out was found: the output is taken to be features")
 
 
-def _tables(record: Record) -> set[str]:
-    """Return the parameters of which rows are taken, as of an embedding."""
-    return {
-        name
-        for node in record.nodes
-        if node.op in TABLES and record.nodes[node.inputs[0]].is_weight
-        for name in record.parameters(node.inputs[0])
-    }
-
-
 def _in_terms_of(power: Power, ratio: float, n: float) -> Power:
     """Return a power of the heads' ratio as a power of a weight's own n."""
     return power if n == ratio else Power(ratio ** float(power.width))
-
-
-def _module_of(record: Record, place: int) -> str | None:
-    """Return the innermost module whose output is a tensor, up to views and constant factors.
-
-    Its output has no other use, and it is called once: a shared dropout would multiply two
-    branches.
-    """
-    consumers = users(record)
-    paths = [call.path for call in record.calls]
-    weighted = {node.parameter for node in record.nodes if node.parameter is not None}
-    chain = behind(record, place)
-    for i, here in enumerate(chain):
-        if i and len(consumers[here]) > 1:
-            return None
-        for call in record.calls:
-            if not call.path or call.outputs[:1] != (here,):
-                continue
-            if paths.count(call.path) == 1 or any(
-                name.startswith(f"{call.path}.") for name in weighted
-            ):
-                return call.path
-    return None

@@ -18,6 +18,7 @@ from largen.transfer.shapes import Shapes
 from largen.transfer.torch.examples import NotCallable
 from largen.transfer.torch.layouts import fan_in_axes, role_of
 from largen.transfer.torch.names import join
+from largen.transfer.torch.normed import layer_of
 from largen.transfer.torch.reading import Reading
 from largen.transfer.torch.streams import Sum
 from largen.transfer.torch.survey import allocated_bytes, initial_moments, on_meta, part_of
@@ -246,4 +247,5 @@ class Facts(Alignment):
     def holder(self, name: str) -> tuple[nn.Module, str]:
         """Return the module that holds a weight, and the weight's name there."""
         path, _, leaf = name.rpartition(".")
-        return self.models["target"].get_submodule(path), leaf
+        normed = layer_of(self.models["target"], name)
+        return (self.models["target"].get_submodule(path), leaf) if normed is None else normed

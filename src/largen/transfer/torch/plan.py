@@ -46,13 +46,15 @@ class TorchPlan(Plan):
 
         Slopes of the effects of single updates (:mod:`largen.transfer.verdicts`), rounded to
         halves, correct initial values, rates, the output's factor and attention logits, again and
-        again until no slope is wrong. The plan's notes say what was changed. A plan without wrong
-        slopes is returned as it is.
+        again until no slope is wrong. Slopes have to be known to ±0.2, copies of a block get equal
+        powers, and the result is measured again at sizes that were not used. The plan's notes say
+        what was changed. A plan without wrong slopes is returned as it is.
 
         Raises
         ------
         InvalidInput
-            If wrong slopes remain, or the plan was read from text or copied.
+            If wrong slopes remain, at the sizes used or at others, with what was measured; or if
+            the plan was read from text or copied.
 
         Examples
         --------

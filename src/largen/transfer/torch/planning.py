@@ -19,10 +19,11 @@ from largen.transfer.plan_entries import ScaledWeight
 from largen.transfer.resolve import FoundWeight, resolve
 from largen.transfer.roles import family
 from largen.transfer.rules import rule, tied_multiplier
-from largen.transfer.schemes import as_built
+from largen.transfer.schemes import as_built, of_repeated_blocks
 from largen.transfer.shapes import Shapes
 from largen.transfer.torch.factors import Factors
 from largen.transfer.torch.facts import Facts
+from largen.transfer.torch.normed import with_norms
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.updates import Update
 
@@ -66,6 +67,9 @@ class Request:
             self._weight(name, role, facts, factors, distributions, inside, more)
             for name, role in found_roles.items()
         ]
+        if not as_built(param):
+            weights, more_factors = with_norms(weights, facts.models["target"], moved.decay)
+            factors.forward += more_factors
         if facts.widens and not as_built(param):
             factors.note_on_roles(weights)
         plan = TorchPlan(
@@ -111,6 +115,8 @@ class Request:
         param, moved = self.scheme, self.moved
         source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
         inner = factors.is_in_branch(name, inside)
+        if source in factors.repeated:
+            param = of_repeated_blocks(param)
         for module in facts.read_outs(name):
             power = tied_multiplier(param, moved) / factors.built_in(name)
             factors.keep(module, "output", "input", power, n)

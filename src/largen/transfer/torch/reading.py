@@ -289,6 +289,9 @@ def contracted_axes(record: Record) -> dict[str, set[int]]:
                 continue
             own = first[weight.value.untyped_storage()._cdata]
             axes = _axes_along(weight, -1 if side == 0 else max(-2, -weight.value.ndim), own)
+            while (view := _copied(record, own)) is not None:  # such as one with axes exchanged
+                own = first[view.value.untyped_storage()._cdata]
+                axes = {a for axis in axes for a in _axes_along(view, axis, own)}
             for part in _linear_parts(record, own):
                 if part.shape == own.shape:
                     found.setdefault(part.parameter or "", set()).update(axes)
@@ -304,6 +307,13 @@ def _axes_along(weight: Node, axis: int, own: Node) -> set[int]:
         for a, stride in enumerate(own.value.stride())
         if stride in within and (own.shape[a] > 1 or entries == 1)
     }
+
+
+def _copied(record: Record, own: Node) -> Node | None:
+    """Return the weight of which another one is a copy in memory; None if it is none."""
+    if own.op != "clone" or own.parameter is not None:
+        return None
+    return record.nodes[own.inputs[0]]
 
 
 def _linear_parts(record: Record, weight: Node) -> Iterator[Node]:

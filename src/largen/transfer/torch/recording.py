@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, Self
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +78,8 @@ class Record:
     calls: list[Call] = field(default_factory=list)
     # Index of the model's output, or of its logits if the model names them.
     output: int | None = None
+    # Index of the first signal whose gradient the forward pass takes, such as an energy.
+    scalar: int | None = None
     # For each node, a bit set of the nodes from which it was computed.
     ancestors: list[int] = field(default_factory=list)
 
@@ -136,6 +139,10 @@ def record(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Record:
         output = output_of(model(*args, **kwargs))
     found = watch.record
     found.output = None if output is None else watch.place(output)
+    if found.output is not None and found.scalar is not None:
+        # A gradient of a network of scalars is read as the network.
+        made = found.nodes[found.output]
+        found.output = found.output if made.is_data and made.of_weights else found.scalar
     return found
 
 
@@ -191,12 +198,17 @@ def name_of(func: Any) -> tuple[str, bool]:
 
 
 class Recorder(TorchDispatchMode):
-    """A dispatch mode that records every operation and, by hooks, the module that runs it."""
+    """A dispatch mode that records every operation and, by hooks, the module that runs it.
+
+    Operations of gradients that the forward pass takes are not recorded.
+    """
 
     def __init__(self, model: nn.Module, inputs: Any):
         super().__init__()
         self.record = Record()
         self.stack: list[str] = [""]
+        self._paused = False
+        self._patch = patch.object(torch.autograd, "grad", self._gradient(torch.autograd.grad))
         self._places: dict[int, int] = {}
         self._storages: dict[int, list[Tensor]] = {}
         for name, parameter in model.named_parameters():
@@ -204,6 +216,33 @@ class Recorder(TorchDispatchMode):
         for tensor in tensors_in(inputs):
             if id(tensor) not in self._places:
                 self._add(tensor, "input", (), (), False, True)
+
+    def __enter__(self) -> Self:
+        """Watch operations, and gradients of signals."""
+        self._patch.start()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """Stop watching."""
+        super().__exit__(*error)
+        self._patch.stop()
+
+    def _gradient(self, grad: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that notes the signal whose gradient is taken, and takes it."""
+
+        def noting(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            first = next(tensors_in(outputs), None)
+            if first is not None and self.record.scalar is None:
+                place = self.place(first)
+                if self.record.nodes[place].is_data:
+                    self.record.scalar = place
+            paused, self._paused = self._paused, True
+            try:
+                return grad(outputs, *args, **kwargs)
+            finally:
+                self._paused = paused
+
+        return noting
 
     def before(self, index: int, inputs: list[Tensor]) -> None:
         """Called before an operation whose result will have this index."""
@@ -232,6 +271,8 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and record it."""
         kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
         op, in_place = name_of(func)
         own = [] if op in FACTORIES else list(tensors_in((args, kwargs)))
         inputs = tuple(self.place(t) for t in own)

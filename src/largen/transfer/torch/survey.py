@@ -112,10 +112,11 @@ def _as_reset(
 
         return reset_parameters
 
-    kinds = {type(layer) for layer in on_meta(make_model, sizes).modules()}
+    # Layers with parametrizations are of classes of their own, derived from those that draw.
+    kinds = {kind for layer in on_meta(make_model, sizes).modules() for kind in type(layer).mro()}
     with ALONE, ExitStack() as patches:
         for kind in kinds:
-            reset = getattr(kind, "reset_parameters", None)
+            reset = vars(kind).get("reset_parameters")
             if reset is not None and kind.__module__.startswith("torch.nn."):
                 patches.enter_context(patch.object(kind, "reset_parameters", noting(reset)))
         model = real(make_model, sizes, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from largen.errors import LargenError
+from largen.transfer.copies import equal_copies
 from largen.transfer.corrections import Correction
 from largen.transfer.repair import with_corrections
 from largen.transfer.shapes import shapes
@@ -18,6 +19,8 @@ from largen.transfer.torch.effects import Pass, as_in_training, forward, measure
 from largen.transfer.torch.examples import BATCH, Inputs, given
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.names import modules, parameters
+from largen.transfer.torch.normed import STEPS as ITERATIONS
+from largen.transfer.torch.normed import has_spectral_norm
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.planning import Request
 from largen.transfer.torch.process import fixed_seed
@@ -30,6 +33,7 @@ from largen.transfer.verdicts import (
 )
 from largen.transfer.verifying import (
     SEEDS,
+    STEPS,
     NotVerified,
     Slopes,
     check_number_of_weights,
@@ -62,13 +66,15 @@ class Specimens:
     names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, request: Request, facts: Facts, along: str) -> Specimens:
+    def of(
+        cls, request: Request, facts: Facts, along: str, steps: Sequence[int] = STEPS
+    ) -> Specimens:
         """Return a specimens for the models of a plan."""
         sizes = facts.sizes
         delta = {**sizes.wide, **({} if sizes.deep is None else sizes.deep)}
         delta |= {k: v for k, v in sizes.wide.items() if v != sizes.base[k]}
         by_size = []
-        for at in sizes_along(sizes, along):
+        for at in sizes_along(sizes, along, steps):
             try:
                 other = facts.with_target(
                     shapes(sizes.base, at, request.hints.depth, delta, request.hints.experts)
@@ -86,7 +92,8 @@ class Specimens:
                 for own in by_size
             ]
         except LargenError as error:
-            raise NotVerified(f"no plan for four times the base: {words_of(error)}") from None
+            at = by_size[-1].sizes.target
+            raise NotVerified(f"no plan for {at}: {words_of(error)}") from None
         specimens.ratios = tuple(ratios_of(request.hints, plan)[along] for plan in specimens.plans)
         grows = along != "width" or any(facts.growing(name) for name in facts.uses)
         if len(set(specimens.ratios)) < 2 or not grows:
@@ -98,6 +105,11 @@ class Specimens:
     def kind(self) -> str:
         """How the optimizer's step scales."""
         return self.request.moved.kind
+
+    @property
+    def copies(self) -> Mapping[str, str]:
+        """Weights of equal blocks → a name that their copies share."""
+        return equal_copies(self.plans[0].weights) if self.along == "width" else {}
 
     def plan(self, size: int, corrections: Sequence[Correction]) -> TorchPlan:
         """Return the corrected plan of one size."""
@@ -115,6 +127,7 @@ class Specimens:
                 model = plan.build(seed=seed, device="cpu")
                 with fixed_seed(seed):
                     call = partial(model, *args, **kwargs)
+                    settle(model, call)
                     numbers, layout = measured(model, plan, call, self.along, inputs)
                 numbers = in_the_bases_names(numbers, self.facts[i].names)
                 # A factor of the output hides which weights act on it first.
@@ -135,13 +148,17 @@ class Specimens:
         return Slopes(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
 
     def size(
-        self, place: str, corrections: Sequence[Correction], doubled: Collection[str] = ()
+        self,
+        place: str,
+        corrections: Sequence[Correction],
+        doubled: Collection[str] = (),
+        at: int = -1,
     ) -> float:
-        """Return a tensor's root mean square in the largest network, some weights doubled."""
+        """Return a tensor's root mean square in one network, some weights doubled."""
         side, path = place.split(" of ")
-        passed = self._pass(corrections, doubled)
+        passed = self._pass(corrections, doubled, at=at)
         tensors = passed.inputs if side == "input" else passed.outputs
-        z = tensors[in_the_first_copy(path, tensors, self.facts[-1].names)]
+        z = tensors[in_the_first_copy(path, tensors, self.facts[at].names)]
         return float(z.detach().double().square().mean().sqrt())
 
     def logit_settings(
@@ -167,18 +184,29 @@ class Specimens:
         corrections: Sequence[Correction],
         doubled: Collection[str] = (),
         module: str | None = None,
+        at: int = -1,
     ) -> Pass:
-        """Call the largest network with some weights, or the output of a module, doubled."""
-        args, kwargs = self.inputs[-1]
-        model = self.plan(-1, corrections).build(seed=0, device="cpu")
+        """Call a network with some weights, or the output of a module, doubled."""
+        args, kwargs = self.inputs[at]
+        model = self.plan(at, corrections).build(seed=0, device="cpu")
         with torch.no_grad():
             for name, weight in parameters(model).items():
                 if name in doubled:
                     weight.mul_(2.0)
         if module is not None:
             modules(model)[module].register_forward_hook(_double, prepend=True)
+        settle(model, partial(model, *args, **kwargs))
         with as_in_training(model), fixed_seed(0):
             return forward(model, args, kwargs)
+
+
+def settle(model: nn.Module, call: Callable[[], Any]) -> None:
+    """Find the largest singular values of spectral_norm, which evaluation takes as they are."""
+    if has_spectral_norm(model):
+        model.train()
+        with torch.no_grad():
+            for _ in range(ITERATIONS):
+                call()
 
 
 def _double(module: nn.Module, args: tuple, output: Any) -> Any:

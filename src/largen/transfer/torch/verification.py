@@ -43,7 +43,9 @@ def repaired(plan: TorchPlan) -> TorchPlan:
         raise InvalidInput(repair.NOT_KNOWN)
     facts = Facts(request.make_model, request.sizes)
     request.plan(facts)  # reads the models
-    return repair.repaired(plan, request.hints, lambda along: Specimens.of(request, facts, along))
+    return repair.repaired(
+        plan, request.hints, lambda along, steps: Specimens.of(request, facts, along, steps)
+    )
 
 
 def _record(specimens: Specimens) -> Verification:
@@ -52,7 +54,7 @@ def _record(specimens: Specimens) -> Verification:
         specimens.along, specimens.ratios, specimens.kind,
         lambda seeds: specimens.survey(seeds=seeds),
     )  # fmt: skip
-    if found.passed:
+    if not found.flags:
         return found
     more = tuple(repair.next_corrections(specimens, survey, (), []))
     return replace(found, corrections=more, cause=cause_of(found, specimens, survey.fits))

@@ -14,10 +14,10 @@ from fractions import Fraction
 from math import log, log2
 
 from largen.errors import InvalidInput
-from largen.transfer.torch.logits import Logits, users
+from largen.transfer.torch.logits import CAPS, SOFTMAXES, Logits, users
 from largen.transfer.torch.reading import Reading, all_of
 from largen.transfer.torch.recording import Node, Record
-from largen.transfer.torch.walks import MULTIPLIES, VIEWS, End, constant_factor, walk
+from largen.transfer.torch.walks import LINEAR, MULTIPLIES, VIEWS, End, constant_factor, walk
 
 WRITES = frozenset({"index_put", "_index_put_impl", "masked_scatter"})
 FLAT = 0.25  # a power of the width smaller than this counts as 0
@@ -52,9 +52,41 @@ def own_factors(reading: Reading, known: Collection[int] = ()) -> list[OwnFactor
         if was == 0 or now == 0 or abs(now / was - 1) < 1e-6 or small.index in known:
             continue
         power, flat = _power(reading, small, large, now / was)
-        if not flat:
+        if not flat and not _of_shared_logits(base, small):
             found.append(_place(reading, small, power))
     return found
+
+
+def _of_shared_logits(record: Record, node: Node) -> bool:
+    """Whether a number multiplies a softmax's input that weights make which are used elsewhere.
+
+    An example is a memory that is read by softmax(h·Mᵀ/√d)·M: a factor of M for the logits would be
+    one of what is read as well, so that the logits are left as they are, and measured.
+    """
+    found = walk(record, node.index)
+    names = set(all_of(found))
+    places = {*found.ends, *found.seen}
+    elsewhere = any(
+        other.is_data and other.index not in places and names.intersection(record.parameters(i))
+        for other in record.nodes
+        for i in record.weights(other)
+    )
+    return elsewhere and _into_softmax(record, node.index)
+
+
+def _into_softmax(record: Record, place: int) -> bool:
+    """Whether every use of a tensor leads to a softmax, by linear operations."""
+    consumers, stack, reached = users(record), [place], False
+    while stack:
+        for i in consumers.get(stack.pop(), ()):
+            node = record.nodes[i]
+            if node.op in SOFTMAXES:
+                reached = True
+            elif node.op in LINEAR | MULTIPLIES | CAPS:
+                stack.append(i)
+            else:
+                return False
+    return reached
 
 
 def _paired_numbers(reading: Reading) -> list[tuple[Node, Node]]:
