@@ -217,11 +217,8 @@ def test_probabilities_of_classes():
 
 
 @pytest.mark.parametrize("labels", [X[:, 0] > 0, np.digitize(X[:, 0], [-0.5, 0.5])])
-@pytest.mark.parametrize(
-    "model",
-    [lg.NTKClassifier(NET, noise=0.1), lg.regression.KernelFlowClassifier(NET, time=5.0)],
-)
-def test_probabilities_are_the_fraction_of_trained_networks_that_choose_a_class(model, labels):
+def test_probabilities_are_the_fraction_of_trained_networks_that_choose_a_class(labels):
+    model = lg.regression.KernelFlowClassifier(NET, time=5.0)
     found = model.fit(X, labels).predict_proba(X_TEST)
     draws = model.posterior_.sample(X_TEST, key=0, draws=4000)
     chosen = (draws > 0).astype(int) if draws.ndim == 2 else draws.argmax(-1)
@@ -231,7 +228,8 @@ def test_probabilities_are_the_fraction_of_trained_networks_that_choose_a_class(
 
 
 def test_probabilities_need_more_than_a_precomputed_tangent_kernel():
-    model = lg.NTKClassifier(kernel="precomputed").fit(lg.ntk_kernel(NET, X), X[:, 0] > 0)
+    flow = lg.regression.KernelFlowClassifier(kernel="precomputed")
+    model = flow.fit(lg.ntk_kernel(NET, X), X[:, 0] > 0)
     with pytest.raises(InvalidInput, match="needs the network"):
         model.predict_proba(lg.ntk_kernel(NET, X_TEST, X), test_kernel=np.ones(len(X_TEST)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
@@ -14,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from largen.arrays import opened
 from largen.errors import InvalidInput
 from largen.regression import KernelPosterior
+from largen.regression.estimators.calibration import probabilities
 from largen.regression.estimators.checks import checked_by_sklearn, named_by
 from largen.regression.estimators.samples import weights_of
 from largen.regression.estimators.tasks import FLOATS, KernelEstimator
@@ -46,7 +46,11 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         if len(self.classes_) == 2:
             targets = targets[:, 1]
         self.posterior_ = self._condition(self._training(X, mask), targets, sample_weight)
+        self._calibrate(targets, sample_weight)
         return self
+
+    def _calibrate(self, targets: np.ndarray, sample_weight: Any) -> None:
+        """Choose a scale of probabilities, in estimators that have one."""
 
     def decision_function(self, X: Any, mask: Any = None) -> Any:
         """Return the outputs, (sample, class); for two classes (sample,), positive for the second.
@@ -63,28 +67,18 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
             P(c) = E[Π_{k≠c} Φ(z + (m_c − m_k)/s)],   z ~ N(0, 1);
 
-        for two classes there is one output, and P = Φ(m/s). In Bayesian inference s² is the
-        predictive variance with σ_n², and probabilities are those of noisy outputs; for trained
-        networks it is the variance over initialisations, and they are the fraction of networks
-        that choose the class, near 0 or 1 where all agree, right or wrong. Both belong to the
-        regression on ±1, not to a model of labels, and are not calibrated; to calibrate them from
-        labels, use ``sklearn.calibration.CalibratedClassifierCV``.
+        for two classes there is one output, and P = Φ(m/s). In :class:`largen.NTKClassifier` s is
+        one number, the ``scale_`` with the least log-loss at predictions of each training sample by
+        the others, so that probabilities are calibrated. In Bayesian inference s² is the predictive
+        variance with σ_n², and for networks at a finite time the variance over initialisations, of
+        which they are the fraction that choose the class, near 0 or 1 where all agree, right or
+        wrong. These two belong to the regression on ±1, not to a model of labels; to calibrate them
+        from labels, use ``sklearn.calibration.CalibratedClassifierCV``.
 
         ``X``: (sample, feature); ``mask``: as in :meth:`decision_function`; ``test_kernel``: with
-        ``kernel="precomputed"``: K(x, x) of each new sample, (sample,).
+        ``kernel="precomputed"``: K(x, x) of each new sample, (sample,), where s is a variance.
         """
-        mean, s = self._outputs(X, mask, test_kernel)
-        if mean.ndim == 1:
-            positive = ndtr(mean / s)
-            return np.stack([1 - positive, positive], axis=1)
-        nodes, weights = np.polynomial.hermite_e.hermegauss(101)
-        above = (mean[:, :, None] - mean[:, None, :]) / s[:, None, None]
-        largest = np.ones((*mean.shape, len(nodes)))
-        for k in range(mean.shape[1]):
-            other = np.arange(mean.shape[1]) != k
-            largest[:, other] *= ndtr(nodes + above[:, other, k, None])
-        probabilities = largest @ weights
-        return probabilities / probabilities.sum(axis=1, keepdims=True)
+        return probabilities(*self._outputs(X, mask, test_kernel))
 
     def _outputs(self, X: Any, mask: Any, test_kernel: Any) -> tuple[Any, Any]:
         """Return means of the outputs and their standard deviation, which all of them share."""
