@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from largen.errors import instance_of
@@ -12,7 +14,7 @@ from largen.transfer.schemes import scheme_of
 
 # Schemes without a limit in which features are learnt.
 NO_LIMIT = ("standard", "ntk")
-VERIFIED = "verified: "  # the start of an attribute's name, before that of the scheme
+VERIFIED = "verified"  # an attribute of a sweep: what speaks against the plan of each scheme
 UNVERIFIED = (
     "rule 1: the plan was not verified, so that nothing says that losses are straight in 1/width; "
     "verify=True does so"
@@ -20,23 +22,27 @@ UNVERIFIED = (
 
 
 def verdicts_of_plans(protocol: Protocol, cells: Sequence[Cell]) -> dict[str, str]:
-    """Verify the plan of each scheme at its largest shape; return what speaks against it."""
-    found = {}
+    """Verify the plan of each scheme at its largest width; return what speaks against it."""
+    found: dict[str, list[str]] = {}
     verify: Any = True if protocol.apply is None else (protocol.apply, protocol.task.batch(0)[0])
     for scheme in dict.fromkeys(str(cell.scheme) for cell in cells):
         own = [cell for cell in cells if str(cell.scheme) == scheme]
         if doubts_of_scheme(own[0].scheme):
             continue
-        plan = protocol.plan(max(own, key=lambda cell: (cell.width, cell.depth)), verify)
-        found[VERIFIED + scheme] = "\n".join(doubts_of_plan(plan))
-    return found
+        # A forecast is in the width, at any depth, and to a larger one.
+        width, depth = protocol.base
+        width = max(2 * width, *(cell.width for cell in own))
+        found[scheme] = doubts_of_plan(
+            protocol.plan(replace(own[0], width=width, depth=depth), verify)
+        )
+    return {VERIFIED: json.dumps(found)}
 
 
 def doubts_of_sweep(attributes: Mapping[str, Any], scheme: str) -> list[str]:
     """Return what speaks against forecasts by a scheme of a sweep."""
     if scheme in NO_LIMIT:
         return doubts_of_scheme(scheme)
-    return [line for line in attributes.get(VERIFIED + scheme, UNVERIFIED).split("\n") if line]
+    return json.loads(attributes.get(VERIFIED, "{}")).get(scheme, [UNVERIFIED])
 
 
 def doubts_of_plan(plan: Any) -> list[str]:
