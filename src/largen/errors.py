@@ -4,7 +4,7 @@ A wrong argument raises :class:`InvalidInput`; a run that no implemented theory 
 :class:`NoTheory`; a layer without a rule in the theory raises :class:`NoRule`; a computation that
 fails numerically raises :class:`NumericalFailure`, which carries the results so far. A file whose
 contents have changed raises :class:`DamagedFile`, a file that cannot be written
-:class:`CannotWrite`. Warnings are :class:`LostDigits`, :class:`NotGaussian`,
+:class:`CannotWrite`. Warnings are :class:`Inaccurate`, :class:`LostDigits`, :class:`NotGaussian`,
 :class:`RepeatedSamples`, :class:`WrongPlan` and :class:`WrongRun`.
 """
 
@@ -122,6 +122,15 @@ class LostDigits(UserWarning):
     curvature of a loss is the small difference of two terms
     (:meth:`largen.runs.Trajectory.sharpness`).
     ``warnings.simplefilter("error", LostDigits)`` turns the warning into an error.
+    """
+
+
+class Inaccurate(UserWarning):
+    """The error of a limit is larger than ``rtol``, or not known; its ``status`` says which.
+
+    The message says how large it is, and what makes it smaller. Outputs are returned as they are,
+    with ``f_train_error`` and ``f_train_margin``; ``throw=False`` leaves the warning out, and
+    ``warnings.simplefilter("error", Inaccurate)`` turns it into an error.
     """
 
 

@@ -112,7 +112,7 @@ def test_only_what_is_ok_and_belongs_together_is_compared(tmp_path):
     ):
         with pytest.raises(InvalidInput, match=f"nets: .*{words}"):
             lg.compare(limit, lg.train(other, width=4, seeds=2, key=0))
-    for status in ("out of memory", "diverged", "inaccurate"):
+    for status in ("out of memory", "diverged"):
         with pytest.raises(InvalidInput, match=f"limit: its status is {status}"):
             lg.compare(limit.with_status(Status(status)), nets)
         with pytest.raises(InvalidInput, match=f"nets: the status at width 4 is {status}"):

@@ -269,7 +269,7 @@ def _trained(
     """Train the mean field for twice as long until outputs do not change in the second half."""
     limit, time = _until_still(run, still, doublings, {"key": key, "throw": throw, **options})
     moved = _moved(run, limit)
-    settled = limit.status == Status.OK and moved <= still
+    settled = limit.status.has_numbers and moved <= still
     found = limit.to_xarray()
     parts = [limit.f_train[-1], limit.f_test[-1]]
     errors = [found[f"{name}_error"].values[-1] for name in ("f_train", "f_test")]
@@ -300,7 +300,7 @@ def _until_still(
         else:
             longer = run.with_changes(steps=2 * int(np.ceil(time / 2 / optimizer.lr)))
         limit = solve(longer, record_at=[len(longer.times) - 1], **options)
-        if limit.status != Status.OK or doublings == 0 or _moved(run, limit) <= still:
+        if not limit.status.has_numbers or doublings == 0 or _moved(run, limit) <= still:
             return limit, time
         time, doublings = 2 * time, doublings - 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.runs import Run, Status, Trajectory
+from largen.runs import Run, Trajectory
 from largen.runs.identity import identity_of
 
 MATCHING = ("net", "parameterization", "optimizer", "loss")
@@ -35,7 +35,7 @@ def _check_solved(limit: Trajectory) -> None:
     """Check that a trajectory is a limit that is known."""
     if limit.seeds is not None:
         raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")
-    if limit.status is not Status.OK:
+    if not limit.status.has_numbers:
         raise InvalidInput(
             f"limit: its status is {limit.status!s}; networks have no distance to it."
         )
@@ -49,7 +49,7 @@ def _check_network(net: Trajectory, *, any_depth: bool) -> None:
         )
     if not any_depth and (net.seeds is None or net.width is None):
         raise InvalidInput("nets: wanted results of lg.train, got a limit.")
-    if net.status is not Status.OK:
+    if not net.status.has_numbers:
         raise InvalidInput(
             f"nets: the status {_words(net)} is {net.status!s}; there is no distance from the "
             "limit."

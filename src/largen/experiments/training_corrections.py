@@ -32,9 +32,10 @@ from largen.theories.mean_field.deep.estimation.by_layers import (
     groups_of,
 )
 from largen.theories.mean_field.deep.matrices.by_neurons import MOST_COLUMNS, MOST_DIRECTIONS
-from largen.theories.mean_field.deep.sampled import neuron_dtype
+from largen.theories.mean_field.deep.sweep.initial_kernels import readout_size
 from largen.theories.mean_field.deep.sweep.layer_widths import check_divisible
 from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.engine.movement import guessed_dtype
 from largen.theories.mean_field.engine.parallel import cores
 from largen.theories.mean_field.options import NO_KERNELS, WantedKernels, wanted_kernels
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 WHAT = "lg.training.width_corrections_in_training"
 MOST_REPLICATES = 10**5
 LARGE_NEXT_ORDER = 0.2
+ROUNDING = 3e-3  # largest relative error of outputs by rounding, times 3
 
 
 @cites("bordelon2023dynamics")
@@ -220,7 +222,7 @@ def width_corrections_in_training(
     memory_budget = real("memory_budget", memory_budget, above=0)
     problem = problem_of(run)
     check_divisible(problem, width, name="width")
-    settings = _settings(problem, width, Kept(test=wanted.test), memory_budget)
+    settings = _settings(run, problem, width, Kept(test=wanted.test), memory_budget)
     with reporter(progress, f"order 1/width at {width}") as report:
         result = corrections(
             problem,
@@ -243,7 +245,7 @@ def drawn_corrections(
     """Return the order 1/N of the outputs with the estimates of each replicate, for ``what``."""
     problem = problem_of(run, what)
     check_divisible(problem, width, name="pilot_width")
-    settings = _settings(problem, width, Kept(test=False), MEMORY_BUDGET)._replace(draws=True)
+    settings = _settings(run, problem, width, Kept(test=False), MEMORY_BUDGET)._replace(draws=True)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     with reporter(progress, f"order 1/width at {width}") as report:
         given = problem, run, NO_KERNELS.recorded, settings, rng
@@ -279,8 +281,8 @@ def problem_of(run: Run, what: str = WHAT) -> Problem:
     return problem
 
 
-def _settings(problem: Problem, width: int, kept: Kept, budget: float) -> Settings:
-    dtype = neuron_dtype(np.inf, problem)
+def _settings(run: Run, problem: Problem, width: int, kept: Kept, budget: float) -> Settings:
+    dtype = guessed_dtype(run, problem.gamma, readout_size(problem), ROUNDING)
     needed = bytes_of(problem, width, dtype)
     check_fits(needed, f"width: networks of width {2 * width}", "Take a smaller width.")
     if needed > budget:

@@ -25,6 +25,8 @@ class Status(StrEnum):
     """Losses, kernels or standard deviations are beyond the largest number."""
     INACCURATE = "inaccurate"
     """The requested accuracy was not reached."""
+    ERROR_UNKNOWN = "error unknown"
+    """The result has no estimate of its error, such as the mean of a single replicate."""
     OUT_OF_MEMORY = "out of memory"
     """The memory budget ended before the computation."""
     NOT_CONVERGED = "not converged"
@@ -33,6 +35,11 @@ class Status(StrEnum):
     """The best value lies at the end of the range that was searched."""
     SINGULAR = "singular"
     """A matrix could not be inverted."""
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether all numbers are there, if perhaps less accurate than requested."""
+        return self in (Status.OK, Status.INACCURATE, Status.ERROR_UNKNOWN)
 
 
 def status_of(variables: Mapping[str, tuple[tuple[str, ...], Any]]) -> Status:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.architectures import depth
-from largen.errors import DamagedFile, InvalidInput, NumericalFailure, instance_of
+from largen.errors import DamagedFile, InvalidInput, instance_of
 from largen.files import load_dataset, save_dataset
 from largen.results import labelled
 from largen.runs.checks import arrays_on_axes, check_words, checked_outputs
@@ -19,9 +19,10 @@ from largen.runs.identity import identity_of
 from largen.runs.losses import mean_loss
 from largen.runs.run import Run
 from largen.runs.spectra import dissipation, sharpness, weight_outliers
-from largen.runs.status import Status, not_finite, status_of
+from largen.runs.status import Status, status_of
 from largen.runs.time_pairs import between_times
 from largen.runs.variables import Parts, WithVariables
+from largen.runs.verdicts import raise_or_warn
 from largen.scalars import flag
 
 if TYPE_CHECKING:
@@ -180,23 +181,22 @@ class Trajectory(WithVariables):
     def checked(self, throw: bool) -> Trajectory:
         """Return the trajectory; raise if it is not ok.
 
-        All theories and the training of networks return their trajectories through this method.
+        All theories and the training of networks return their trajectories through this method. One
+        whose error is larger than requested, or not known, is returned with a warning.
+
+        Warns
+        -----
+        Inaccurate
+            If ``throw``, and the error is larger than requested, or not known.
 
         Raises
         ------
         NumericalFailure
             If ``throw`` and it is not ok; the message names the variables that are not finite.
         """
-        if self.status is Status.OK or not throw:
-            return self
-        variables: Any = {str(k): (v.dims, v.values) for k, v in self._dataset.variables.items()}
-        why = f": not finite are {', '.join(bad)}" if (bad := not_finite(variables)) else ""
-        raise NumericalFailure(
-            f"{self.theory}: {self.status}{why}. Inputs, targets or rates are too large for "
-            f"numbers of {self.f_train.dtype}: scale them down. throw=False returns what was "
-            "computed.",
-            self,
-        )
+        if self.status is not Status.OK and throw:
+            raise_or_warn(self)
+        return self
 
     def to_xarray(self) -> xarray.Dataset:
         """Return a copy of all variables as an ``xarray.Dataset``."""

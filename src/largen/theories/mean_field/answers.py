@@ -14,6 +14,9 @@ from largen.theories.mean_field.engine.descent import largest_outputs
 from largen.theories.mean_field.engine.statistics import LEVEL, NORMAL, relative
 from largen.theories.mean_field.options import WantedKernels
 
+# Replicates are added until their sampling error is rtol; errors that they share may be half of it.
+ALL_PARTS = 1.15
+
 
 def output_variables(run: Run, what: str, f: np.ndarray) -> dict[str, Any]:
     """Return f_train_… and f_test_…, with their axes, of values of all samples at each step."""
@@ -71,6 +74,29 @@ def kernel_variables(
     return extra
 
 
+def judged(
+    result: Trajectory, f: np.ndarray, error: np.ndarray, interval: np.ndarray | None, rtol: float
+) -> Trajectory:
+    """Return a trajectory with the status that the relative error of its outputs gives it.
+
+    ``interval``: half of the interval of the outputs, if the error is that of replicates. All
+    theories with a target error pass through here: a result whose error is larger than that is
+    inaccurate, and one whose error is not known is not ok.
+    """
+    if result.status is not Status.OK:
+        return result
+    reached = _reached(f, error, interval)
+    if np.isnan(reached):
+        return result.with_status(Status.ERROR_UNKNOWN)
+    return result if reached <= ALL_PARTS * rtol else result.with_status(Status.INACCURATE)
+
+
+def _reached(f: np.ndarray, error: np.ndarray, interval: np.ndarray | None) -> float:
+    """Return the relative error that is held against ``rtol``; NaN if it is not known."""
+    told = relative(error, f)
+    return told if interval is None or np.isnan(told) else relative(interval, f) / NORMAL
+
+
 def error_in_words(
     how: str, f: np.ndarray, error: np.ndarray, interval: np.ndarray | None, rtol: float
 ) -> str:
@@ -83,9 +109,8 @@ def error_in_words(
         return how
     note = f"{how}; estimated error of the outputs {told:.1e} of their size"
     if interval is not None:
-        within = relative(interval, f)
-        note, told = f"{note}, {LEVEL:.0%} interval ± {within:.1e}", within / NORMAL
-    if told > rtol:
+        note += f", {LEVEL:.0%} interval ± {relative(interval, f):.1e}"
+    if _reached(f, error, interval) > ALL_PARTS * rtol:
         note += f", more than rtol={rtol:g}: raise max_particles for more"
     return note
 

@@ -18,6 +18,7 @@ from largen.scalars import flag, integer, random_key, real
 from largen.theories.mean_field.answers import (
     bounded,
     error_in_words,
+    judged,
     output_variables,
     split_outputs,
 )
@@ -201,4 +202,5 @@ def _answer(
         extra=extra,
         notes=(note,),
     )
+    result = judged(result, f, error, interval, rtol)
     return bounded(run, f, result, throw, f"the theory {theory.name!r}")

@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from largen.errors import InvalidInput
+from largen.memory import check_fits
 from largen.progress import Report
 from largen.runs import Run
 from largen.theories.chains.decay import degree
@@ -85,19 +86,34 @@ def solve_by_replicates(
             f"particles: wanted a multiple of {_step(problem)}, so that there are integers of "
             f"neurons in all layers, at half of them as well, got {particles}."
         )
-    at_once = int(min(cores(), max(1, settings.budget // bytes_of(problem, particles))))
-    plan = AdaptivePlan(problem, run, settings, particles, seed, at_once, root)
-    most = settings.max_particles // particles
-    goal = Goal(settings.rtol, settings.replicates, FEWEST_REPLICATES, most, reached=reached)
-    replicates = Replicates(plan, plan.common, goal, at_once, tell, saved)
-    try:
-        with one_thread_of_blas():
-            return plan.average(replicates.run(kept).replicates)
-    except TooFewNeurons:
-        raise InvalidInput(
-            f"particles: the first passes of {len(run.data.x)} samples need more neurons, got "
-            f"{particles}."
-        ) from None
+    if kept is not None:
+        particles = kept.common.particles
+    while True:
+        at_once = int(min(cores(), max(1, settings.budget // bytes_of(problem, particles))))
+        plan = AdaptivePlan(problem, run, settings, particles, seed, at_once, root)
+        most = settings.max_particles // particles
+        goal = Goal(settings.rtol, settings.replicates, FEWEST_REPLICATES, most, reached=reached)
+        replicates = Replicates(plan, plan.common, goal, at_once, tell, saved)
+        try:
+            with one_thread_of_blas():
+                return plan.average(replicates.run(kept).replicates)
+        except TooFewNeurons:
+            particles *= 2
+            _check_enough(problem, run, settings, particles)
+
+
+def _check_enough(problem: AttentionProblem, run: Run, settings: Settings, particles: int) -> None:
+    """Check that twice as many neurons as did not suffice may be taken."""
+    need = f"the first passes of {len(run.data.x)} samples need more neurons"
+    if settings.particles:
+        raise InvalidInput(f"particles: {need}, got {settings.particles}.")
+    if particles > settings.max_particles:
+        raise InvalidInput(f"max_particles: {need}, got {settings.max_particles}.")
+    check_fits(
+        bytes_of(problem, particles),
+        f"net: {need}, whose matrices and averages",
+        "Take fewer samples, or a network of fewer layers.",
+    )
 
 
 def _step(problem: AttentionProblem) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from largen.memory import check_fits
 from largen.runs import Posed, Run
 from largen.theories.mean_field.adaptive_deep.problem import posed_by
@@ -89,6 +91,7 @@ class AdaptiveMeanField(AttentionMeanField):
     papers: ClassVar[tuple[str, ...]] = ("golikov2020towards", "yang2023adaptive")
     _fewest: ClassVar[int] = FEWEST_PARTICLES
     _kinds: ClassVar[tuple[Any, Any, Any]] = KINDS
+    _only: ClassVar[Any] = np.float32  # that of stored matrices
 
     @classmethod
     def pose(cls, run: Run) -> Posed[AttentionProblem]:
@@ -109,6 +112,10 @@ class AdaptiveMeanField(AttentionMeanField):
         particles = self.particles or wanted_particles(problem, run, self.rtol, self._fewest)
         what = f"particles: matrices of {particles} neurons and their averages"
         check_fits(bytes_of(problem, particles), what, "Take fewer particles.")
+
+    def _wanted_particles(self, problem: AttentionProblem, run: Run) -> int:
+        """Return the default number of neurons per unit of width."""
+        return wanted_particles(problem, run, self.rtol, self._fewest)
 
     def _replicated(self, *of: Any) -> Mean:
         """Return the mean over replicates."""

@@ -8,7 +8,7 @@ with their two averages: the update of an entry is no sum of products of fields.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -163,7 +163,13 @@ class AdaptiveUpdates(Updates):
 
     average: Averages
     constants: dict[str, WeightConstants]
+    # The factor of γ₀ for movements that are small anyway: that of steps, for equal gradients.
+    boost: float = 1.0
     stored = True
+
+    def enlarged(self, boost: float) -> AdaptiveUpdates:
+        """Return the updates for γ₀ times a factor."""
+        return replace(self, boost=boost * self.boost)
 
     def vectors(self, name: str, number: int, population: Population, rate: float) -> Vectors:
         """Return the weight of a name, between ``number`` numbers and a population."""
@@ -182,13 +188,18 @@ class AdaptiveUpdates(Updates):
 
     def matrix(self, name: str, joins: Connection) -> Matrix:
         """Return the weight of a name, between two populations."""
-        unit, step = self.constants[name]
+        unit, step = self._enlarged(name)
         root = joins.ratios[0] ** 0.5
         own = WeightConstants(unit / root, step * root)
         return StoredMatrix(joins, self.average, own)
 
     def _rows(self, name: str, population: Population) -> Callable[..., Trained]:
         """Return the function that makes vectors, which are divided by √S."""
-        (unit, step), root = self.constants[name], population.size**0.5
+        (unit, step), root = self._enlarged(name), population.size**0.5
         own = WeightConstants(unit * root, step / root)
         return partial(Averaged, average=self.average, constants=own)
+
+    def _enlarged(self, name: str) -> WeightConstants:
+        """Return the constants of a weight for the factor of γ₀."""
+        unit, step = self.constants[name]
+        return WeightConstants(unit / self.boost, step * self.boost)

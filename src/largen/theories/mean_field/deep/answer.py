@@ -8,6 +8,7 @@ from largen.runs import Posed, Trajectory
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.answers import (
     error_in_words,
+    judged,
     kernel_variables,
     output_variables,
     split_outputs,
@@ -54,8 +55,9 @@ def trajectory(
         extra |= kernel_variables(run, recorded, wanted, layers, others)
         if "singular_values" in extra:
             extra["weight_layer"] = (("weight_layer",), layers[1:])
-    note = error_in_words(estimate.how, estimate.f, estimate.f_error, estimate.f_margin, rtol)
-    return Trajectory.of(
+    errors = estimate.f, estimate.f_error, estimate.f_margin, rtol
+    note = error_in_words(estimate.how, *errors)
+    result = Trajectory.of(
         run,
         *split_outputs(run, estimate.f),
         theory=theory,
@@ -63,3 +65,4 @@ def trajectory(
         extra=extra,
         notes=(note,),
     )
+    return judged(result, *errors)

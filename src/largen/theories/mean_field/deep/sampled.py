@@ -26,19 +26,18 @@ from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.record_times import Recorded
 
-# Smallest ``rtol`` for which neurons are in single precision, whose rounding errors are then below
-# the sampling error unless γ₀ is so small that f = ⟨zφ⟩/γ₀ suffers from cancellation.
+# Smallest ``rtol`` for which neurons may be in single precision.
 SINGLE = 3e-4
-SMALL_GAMMA = 0.03
 
 
-def neuron_dtype(rtol: float, problem: Problem) -> Any:
-    """Return the precision of the neurons that a target error of the outputs requires."""
-    return np.float32 if rtol >= SINGLE and problem.gamma >= SMALL_GAMMA else np.float64
-
-
-def settings_for(theory: Any, problem: Problem, method: Method, kept: Kept) -> NumericalSettings:
-    """Return the settings of replicates by the method ``"sweep"`` or ``"dense"``, checked."""
+def settings_for(
+    theory: Any,  # a frozen dataclass of options
+    problem: Problem,
+    method: Method,  # "sweep" or "dense"
+    kept: Kept,
+    dtype: Any,  # the precision of the neurons
+) -> NumericalSettings:
+    """Return the settings of replicates, checked."""
     particles = theory.particles or wanted_particles(method, problem)
     check_particles(problem, method, particles, kept.sample_neurons)
     settings = NumericalSettings(
@@ -48,7 +47,7 @@ def settings_for(theory: Any, problem: Problem, method: Method, kept: Kept) -> N
         max_particles=theory.max_particles,
         sampling=theory.sampling,
         tolerance=float(np.clip(5 * theory.rtol, LEAST_TOLERANCE, 0.05)),
-        dtype=neuron_dtype(theory.rtol, problem),
+        dtype=np.dtype(dtype).type,
         dense=method == "dense",
         budget=theory.memory_budget,
         kept=kept,
@@ -67,17 +66,22 @@ def sampled(
     more: Mapping[str, Any] | None = None,  # further options that a checkpoint belongs to
     # A function of the checkpoint that returns how a replicate is computed, if not by one sweep.
     how: Callable[[SweepCheckpoint | None], Replication] | None = None,
+    again: bool = False,  # whether other settings did not suffice: their file is kept
 ) -> tuple[Estimate, str | None]:
     """Return means over replicates, and the reason if they end early for lack of memory."""
     seed = np.asarray(jax.random.key_data(random_key(theory.key)))
     saved = None
-    if theory.checkpoint is not None:
+    if theory.checkpoint is not None and not again:
         options = {
             "method": "dense" if settings.dense else "sweep",
             **(more or {}),
             "sampling": settings.sampling,
             "number of particles": settings.particles,
-            "rtol": (settings.tolerance, str(settings.dtype)),
+            "rtol": settings.tolerance,
+            "precision, by the size of its targets, rates and duration": (
+                str(settings.dtype),
+                problem.gamma,
+            ),
             "choice of record or sample_neurons": settings.kept,
             "key": seed,
         }

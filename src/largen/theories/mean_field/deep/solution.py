@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
@@ -28,7 +28,8 @@ from largen.theories.mean_field.deep.method import (
     records_of,
     wanted_particles,
 )
-from largen.theories.mean_field.deep.sampled import sampled, settings_for
+from largen.theories.mean_field.deep.sampled import SINGLE, sampled, settings_for
+from largen.theories.mean_field.deep.sweep.initial_kernels import readout_size
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.ensembles import (
@@ -36,6 +37,7 @@ from largen.theories.mean_field.engine.ensembles import (
     measure_fluctuations,
     narrow_width,
 )
+from largen.theories.mean_field.engine.movement import Attempt, Units, solve_in_units
 from largen.theories.mean_field.options import Sampling, check_shared, wanted_kernels
 
 SPECTRA = ("singular_values",)  # records other than kernels
@@ -102,7 +104,7 @@ class DeepMeanField(Theory):
         The number of replicates; by default at least 4, and as many as ``rtol`` requires.
     max_particles
         The largest number of neurons of a layer, summed over all replicates. If it does not suffice
-        for ``rtol``, a note of the result reports this.
+        for ``rtol``, the status of the result is ``"inaccurate"``.
     sampling
         ``"variance_reduced"``: averages at initialisation that are known in the limit are made
         exact. ``"finite_width"``: every replicate has the exact distribution of a network of width
@@ -254,20 +256,39 @@ class DeepMeanField(Theory):
         times = self.record_at, self.record_pairs
         record = records_of(problem, self.record, self.sample_neurons)
         wanted = wanted_kernels(run, record, *times, more=SPECTRA)
-        outliers, stopped = SPECTRA[0] in wanted.names, None
+        outliers = SPECTRA[0] in wanted.names
         method = self._method(run, problem, outliers)
         if outliers and method == "dense":
             raise InvalidInput(STORED)
         kept = Kept(wanted.test, self.sample_neurons, outliers)
         if method == "closed":
             check_closed(problem, self.memory_budget)
-            try:
-                estimate = solve_closed(problem, run, wanted.recorded, kept, self.memory_budget)
-            except Stopped as failure:
-                estimate, stopped = failure.estimate, str(failure)
-        else:
-            settings = settings_for(self, problem, method, kept)
-            estimate, stopped = sampled(self, problem, run, wanted.recorded, settings)
+
+        def solved(units: Units, again: bool) -> Attempt[tuple[Estimate, str | None]]:
+            """Return an estimate, and the reason if it ends early for lack of memory."""
+            enlarged, dtype = replace(problem, gamma=units.boost * problem.gamma), units.dtype
+            if method == "closed":
+                dtype = np.float64
+                try:
+                    one = solve_closed(enlarged, run, wanted.recorded, kept, self.memory_budget)
+                    found = one, None
+                except Stopped as failure:
+                    found = failure.estimate, str(failure)
+            else:
+                settings = settings_for(self, enlarged, method, kept, dtype)
+                found = sampled(self, enlarged, run, wanted.recorded, settings, again=again)
+            return Attempt(found, found[0].f, dtype, found[1] is None)
+
+        (estimate, stopped), units = solve_in_units(
+            run,
+            problem.gamma,
+            readout_size(problem),
+            self.rtol,
+            solved,
+            single=np.inf if method == "closed" else SINGLE,
+            enlarges=self.sampling != "finite_width",
+        )
+        estimate = estimate.with_errors(units.error(estimate.f))
         spread = self._spread(posed, estimate, stopped)
         result = trajectory(posed, self.name, estimate, spread, wanted, self.rtol)
         return bounded(run, estimate.f, result, throw, stopped=stopped)

@@ -18,7 +18,7 @@ from largen.files import as_file
 from largen.runs import Run
 from largen.theories.mean_field.engine.marked_files import load_marked, marks_of, save_marked
 
-FORMAT = 6  # version of the file format
+FORMAT = 7  # version of the file format
 LENGTH = "length"  # the name of the number of items of a list
 
 

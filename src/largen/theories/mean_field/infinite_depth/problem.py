@@ -97,6 +97,13 @@ class EndlessProblem:
         """
         return HALF < self.alpha < 1 and self.stack.unit > self.stack.blocks
 
+    def enlarged(self, boost: float) -> EndlessProblem:
+        """Return the problem with γ₀ times a factor, for movements that are small anyway."""
+        if boost == 1:
+            return self
+        param = replace(self.run.param, gamma=boost * self.run.param.gamma)
+        return replace(self, run=self.run.with_changes(param=param))
+
     def network(self, times: int) -> Run:
         """Return the run of a network with this number of repetitions, for its fluctuations.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from os import PathLike
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
@@ -19,16 +19,19 @@ from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import integers, random_key
+from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.answers import bounded
 from largen.theories.mean_field.deep.answer import trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.replicates import Replication
 from largen.theories.mean_field.deep.method import choose_method, records_of
 from largen.theories.mean_field.deep.restarts.checkpoint import SweepCheckpoint
-from largen.theories.mean_field.deep.sampled import neuron_dtype, sampled, settings_for
+from largen.theories.mean_field.deep.sampled import SINGLE, sampled, settings_for
+from largen.theories.mean_field.deep.sweep.initial_kernels import readout_size
 from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.engine.ensembles import measure_fluctuations, narrow_width
+from largen.theories.mean_field.engine.movement import Attempt, Units, solve_in_units
 from largen.theories.mean_field.infinite_depth.extrapolation import Depths, replicate
 from largen.theories.mean_field.infinite_depth.problem import (
     EndlessProblem,
@@ -43,6 +46,15 @@ CLOSED_RTOL = 1e-7  # tolerance of closed equations, where a smaller one costs l
 FEW, MANY = (2, 4, 8), (2, 4, 8, 16)  # repetitions of the stack, for rtol above and below
 FINE = 5e-3
 DEEP = 16  # repetitions of the stack in networks whose fluctuations are measured
+
+
+class Answer(NamedTuple):
+    """A solution, and the network whose layers its kernels have."""
+
+    estimate: Estimate
+    net: Problem
+    shares: np.ndarray  # of the blocks that are before each layer
+    stopped: str | None  # why memory did not suffice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,21 +212,36 @@ class InfiniteDepth(Theory):
         run, endless = posed.run, posed.problem
         record = records_of(endless.finite(1), self.record, self.sample_neurons)
         wanted = wanted_kernels(run, record, self.record_at, self.record_pairs)
-        method, stopped = self._method(endless), None
-        if method == "sweep":
-            times = self.depths or (FEW if self.rtol >= FINE else MANY)
-            depths = Depths.of(endless, times)
-            net, shares = depths.recorded_network, depths.shares
-            estimate, stopped = self._extrapolate(endless, depths, wanted)
-        elif method == "closed":
-            from largen.theories.mean_field.infinite_depth.exact import solve_linear
+        method, once = self._method(endless), endless.finite(1)
 
-            rtol = min(self.rtol, CLOSED_RTOL)
-            estimate, shares = solve_linear(endless, wanted, rtol, self.memory_budget)
-            net = network_of_layers(endless.finite(1), shares)
-        else:
-            estimate, shares = self._deterministic(endless, wanted)
-            net = network_of_layers(endless.finite(1), shares)
+        def solved(units: Units, again: bool) -> Attempt[Answer]:
+            enlarged, stopped, dtype = endless.enlarged(units.boost), None, units.dtype
+            if method == "sweep":
+                times = self.depths or (FEW if self.rtol >= FINE else MANY)
+                depths = Depths.of(enlarged, times)
+                net, shares = depths.recorded_network, depths.shares
+                estimate, stopped = self._extrapolate(enlarged, depths, wanted, dtype, again)
+            elif method == "closed":
+                from largen.theories.mean_field.infinite_depth.exact import solve_linear
+
+                rtol, dtype = min(self.rtol, CLOSED_RTOL), np.float64
+                estimate, shares = solve_linear(enlarged, wanted, rtol, self.memory_budget)
+                net = network_of_layers(once, shares)
+            else:
+                estimate, shares = self._deterministic(enlarged, wanted, dtype)
+                net = network_of_layers(once, shares)
+            found = Answer(estimate, net, shares, stopped)
+            return Attempt(found, estimate.f, dtype, stopped is None)
+
+        (estimate, net, shares, stopped), units = solve_in_units(
+            run,
+            once.gamma,
+            readout_size(once),
+            self.rtol,
+            solved,
+            single=np.inf if method == "closed" else SINGLE,
+        )
+        estimate = estimate.with_errors(units.error(estimate.f))
         told = Posed(run, posed.reason, net)
         spread = None
         if self.fluctuations and stopped is None and np.isfinite(estimate.f).all():
@@ -251,7 +278,7 @@ class InfiniteDepth(Theory):
         return self.method
 
     def _deterministic(
-        self, endless: EndlessProblem, wanted: WantedKernels
+        self, endless: EndlessProblem, wanted: WantedKernels, dtype: Any
     ) -> tuple[Estimate, np.ndarray]:
         """Return the solution by deterministic neurons."""
         from largen.theories.mean_field.infinite_depth.exact import deterministic
@@ -266,13 +293,18 @@ class InfiniteDepth(Theory):
                 replicates=self.replicates,
                 most=self.max_particles,
                 sample_neurons=self.sample_neurons,
-                dtype=neuron_dtype(self.rtol, endless.finite(1)),
+                dtype=np.dtype(dtype).type,
                 key=int(seed[-1]),
                 tell=lambda done: report(int(100 * done), 100),
             )
 
     def _extrapolate(
-        self, endless: EndlessProblem, depths: Depths, wanted: WantedKernels
+        self,
+        endless: EndlessProblem,
+        depths: Depths,
+        wanted: WantedKernels,
+        dtype: Any,  # the precision of the neurons
+        again: bool,  # whether other settings did not suffice: their file is kept
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and the reason if they end early for lack of memory."""
         run, deepest = endless.run, depths.deepest
@@ -280,14 +312,15 @@ class InfiniteDepth(Theory):
         method: Any = "dense" if endless.noisy else "sweep"
         if not (deepest.quiet or endless.noisy):
             method = choose_method("auto", deepest, len(run.times) - 1, self.particles, True)
-        settings = settings_for(self, deepest, method, Kept(wanted.test, self.sample_neurons))
+        kept = Kept(wanted.test, self.sample_neurons)
+        settings = settings_for(self, deepest, method, kept, dtype)
 
         def how(saved: SweepCheckpoint | None) -> Replication:
             one = partial(replicate, depths, run, wanted.recorded, saved=saved)
             return Replication(one, depths.recorded_network)
 
         found, stopped = sampled(
-            self, deepest, run, wanted.recorded, settings, {"depths": depths.times}, how
+            self, deepest, run, wanted.recorded, settings, {"depths": depths.times}, how, again
         )
         times = ", ".join(map(str, depths.times))
         words = f"the stack of blocks repeated {times} times and extrapolated; {found.how}"

@@ -13,7 +13,13 @@ from largen.parameterizations import temperature_of
 from largen.progress import Report
 from largen.runs import Run
 from largen.scalars import numpy_generator
-from largen.theories.mean_field.engine.statistics import margin, mean_and_error, widening
+from largen.theories.mean_field.engine.movement import Attempt, Units, solve_in_units
+from largen.theories.mean_field.engine.statistics import (
+    NORMAL,
+    margin,
+    mean_and_error,
+    widening,
+)
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.problem import LINEAR, OneLayerProblem
@@ -28,6 +34,7 @@ DRAWN: dict[Sampling, tuple[Any, str]] = {
     "finite_width": (sets.independent, "independent"),
 }
 
+SINGLE = 1e-4  # smallest ``rtol`` for which particles may be in single precision
 FEWEST, REPLICATES = 2048, 8  # smallest number of neurons in a replicate; number of replicates
 MOST_GRID_DIMENSIONS = 3
 WANTED_OF_GRID = 1e-9  # relative error down to which a grid is refined where this is cheap
@@ -58,6 +65,7 @@ class OneLayerEstimate(NamedTuple):
     record_errors: Records | None
     how: str
     margins: tuple[np.ndarray, np.ndarray] | None = None  # half of the intervals, for particles
+    dtype: Any = np.float64  # the precision of the neurons
 
     @property
     def finite(self) -> bool:
@@ -68,6 +76,24 @@ class OneLayerEstimate(NamedTuple):
     def relative_error(self) -> float:
         """|error| / |f| over all time indices and samples, training and test."""
         return _ratio((self.f_train_error, self.f_test_error), (self.f_train, self.f_test))
+
+    @property
+    def f(self) -> np.ndarray:
+        """Outputs of training and of test samples."""
+        return np.concatenate([self.f_train, self.f_test], 1)
+
+    def with_errors(self, more: np.ndarray) -> OneLayerEstimate:
+        """Return the estimate with further errors of all outputs."""
+        train, test = np.split(more, [self.f_train.shape[1]], 1)
+        margins = self.margins and tuple(
+            np.hypot(margin, NORMAL * part)
+            for margin, part in zip(self.margins, (train, test), strict=True)
+        )
+        return self._replace(
+            f_train_error=np.hypot(self.f_train_error, train),
+            f_test_error=np.hypot(self.f_test_error, test),
+            margins=margins,
+        )
 
 
 def estimate(
@@ -81,7 +107,41 @@ def estimate(
     drawn: Particles,
     report: Report,
 ) -> OneLayerEstimate:
-    """Solve a problem by a method, or by the first that applies and reaches ``rtol``."""
+    """Solve a problem by a method, or by the first that applies and reaches ``rtol``.
+
+    With the precision, and the unit of γ₀, that its movement needs.
+    """
+
+    def solved(units: Units, again: bool) -> Attempt[OneLayerEstimate]:
+        enlarged, dtype = posed.enlarged(units.boost), units.dtype
+        found = _estimate(enlarged, run, method, rtol, budget, wanted, key, drawn, report, dtype)
+        return Attempt(found, found.f, found.dtype)
+
+    found, units = solve_in_units(
+        run,
+        posed.gamma,
+        posed.readout_size,
+        rtol,
+        solved,
+        single=SINGLE,
+        enlarges=drawn.sampling != "finite_width",
+    )
+    return found.with_errors(units.error(found.f))
+
+
+def _estimate(
+    posed: OneLayerProblem,
+    run: Run,
+    method: str,
+    rtol: float,
+    budget: int,
+    wanted: WantedKernels,
+    key: Any,
+    drawn: Particles,
+    report: Report,
+    dtype: Any,
+) -> OneLayerEstimate:
+    """Solve a problem by a method; particles have a given precision."""
     refusals = {name: refusal(posed, run) for name, refusal in REFUSALS.items()}
     if "sharpness" in wanted.names:
         refusals = dict.fromkeys(refusals, "the sharpness is that of particles. Use 'particles'.")
@@ -94,7 +154,7 @@ def estimate(
         found = quadrature(posed, run, rtol, budget, wanted, patient)
         if method == "quadrature" or not found.finite or found.relative_error <= rtol:
             return found
-    return particles(posed, run, rtol, budget, wanted, key, drawn, report)
+    return particles(posed, run, rtol, budget, wanted, key, drawn, report, dtype)
 
 
 def _no_closed_equations(posed: OneLayerProblem, run: Run) -> str:
@@ -185,14 +245,11 @@ def particles(
     key: Any,
     drawn: Particles,
     report: Report,
+    dtype: Any,  # the precision of the neurons
 ) -> OneLayerEstimate:
     """Average over independent replicates, with more and more neurons until ``rtol`` is reached."""
     draw, called = DRAWN[drawn.sampling]
     rng = numpy_generator(key)
-    # Rounding errors of single precision are below the sampling error, unless γ₀ is so small that
-    # f = ⟨zφ⟩/γ₀ suffers from cancellation, or the target error is small.
-    single = posed.gamma >= 0.03 and rtol >= 1e-4
-    dtype = np.float32 if single else np.float64
     count, replicates = drawn.each or FEWEST, REPLICATES
     fields = posed.dimensions + len(posed.train) + len(posed.test)
     check_fits(
@@ -210,7 +267,7 @@ def particles(
             samples.append(one)
         report(replicates, replicates)
         how = f"{replicates} replicates of {count} {called} neurons"
-        found = _replicate(samples, late, how)
+        found = _replicate(samples, late, how)._replace(dtype=dtype)
         error, spent = found.relative_error * widening(replicates), replicates * count
         enough = drawn.each is not None or error <= rtol or 2 * spent > budget
         if enough or not found.finite:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,6 +76,30 @@ class OneLayerProblem:
     def directions(self) -> int:
         """Number of coordinates a_i of a neuron."""
         return self.train.shape[1]
+
+    @property
+    def readout_size(self) -> float:
+        """σ_out rms φ(h) at initialisation, over training samples and Gaussian weights, roughly."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(64)
+        h = nodes[:, None] * np.sqrt(np.sum(self.train**2, 1))
+        square = weights @ np.asarray(self.phi(h)) ** 2 / weights.sum()
+        return float(self.out_std * np.sqrt(np.mean(square)))
+
+    def enlarged(self, boost: float) -> OneLayerProblem:
+        """Return the problem with γ₀ times a factor, for movements that are small anyway.
+
+        The steps of an adaptive optimizer, which do not depend on γ₀, become longer by the factor
+        for equal gradients.
+        """
+        found = replace(self, gamma=boost * self.gamma)
+        if self.steps is None or boost == 1:
+            return found
+        steps = replace(
+            self.steps,
+            directions=boost * self.steps.directions,
+            readout=boost * self.steps.readout,
+        )
+        return replace(found, rate=self.rate / boost, out_rate=self.out_rate / boost, steps=steps)
 
     @property
     def dimensions(self) -> int:

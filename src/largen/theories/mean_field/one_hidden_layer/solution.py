@@ -19,6 +19,7 @@ from largen.scalars import numpy_generator
 from largen.theories.mean_field.answers import (
     bounded,
     error_in_words,
+    judged,
     kernel_variables,
     output_variables,
     split_outputs,
@@ -63,8 +64,8 @@ class MeanField(Theory):
     rtol
         Target relative error of the whole trajectory of outputs, |error|/|f|.
     max_particles
-        The largest number of neurons. If it does not suffice for ``rtol``, a note of the result
-        reports this.
+        The largest number of neurons. If it does not suffice for ``rtol``, the status of the
+        result is ``"inaccurate"``.
     particles
         The number of neurons of each of 8 replicates, whatever the error; the method is then
         ``"particles"``. By default the number is increased until ``rtol`` is reached.
@@ -286,7 +287,7 @@ def _trajectory(
             ("step", "sample", "sample_2", *pair),
             covariance.astype(run.data.x_train.dtype),
         )
-    return Trajectory.of(
+    result = Trajectory.of(
         run,
         *split_outputs(run, f),
         theory=MeanField.name,
@@ -294,3 +295,4 @@ def _trajectory(
         extra=extra,
         notes=(error_in_words(found.how, f, error, margin, rtol),),
     )
+    return judged(result, f, error, margin, rtol)

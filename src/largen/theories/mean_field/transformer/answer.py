@@ -9,6 +9,7 @@ import numpy as np
 from largen.runs import Posed, Trajectory
 from largen.theories.mean_field.answers import (
     error_in_words,
+    judged,
     kernel_variables,
     output_variables,
     split_outputs,
@@ -52,8 +53,10 @@ def trajectory(
         layers = [x.shape[1] for name, x in found.kernels.items() if "ntk" not in name]
         every = np.arange(1, max(layers, default=0) + 1)
         extra |= kernel_variables(run, found.kernels, settings.wanted, every, more)
-    note = found.how
-    if found.f_error is not None:
-        note = error_in_words(note, found.f, found.f_error, found.f_margin, settings.rtol)
     f = split_outputs(run, found.f)
-    return Trajectory.of(run, *f, theory=theory, reason=posed.reason, extra=extra, notes=(note,))
+    told = {"theory": theory, "reason": posed.reason, "extra": extra}
+    if found.f_error is None:
+        return Trajectory.of(run, *f, **told, notes=(found.how,))
+    errors = found.f, found.f_error, found.f_margin, settings.rtol
+    result = Trajectory.of(run, *f, **told, notes=(error_in_words(found.how, *errors),))
+    return judged(result, *errors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -39,6 +39,11 @@ class AttentionProblem:
     positions: int  # the number of positions of a sample that have an output; 1 for pooled ones
     outputs: int
     updates: Updates = field(default_factory=Updates)  # how weights move
+
+    def enlarged(self, boost: float) -> AttentionProblem:
+        """Return the problem with γ₀ times a factor, for movements that are small anyway."""
+        updates = self.updates.enlarged(boost)
+        return replace(self, gamma=boost * self.gamma, updates=updates)
 
 
 class Drawn(NamedTuple):
@@ -112,6 +117,13 @@ class Output:
             vectors.pull(self._back * self._weights.T @ x)
         return [self._back * weights @ vectors.backward_rows for vectors in self._vectors]
 
+    @property
+    def size(self) -> float:
+        """σ rms x of the last fields."""
+        squares = [np.mean(np.sum(x.astype(np.float64) ** 2, -1)) for x in self._x]
+        parts = zip(self._out, squares, strict=True)
+        return float(np.sqrt(sum((out * self._gamma) ** 2 * square for out, square in parts)))
+
     def restart(self) -> None:
         """Return to the bias before training."""
         self._bias.restart()
@@ -159,6 +171,11 @@ class InfiniteNetwork:
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return f, (sample, position, output), of data (sample, position, input)."""
         return self._output.forward(self._inner.forward(x.astype(self.dtype)))
+
+    @property
+    def readout_size(self) -> float:
+        """σ rms x of the fields x of the last forward pass that the read-out reads."""
+        return self._output.size
 
     def backward(self, weights: np.ndarray) -> None:
         """Pass backward from weights γ₀Δ/P of outputs of the first samples, as f of these."""
@@ -287,6 +304,23 @@ def bytes_at_start(problem: AttentionProblem, run: Run, particles: int) -> float
     columns = len(run.data.x) * problem.network.positions
     sampled = particles * len(problem.network.populations.sampled)
     return 64.0 * columns * (columns + run.data.x.shape[-1] + sampled)
+
+
+def readout_size(problem: AttentionProblem, run: Run, particles: int) -> float:
+    """Return σ rms x of the fields that the read-out reads at initialisation."""
+    x = run.data.x.astype(np.float64)
+    x = x.reshape(len(x), problem.network.positions, -1)
+    while True:
+        drawn = None
+        if problem.network.populations.sampled:
+            drawn = Drawn(particles, len(x) * problem.network.positions, 0)
+        network = InfiniteNetwork(problem, drawn)
+        try:
+            network.forward(x)
+        except TooFewNeurons:
+            particles *= 2
+            continue
+        return network.readout_size
 
 
 class Residuals:

@@ -22,7 +22,13 @@ from largen.runs import Run
 from largen.theories.mean_field.engine.checkpoint import Checkpoint, Found
 from largen.theories.mean_field.engine.parallel import Tell, cores, one_thread_of_blas, part
 from largen.theories.mean_field.engine.replicates import Goal, Replicates
-from largen.theories.mean_field.engine.statistics import margin, mean_and_error, ratio, relative
+from largen.theories.mean_field.engine.statistics import (
+    NORMAL,
+    margin,
+    mean_and_error,
+    ratio,
+    relative,
+)
 from largen.theories.mean_field.options import WantedKernels
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
@@ -38,9 +44,9 @@ FEWEST_PARTICLES, PER_COLUMN = 2048, 64
 IN_HEADS = 2  # times as many for heads, on which three matrices act
 FINER = 3  # the factor by which the tolerance of directions decreases
 LEAST_TOLERANCE = 1e-10
-# Target errors and γ₀ from which on fields are in single precision, at first, and the least
-# tolerance there, far above rounding errors.
-SINGLE, SINGLE_GAMMA, SINGLE_TOLERANCE = 1e-3, 0.03, 1e-5
+# Target errors from which on fields may be in single precision, at first, and the least tolerance
+# there, far above rounding errors.
+SINGLE, SINGLE_TOLERANCE = 1e-3, 1e-5
 
 
 class TooCoarse(ArithmeticError):
@@ -58,6 +64,8 @@ class Settings:
     record_at: tuple[int, ...]  # time indices at which attention weights are recorded
     wanted: WantedKernels  # kernels that are recorded, and their time indices
     budget: float  # the number of bytes that the matrices of all replicates at work may take
+    dtype: Any = np.float64  # the precision of fields, at first
+    changes: float = 1.0  # of fields in training, in units of their size, at most
 
 
 class Mean(NamedTuple):
@@ -78,6 +86,13 @@ class Mean(NamedTuple):
     stopped: str | None
     directions: int  # the largest number of directions of a matrix
     f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
+
+    def with_errors(self, more: np.ndarray) -> Mean:
+        """Return the mean with further errors of f, which replicates have in common."""
+        if self.f_error is None:
+            return self
+        margin = None if self.f_margin is None else np.hypot(self.f_margin, NORMAL * more)
+        return self._replace(f_error=np.hypot(self.f_error, more), f_margin=margin)
 
 
 def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell: Any) -> Mean:
@@ -105,9 +120,7 @@ def solve_by_replicates(
     """Return the mean over as many replicates as the target error requires."""
     kept = None if saved is None else saved.load()
     particles = settings.particles or wanted_particles(problem, run)
-    at_once, dtype = cores(), np.dtype(np.float64)
-    if settings.rtol >= SINGLE and problem.gamma >= SINGLE_GAMMA:
-        dtype = np.dtype(np.float32)
+    at_once, dtype, most_allowed = cores(), np.dtype(settings.dtype), settings.max_particles
     if kept is not None:
         particles, dtype = kept.common.particles, np.dtype(kept.common.dtype)
     while True:
@@ -124,9 +137,11 @@ def solve_by_replicates(
             continue
         except TooFewNeurons:
             if last:
+                given = settings.particles is not None
+                name, got = ("particles", particles) if given else ("max_particles", most_allowed)
                 raise InvalidInput(
-                    "particles: wanted more than twice the number of inputs and biases of a "
-                    f"population with activations or heads, got {particles}."
+                    f"{name}: wanted more than twice the number of inputs and biases of a "
+                    f"population with activations or heads, got {got}."
                 ) from None
             particles *= 2
             continue
@@ -200,7 +215,7 @@ class AttentionPlan:
     @property
     def supposed(self) -> Common:
         """The tolerance that is tried first, after three times as much."""
-        changes = min(1.0, self._problem.gamma)  # of fields in training, in units of their size
+        changes = min(1.0, self._problem.gamma, self._settings.changes)
         return Common(self._particles, str(self._dtype), changes * self._settings.rtol / FINER**2)
 
     def begin(self, tell: Tell) -> tuple[Common, Solved, Solved]:

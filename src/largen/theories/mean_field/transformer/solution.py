@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
@@ -18,19 +18,27 @@ from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.scalars import random_key
 from largen.theories.mean_field.answers import bounded
 from largen.theories.mean_field.engine.checkpoint import Checkpoint
+from largen.theories.mean_field.engine.movement import Attempt, Units, solve_in_units
 from largen.theories.mean_field.engine.replicates import watched
 from largen.theories.mean_field.options import WantedKernels, check_shared, wanted_kernels
 from largen.theories.mean_field.transformer.answer import trajectory
-from largen.theories.mean_field.transformer.dynamics import AttentionProblem, bytes_at_start
+from largen.theories.mean_field.transformer.dynamics import (
+    AttentionProblem,
+    bytes_at_start,
+    readout_size,
+)
 from largen.theories.mean_field.transformer.problem import posed_by
 from largen.theories.mean_field.transformer.replicates import (
     KINDS,
+    SINGLE,
     Mean,
     Settings,
     solve_by_replicates,
     solve_exactly,
     wanted_particles,
 )
+
+ROUGHLY_CHANGED = 30.0  # by how much fields may change more than outputs are expected to move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +218,7 @@ class AttentionMeanField(Theory):
     papers: ClassVar[tuple[str, ...]] = ("bordelon2024transformer",)
     has_positions: ClassVar[bool] = True
     _kinds: ClassVar[tuple[Any, Any, Any]] = KINDS  # of what a checkpoint has
+    _only: ClassVar[Any] = None  # the precision of all solutions, if there is one alone
 
     rtol: float = 3e-3
     particles: int | None = None
@@ -255,11 +264,30 @@ class AttentionMeanField(Theory):
             self.memory_budget,
         )
         self._check_memory(problem, run)
-        if problem.network.populations.sampled:
-            found = self._sampled(posed, settings)
-        else:
-            with reporter(self.progress, "mean field") as report:
-                found = solve_exactly(problem, run, settings, report)
+        sampled = bool(problem.network.populations.sampled)
+
+        def solved(units: Units, again: bool) -> Attempt[Mean]:
+            enlarged = problem.enlarged(units.boost)
+            if not sampled:
+                with reporter(self.progress, "mean field") as report:
+                    found = solve_exactly(enlarged, run, settings, report)
+                return Attempt(found, found.f, np.float64, found.stopped is None)
+            changes = min(1.0, ROUGHLY_CHANGED * units.expected)
+            own = replace(settings, dtype=units.dtype, changes=changes)
+            found = self._sampled(Posed(run, posed.reason, enlarged), own, again)
+            return Attempt(found, found.f, units.dtype, found.stopped is None)
+
+        particles = self.particles or self._wanted_particles(problem, run)
+        found, units = solve_in_units(
+            run,
+            problem.gamma,
+            readout_size(problem, run, particles),
+            self.rtol,
+            solved,
+            single=SINGLE if sampled else np.inf,
+            only=self._only,
+        )
+        found = found.with_errors(units.error(found.f))
         result = trajectory(posed, self.name, found, settings)
         if found.stopped is not None:
             kind = Status.OUT_OF_MEMORY if found.stopped == "memory_budget" else Status.INACCURATE
@@ -293,11 +321,20 @@ class AttentionMeanField(Theory):
             )
         return wanted_kernels(run, record, self.record_at, self.record_pairs, others=True)
 
-    def _sampled(self, posed: Posed[AttentionProblem], settings: Settings) -> Mean:
+    def _wanted_particles(self, problem: AttentionProblem, run: Run) -> int:
+        """Return the default number of neurons of a sampled population."""
+        return wanted_particles(problem, run)
+
+    def _sampled(
+        self,
+        posed: Posed[AttentionProblem],
+        settings: Settings,
+        again: bool,  # whether other settings did not suffice: their file is kept
+    ) -> Mean:
         """Return the mean over replicates, with what the checkpoint has of them."""
         seed = np.asarray(jax.random.key_data(random_key(self.key)))
         saved = None
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and not again:
             batches = posed.run.batches
             steps = posed.run.rates, None if batches is None else np.asarray(batches)
             options = {
@@ -307,6 +344,10 @@ class AttentionMeanField(Theory):
                 "choice of record_at": settings.record_at,
                 "choice of record or record_pairs": settings.wanted,
                 "number of steps, or other rates": steps,
+                "precision, by the size of its targets, rates and duration": (
+                    str(np.dtype(settings.dtype)),
+                    posed.problem.gamma,
+                ),
             }
             saved = Checkpoint(self.checkpoint, posed.run, options, self._kinds)
         with watched(self.progress, self.name.split(",")[0], self.checkpoint) as watching:

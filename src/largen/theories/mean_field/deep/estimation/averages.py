@@ -14,7 +14,7 @@ from largen.theories.mean_field.deep.estimation.truncation import Changes, add_r
 from largen.theories.mean_field.deep.estimation.width_extrapolation import at_infinite_width
 from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import neuron_variables
-from largen.theories.mean_field.engine.statistics import margin, mean_and_error
+from largen.theories.mean_field.engine.statistics import NORMAL, margin, mean_and_error
 
 Means = dict[str, tuple[np.ndarray, np.ndarray]]  # by name, the mean and its standard error
 
@@ -31,6 +31,11 @@ class Estimate(NamedTuple):
     sample_neurons: dict[str, np.ndarray]
     f_margin: np.ndarray | None = None  # half of the interval of f; None without replicates
     replicates: int = 1
+
+    def with_errors(self, more: np.ndarray) -> Estimate:
+        """Return the estimate with further errors of f, which replicates have in common."""
+        margin = None if self.f_margin is None else np.hypot(self.f_margin, NORMAL * more)
+        return self._replace(f_error=np.hypot(self.f_error, more), f_margin=margin)
 
 
 def average(
@@ -109,8 +114,9 @@ def means_and_errors(problem: Problem, run: Run, found: list[Swept]) -> Means:
     values = {name: np.stack([part[name] for part in parts]).astype(float) for name in parts[0]}
     means = {}
     if len(found[0].linear_kernels):
-        outputs = np.stack([one.linear for one in found]).swapaxes(1, 2)
-        kernels = np.stack([one.linear_kernels for one in found])[:, :, None]
+        # In double precision, where fourth powers of outputs do not overflow.
+        outputs = np.stack([one.linear for one in found]).swapaxes(1, 2).astype(float)
+        kernels = np.stack([one.linear_kernels for one in found])[:, :, None].astype(float)
         train, test = np.split(kernels, [problem.samples], 3)
         for name, linear in (("f", outputs), ("ntk", train), ("ntk_test", test)):
             if name in values:

@@ -90,6 +90,29 @@ def initial_tangent(problem: Problem) -> np.ndarray:
     )
 
 
+def readout_size(problem: Problem) -> float:
+    """Return σ rms φ(hᴸ) of the read-out at initialisation, over training samples.
+
+    Neurons at positions that are pooled count as independent, so that it is rough there.
+    """
+    variances = [np.sum(problem.fields**2, 1).reshape(problem.total, -1)]
+    quiet = [problem.quiet and ends for ends in (*problem.into_stream, False)]
+    with jax.enable_x64(True):
+        for phi, affine, ratio, skip, muted in zip(
+            problem.phi, problem.maps, problem.ratios, (*problem.skips, -1), quiet, strict=True
+        ):
+            variance = variances[-1]
+            if isinstance(phi, NormalizedActivation):
+                variance = np.ones_like(variance)
+            square = float(ratio) * np.asarray(second_moment(elementwise(phi), variance.ravel()))
+            read = np.einsum("kab,sb->sa", affine.reading.taps**2, square.reshape(variance.shape))
+            variance = (affine.std**2 * read + affine.bias_std**2) * (not muted)
+            variances.append(variance + (variances[skip] if skip >= 0 else 0))
+    readout = problem.maps[-1]
+    variance = variances[-1][: problem.samples] - readout.bias_std**2
+    return float(np.sqrt(np.mean(variance)))
+
+
 def _sum_over_taps(taps: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     """Return Σ_k T_k K T_kᵀ of a kernel between all columns."""
     _, behind, before = taps.shape
