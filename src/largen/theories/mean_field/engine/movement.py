@@ -29,6 +29,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from largen.parameterizations import momentum_of
 from largen.runs import Run
 
 Found = TypeVar("Found")
@@ -170,7 +171,7 @@ def _guess(run: Run, size: float) -> float:
     y, optimizer = run.data.y_train, run.optimizer
     wanted = float(np.sqrt(np.mean(np.square(y)))) if y.dtype.kind == "f" and y.size else 1.0
     time = float(np.sum(run.rates) if run.steps is not None else optimizer.lr * run.times[-1])
-    time /= 1 - getattr(optimizer, "momentum", 0.0)
+    time /= 1 - momentum_of(optimizer)
     if optimizer.adaptive:
         return size * time / run.param.gamma
     return wanted * min(1.0, time * size**2)
