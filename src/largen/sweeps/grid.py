@@ -137,7 +137,7 @@ class Grid:
         >>> grid = Grid(lrs=[2**-k for k in (8, 7, 6, 5, 4)], base=32, widths=[32, 64, 128],
         ...             schemes=["mup"], seeds={32: 8, 64: 6, 128: 4})
         >>> round(grid.cost(1024), 2)
-        0.5
+        0.47
         """
         one = integer("width", width, at_least=1) ** 2 * self.shape[1]
         return sum(len(cell.replicas) * cell.width**2 * cell.depth for cell in self.cells()) / one
