@@ -199,6 +199,33 @@ def test_rtol_is_honoured_and_errors_are_errors(theory):
         assert (np.abs(one - two) <= 6 * np.hypot(*errors) + 1e-3 * size).all(), name
 
 
+@pytest.mark.slow
+@each_theory
+def test_status_says_whether_the_error_is_that_which_was_wanted(theory):
+    names = {field.name for field in fields(theory)}
+    if not {"rtol", "max_particles"} <= names:
+        pytest.skip("does not sample")
+    for options in ({"rtol": 2e-3, "max_particles": 2**12}, {"rtol": 3e-2, "replicates": 1}):
+        if not set(options) <= names:
+            continue
+        found = ask(theory, {"throw": False, **options})
+        held = found.to_xarray()
+        if "f_train_error" not in held:
+            assert found.status is Status.OK  # exact
+            continue
+        which = "margin" if "f_train_margin" in held else "error"
+        f, error = (
+            np.concatenate([held[f"f_train{name}"], held[f"f_test{name}"]], 1)
+            for name in ("", f"_{which}")
+        )
+        reached = np.linalg.norm(error) / np.linalg.norm(f) / (1.96 if which == "margin" else 1)
+        if np.isnan(reached):
+            assert found.status is Status.ERROR_UNKNOWN
+        else:
+            wanted = Status.OK if reached <= 1.15 * options["rtol"] else Status.INACCURATE
+            assert found.status is wanted, reached
+
+
 @each_theory
 def test_what_it_does_not_cover_is_refused_in_words(theory):
     unknown = lg.serial(lg.Dense(), Unknown(), lg.Dense())

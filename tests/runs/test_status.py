@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput, NumericalFailure
+from largen.errors import Inaccurate, InvalidInput, NumericalFailure
 from largen.runs import Status
 from largen.runs.status import status_of
 
@@ -26,6 +26,18 @@ def test_a_status_is_its_text():
     assert Status.OK == "ok"
     assert f"{Status.OUT_OF_MEMORY}" == "out of memory"
     assert json.dumps({"status": Status.DIVERGED}) == '{"status": "diverged"}'
+
+
+@pytest.mark.parametrize("status", [Status.INACCURATE, Status.ERROR_UNKNOWN])
+def test_a_result_whose_error_is_too_large_or_unknown_is_returned_with_a_warning(status):
+    found = lg.solve(run()).with_status(status)
+    assert found.status.has_numbers
+    with pytest.warns(Inaccurate, match=f"kernel: {status}"):
+        assert found.checked(True) is found
+    assert found.checked(False) is found
+    assert not Status.DIVERGED.has_numbers
+    with pytest.raises(NumericalFailure, match="kernel: diverged"):
+        found.with_status(Status.DIVERGED).checked(True)
 
 
 @pytest.mark.parametrize(
