@@ -1,6 +1,7 @@
 """What optimizers of a user's own are in every room: right, or refused by what they lack."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -100,7 +101,9 @@ def test_rates_and_classes_are_those_of_the_kind():
 
 @pytest.mark.slow
 def test_theories_solve_the_update_that_is_said():
-    for depth, options in ((1, {"rtol": 3e-2}), (2, {"particles": 256, "replicates": 2})):
+    few = {"particles": 256, "replicates": 2}
+    settings: Any = ((1, {"rtol": 3e-2}), (2, few))
+    for depth, options in settings:
         net = lg.mlp(depth, "tanh")
         for own, known in (
             (HeavyBall(0.2, friction=0.2), lg.gd(0.2, momentum=0.8)),
@@ -239,8 +242,11 @@ def test_plans_are_by_the_kind_that_an_optimizer_says(own, known):
         )
 
     sizes, options = ({"width": 8}, {"width": 32}), {"scheme": "mup", "verify": False}
-    layout = {"layout": "in_out"}
-    for scale, model, kinds in ((of_jax.scale, init, layout), (of_torch.scale, module, {})):
+    frameworks: Any = (
+        (of_jax.scale, init, {"layout": "in_out"}),
+        (of_torch.scale, module, {}),
+    )
+    for scale, model, kinds in frameworks:
         one, two = (
             scale(model, *sizes, optimizer=each, **kinds, **options) for each in (own, known)
         )
@@ -261,7 +267,8 @@ def test_plans_train_with_the_update_that_an_optimizer_says():
         return of_jax.scale(init, *sizes, optimizer=optimizer, **options)
 
     found = []
-    for optimizer, chosen in ((Lion, {"beta1": 0.8}), ("lion", {"b1": 0.8})):
+    given: Any = ((Lion, {"beta1": 0.8}), ("lion", {"b1": 0.8}))
+    for optimizer, chosen in given:
         plan = planned(optimizer)
         update = plan.optax(lr=0.02, weight_decay=0.1, **chosen)
         params = plan.init(jax.random.key(0))
