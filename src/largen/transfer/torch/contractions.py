@@ -12,23 +12,25 @@ from math import log
 import torch
 
 from largen.transfer.torch.logits import BATCHED
-from largen.transfer.torch.reading import Reading
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.walks import LINEAR, MULTIPLIES, constant_factor
 
 SAME = 1e-3  # relative distance below which lengths are equal
 
 
-def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
+def read_by_contraction(
+    base: Record,
+    wide: Record,
+    widening: float,  # the ratio of the two models' widths
+) -> tuple[Fraction, frozenset[int]]:
     """Return the power of the width of an output that is such a sum, and the tensors in it.
 
     The power is that of coherent signals. There are no tensors if any part of the output is
     something else.
     """
     nothing = Fraction(0), frozenset[int]()
-    base, wide = reading.base.record, reading.wide.record
-    last = _fixed_output(reading)
-    if last is None:
+    last = _fixed_output(base, wide)
+    if widening == 1.0 or last is None:
         return nothing
     stack, found, powers = [(last, 0.0)], set[int](), set[Fraction]()
     while stack:
@@ -38,7 +40,7 @@ def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
         was, now = constant_factor(base, node), constant_factor(wide, large)
         found.add(i)
         if len(data) == len(node.inputs) and _terms(base, node) != _terms(wide, large):
-            powers.add(_power(reading, i, constants))
+            powers.add(_power(base, wide, i, constants, widening))
         elif was * now and (node.op in LINEAR or (node.op in MULTIPLIES and len(data) == 1)):
             stack += [(j, constants + log(now / was)) for j in data if j not in found]
         else:
@@ -46,21 +48,19 @@ def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
     return (powers.pop(), frozenset(found)) if len(powers) == 1 else nothing
 
 
-def _fixed_output(reading: Reading) -> int | None:
+def _fixed_output(base: Record, wide: Record) -> int | None:
     """Return the output if it has one shape at both widths; None for features."""
-    base, wide = reading.base.record, reading.wide.record
-    if reading.sizes.widening == 1.0 or len(base.nodes) != len(wide.nodes) or base.output is None:
+    if len(base.nodes) != len(wide.nodes) or base.output is None:
         return None
     same = base.nodes[base.output].shape == wide.nodes[base.output].shape
     return base.output if same else None
 
 
-def _power(reading: Reading, i: int, constants: float) -> Fraction:
+def _power(base: Record, wide: Record, i: int, constants: float, widening: float) -> Fraction:
     """Return the power of the width of a sum; ``constants``: the log ratio of those behind it."""
-    base, wide = reading.base.record, reading.wide.record
     units = sum(_are_unit_vectors(base.nodes[j], wide.nodes[j]) for j in _signals(base, i))
     more = _terms(wide, wide.nodes[i]) / _terms(base, base.nodes[i])
-    power = (constants + log(more)) / log(reading.sizes.widening) - units / 2
+    power = (constants + log(more)) / log(widening) - units / 2
     return Fraction(round(4 * power), 4)
 
 
