@@ -26,7 +26,10 @@ routers act on the output through signals that are still random. Nor are those o
 entries are few at small sizes, and of matrices that are applied to more signals in a wider model
 (that mix the tokens of every channel, say), whose gradient along random numbers is a random sum. In
 depth only the output, attention logits and sums over the copies of a block have an exponent of
-their own.
+their own; what all copies of a block do together to the output is neither to grow nor to fade.
+
+Attention logits are the inputs of softmaxes, and every product of two signals, or of two vectors of
+weights, that is summed over an axis that grows: scores that a sigmoid reads, say.
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ CERTAIN = 0.1
 # below 0, of a matrix's largest effect inside.
 TOTAL, START, SINGLE, FADES = 0.25, 0.3, 0.35, 0.35
 TINY = 1e-30
+STEADY = 0.05  # of the sum over weights, above which one that does not fade counts
 SIDES = ("input", "output")  # of a module
 ROUNDING = 1e-5  # of the largest effect on the same tensor
 
@@ -117,10 +121,16 @@ def fitted(ratios: Sequence[float], rows: Rows) -> dict[Key, tuple[float, float]
     return fits
 
 
-def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, str]) -> dict:
+def with_sums(
+    numbers: Mapping[Key, float],
+    layout: Layout,
+    star: Mapping[str, str],
+    stacked: Collection[str] = (),
+) -> dict[Key, float]:
     """Add the sums over weights: on the output, on logits, on inputs, and of copies of a block.
 
-    ``star``: weight → its name with the block's number left out.
+    ``star``: weight → its name with the block's number left out; ``stacked``: weights that hold
+    those of all copies of a block.
     """
     sums: dict[Key, float] = {}
 
@@ -142,6 +152,10 @@ def with_sums(numbers: Mapping[Key, float], layout: Layout, star: Mapping[str, s
         if kind == "output":
             add(("output", "all", ""), value)
             add(("copies", star[name], ""), value)
+            if "*" in star[name]:
+                add(("blocks", star[name].partition("*")[0] + "*", ""), value)
+            elif name in stacked:
+                add(("blocks", name.partition(".")[0], ""), value)
             if name in inner:
                 add(("output", "inner", ""), value)
         elif kind in ("logits", "input") and name in inner:
@@ -182,13 +196,19 @@ def fades(
 
 
 def effects_of(
-    fits: Fits, layout: Layout, along: str, kind: str = "normalised", many: bool = False
+    fits: Fits,
+    layout: Layout,
+    along: str,
+    kind: str = "normalised",
+    many: bool = False,
+    rows: Rows = (),
 ) -> list[Effect]:
     """Return the effects that decide: flagged ones in the order of the forward pass, then sums.
 
     Effects of proportional updates are squares, and have twice the thresholds. In depth, where
     changes of order l^(±⅓) are those of a finite depth, thresholds are doubled as well. That of the
-    sum over all weights is not if ``many`` networks were measured.
+    sum over all weights is not if ``many`` networks were measured. ``rows``: the numbers to which
+    slopes were fitted.
     """
     scale = 2.0 if kind == "proportional" or along == "depth" else 1.0
     found = _starts(fits, layout)
@@ -203,17 +223,49 @@ def effects_of(
     for place, fit in single.items():
         if grows(fit, most, scale):
             found.append(Effect("output", place, fit[0], fit[1], "grows"))
-    return found + _on_total(fits, 1.0 if many else scale)
+    if along == "depth":
+        found += _on_blocks(fits, scale)
+    width = rows if along == "width" else ()
+    return found + _on_total(fits, layout, width, 1.0 if many else scale)
 
 
-def _on_total(fits: Fits, scale: float) -> list[Effect]:
+def _on_blocks(fits: Fits, scale: float) -> list[Effect]:
+    """What all copies of a block do to the output, if that is wrong.
+
+    Embeddings and read-outs, whose effects do not fade, hide it in the sum over all weights.
+    """
+    found = []
+    for (kind, place, _), fit in fits.items():
+        if kind == "blocks" and (grows(fit, TOTAL, scale) or fades(fit, TOTAL, scale)):
+            found.append(Effect("output", place, *fit, "grows" if fit[0] > 0 else "fades"))
+    return found
+
+
+def _on_total(fits: Fits, layout: Layout, rows: Rows, scale: float) -> list[Effect]:
     """What all weights together do to the output, right or wrong; nothing if it is unknown."""
     total = fits.get(("output", "all", ""))
     if total is None:
         return []
     wrong = "grows" if grows(total, TOTAL, scale) else ""
-    wrong = "fades" if fades(total, TOTAL, scale) else wrong
+    wrong = "fades" if fades(total, TOTAL, scale) and not _is_steady(fits, layout, rows) else wrong
     return [Effect("output", "", *total, wrong)]
+
+
+def _is_steady(fits: Fits, layout: Layout, rows: Rows) -> bool:
+    """Whether the effect of a matrix inside, a part of the whole that counts, does not fade.
+
+    Products of signals that start as n^(−½) hide what is behind them from the output at first,
+    and the sum over all weights fades until this part is small.
+    """
+    last = rows[-1] if rows else ()
+    whole = sum(row.get(("output", "all", ""), 0.0) for row in last)
+    for name in layout.inner:
+        part = sum(row.get(("output", "", name), 0.0) for row in last)
+        fit = fits.get(("output", "", name))
+        heavy = name not in layout.vectors and part > STEADY * whole
+        if heavy and fit is not None and abs(fit[0]) < CERTAIN:
+            return True
+    return False
 
 
 def _starts(fits: Fits, layout: Layout) -> list[Effect]:

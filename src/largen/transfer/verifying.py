@@ -94,7 +94,7 @@ def not_meant(scheme: Parameterization, along: str) -> str:
 def verdict(along: str, ratios: tuple[float, ...], kind: str, survey: Slopes) -> Verification:
     """Return the verdict of a survey; ``kind``: how the optimizer's step scales."""
     seeds = len(survey.rows[0])
-    effects = effects_of(survey.fits, survey.layout, along, kind, seeds >= MORE_SEEDS)
+    effects = effects_of(survey.fits, survey.layout, along, kind, seeds >= MORE_SEEDS, survey.rows)
     return Verification(along, ratios, seeds, tuple(effects))
 
 

@@ -383,7 +383,7 @@ def test_other_softmaxes_are_left_alone():
 def test_powers_are_measured():
     for kind, power in ((Usual, "-1/2"), (ScaleInTheCall, -1), (WithoutScale, 0)):
         read = Reading(partial(Net, kind), shapes(*SIZES, "depth"), None)
-        assert built_power(read, 0) == Fraction(power)
+        assert built_power(read, read.logits[0]) == Fraction(power)
         # Two models of one size: by the number itself.
         read.__dict__["wide"] = read.base
-        assert built_power(read, 0) == Fraction(power)
+        assert built_power(read, read.logits[0]) == Fraction(power)

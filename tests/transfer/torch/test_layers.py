@@ -17,9 +17,9 @@ from largen.transfer.torch.multipliers import (
     ScaleOutput,
     ScaleParts,
 )
-from largen.transfer.torch.reading import randomize
 from largen.transfer.torch.recording import record
 from largen.transfer.torch.streams import residual_sums
+from largen.transfer.torch.trial import randomize
 
 BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
 

@@ -20,6 +20,7 @@ from largen.errors import InvalidInput
 from largen.text import shown
 from largen.traces.primitives import VIEWS
 from largen.traces.walk import OWN_JVP, PLAIN_CALLS, Walk, called, evaluated, written_out
+from largen.transfer.jax.scores import Score, Trace, along_itself, along_numbers, trace
 from largen.transfer.jax.trees import is_weight, map_named, weights_of
 from largen.transfer.plan import Plan
 from largen.transfer.verdicts import Key, Layout, change_by_update
@@ -53,6 +54,8 @@ class Value:
     before: list[Value] = field(default_factory=list)  # of which it is an arrangement
     maximum_of: Value | None = None
     shifted: Value | None = None  # which it is without its maximum
+    trained: bool = False  # whether weights enter
+    trace: Trace = field(default_factory=Trace)  # of products of two signals
 
 
 @dataclass(eq=False)
@@ -64,6 +67,7 @@ class Pass:
     # The same tensors, as functions of their weights alone, for derivatives.
     own: dict[tuple[str, ...], Any] = field(default_factory=dict)
     logits: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, Score] = field(default_factory=dict)  # other products of two signals
     output: Any = None
     last: frozenset[str] = frozenset()  # weights that act on the output first
     # Embeddings that are the read-out as well → the factor of their logits.
@@ -81,10 +85,17 @@ class Pass:
         outputs = evaluated(equation, [v.array for v in values])
         if name == "dot_general" and data and self.tied:
             outputs = [self._factor_of_logits(values) * array for array in outputs]
-        made = [Value(array, frozenset() if data else weights, data) for array in outputs]
-        if not data:
+        trained = any(v.trained for v in values)
+        made = [
+            Value(array, frozenset() if data else weights, data, trained=trained)
+            for array in outputs
+        ]
+        if not made:
             return made
         output = made[0]
+        self._note_scores(equation, values, output)
+        if not data:
+            return made
         if name in KEEPING:
             output.before = [v for v in values if v.data]
         self._note_logits(name, values, output)
@@ -92,6 +103,17 @@ class Pass:
         if new and jnp.issubdtype(output.array.dtype, jnp.floating):
             self._note_first(equation, values, output, new)
         return made
+
+    def _note_scores(self, equation: Any, values: Sequence[Value], output: Value) -> None:
+        """Note a product of two signals, and follow it."""
+        output.trace, new = trace(equation, values, output.array)
+        if new and output.trace.score is not None:
+            behind = next(reversed(self.tensors), "")
+            self.scores[f"{behind}#{len(self.scores)} of products"] = output.trace.score
+
+    def logits_at(self, place: str) -> Any:
+        """Return the logits of a softmax, or another product of two signals."""
+        return self.logits[place] if place in self.logits else self.scores[place].array
 
     def _factor_of_logits(self, values: list[Value]) -> float:
         """Return the factor of a product with embeddings that have acted on the tokens before."""
@@ -116,6 +138,9 @@ class Pass:
             output.shifted = values[0]
         elif name == "exp" and values[0].shifted is not None:
             behind = next(reversed(self.tensors), "")
+            score = values[0].shifted.trace.score
+            if score is not None:
+                score.needed = False
             if behind:
                 self.logits[f"{behind}#{len(self.logits)}"] = values[0].shifted.array
         elif name in OF_MAXIMA:
@@ -160,7 +185,7 @@ def passed(
 
     def forward(weights: Mapping[str, Any], x: Any) -> Pass:
         found = Pass(tied=tied)
-        given = [Value(weights[name], frozenset({name})) for name in names]
+        given = [Value(weights[name], frozenset({name}), trained=True) for name in names]
         leaves = [Value(leaf, data=True) for leaf in jax.tree.leaves(x)]
         (output,) = found.run(closed, [*given, *leaves])
         found.output, found.last = output.array, frozenset(acting_last(output))
@@ -181,7 +206,8 @@ class Measurement:
     """The effects of single updates in networks of one shape, compiled once.
 
     ``single``: whether effects of weights on the tensors that they act on first are measured;
-    ``tied``: embeddings that are the read-out as well → the factor of their logits.
+    ``tied``: embeddings that are the read-out as well → the factor of their logits; ``scores``: the
+    products of two signals whose terms grow → the axis of the result that grows.
     """
 
     def __init__(
@@ -191,8 +217,9 @@ class Measurement:
         inputs: Any,
         single: bool,
         tied: Mapping[str, float] | None = None,
+        scores: Mapping[str, int | None] | None = None,
     ):
-        self.inputs, self.single = inputs, single
+        self.inputs, self.single, self.scores = inputs, single, scores or {}
         self.forward = passed(apply, parameters, inputs, tied or {})
         self.order: list[str] = []
         self.last: frozenset[str] = frozenset()
@@ -242,14 +269,22 @@ class Measurement:
                 name: z.size / (weights[name].shape or (1,))[-1]
                 for name, z in found.tensors.items()
             }
-            several = {("output", ""): _mean(found.output, ON_OUTPUT)}
+            several = {("output", ""): along_numbers(found.output, ON_OUTPUT)}
             # Each is a function of its own weights alone, so that one backward pass is enough.
             own = [
-                _mean(z, ON_TENSOR) for names, z in found.own.items() if not self.last & set(names)
+                along_numbers(z, ON_TENSOR)
+                for names, z in found.own.items()
+                if not self.last & set(names)
             ]
             if own and self.single:
                 several["tensor", ""] = sum(own, jnp.zeros(()))
-            several |= {("logits", at): _mean(z, ON_LOGITS) for at, z in found.logits.items()}
+            several |= {
+                ("logits", at): along_numbers(z, ON_LOGITS) for at, z in found.logits.items()
+            }
+            several |= {
+                ("logits", at): along_itself(found.scores[at].array, axis, ON_LOGITS)
+                for at, axis in self.scores.items()
+            }
             sizes = {"output": _rms(found.output)}
             for name, z in found.tensors.items():
                 if name not in self.vectors:
@@ -267,12 +302,19 @@ class Measurement:
         return sizes, gradients
 
 
-def _mean(z: Any, seed: int) -> Any:
-    """Return the mean of a tensor times fixed Gaussian numbers."""
-    finite = jnp.where(jnp.isfinite(z), z, 0.0)  # masked logits may be −∞
-    return (finite * jax.random.normal(jax.random.key(seed), z.shape, z.dtype)).mean()
-
-
 def _rms(z: Any) -> Any:
     z = jnp.asarray(z, jnp.float32)
     return jnp.sqrt(jnp.square(z).mean())
+
+
+def scores_of(apply: Callable[[Any, Any], Any], parameters: Any, inputs: Any) -> dict[str, Score]:
+    """Return the products of two signals, with the shapes of their arrays alone."""
+    forward, found = passed(apply, parameters, inputs, {}), {}
+
+    def run(weights: Any, x: Any) -> Any:
+        whole = forward(weights, x)
+        found.update(whole.scores)
+        return whole.output
+
+    jax.eval_shape(run, dict(weights_of(parameters)), inputs)
+    return found

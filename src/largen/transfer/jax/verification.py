@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -16,8 +17,9 @@ from largen.transfer import repair
 from largen.transfer.copies import equal_copies
 from largen.transfer.corrections import Correction
 from largen.transfer.hints import Hints
-from largen.transfer.jax.effects import Measurement, Pass
+from largen.transfer.jax.effects import Measurement, Pass, scores_of
 from largen.transfer.jax.plan import JaxPlan
+from largen.transfer.jax.scores import growing
 from largen.transfer.jax.survey import Survey
 from largen.transfer.jax.trees import weights_of
 from largen.transfer.shapes import shapes
@@ -135,6 +137,7 @@ class Networks:
         self._names_of = [self._base_names(own) for own in surveys]
         self._parts = [own.names for own in surveys]
         self.names = self._base_names(survey)
+        self._stacked = set(survey.stacked) if along == "depth" else set()
         self.measurements: list[Measurement] = []
 
     @property
@@ -165,7 +168,8 @@ class Networks:
                 if len(self.measurements) == i:
                     self.measurements.append(self._measurement(plan, parameters))
                 numbers = in_the_bases_names(self.measurements[i](parameters, plan), self._parts[i])
-                row.append(with_sums(numbers, self.measurements[i].layout, self._names_of[i]))
+                layout, stacked = self.measurements[i].layout, self._stacked
+                row.append(with_sums(numbers, layout, self._names_of[i], stacked))
             rows.append(row)
         layouts = [own.layout for own in self.measurements]
         return Slopes(fitted(self.ratios, rows), layouts[0], layouts[-1], rows)
@@ -188,11 +192,11 @@ class Networks:
         self, survey: Slopes, place: str, corrections: Sequence[Correction]
     ) -> list[tuple[str, str]]:
         """Return the initial values and the rate of a weight that multiplies attention logits."""
-        logits = self._pass(corrections).logits[place]
+        logits = self._pass(corrections).logits_at(place)
         for name in reversed(survey.layout.modules):
             if ("logits", place, name) not in survey.fits:
                 continue
-            again = self._pass(corrections, (name,)).logits[place]
+            again = self._pass(corrections, (name,)).logits_at(place)
             if np.nanmax(abs(again - 2 * logits)) < EXACT * np.nanmax(abs(logits)):
                 return [("init", name), ("lr", name)]
         return []
@@ -205,9 +209,22 @@ class Networks:
         weights = {k: (1 + (k in doubled)) * w for k, w in weights_of(parameters).items()}
         return self.measurements[at].forward(weights, self.measurements[at].inputs)
 
-    def _measurement(self, plan: JaxPlan, parameters: Any) -> Measurement:
+    @cached_property
+    def scores(self) -> dict[str, int | None]:
+        """The products of two signals whose terms grow → the axis of the result that grows."""
+        if self.along != "width":
+            return {}
+        small, large = (
+            scores_of(self.apply, plan.init(0), self._inputs(plan))
+            for plan in (self.plans[0], self.plans[-1])
+        )
+        return growing(small, large)
+
+    def _inputs(self, plan: JaxPlan) -> Any:
         inputs = self.example(**plan.target) if callable(self.example) else self.example
-        inputs = jax.tree.map(jax.numpy.asarray, inputs)
+        return jax.tree.map(jax.numpy.asarray, inputs)
+
+    def _measurement(self, plan: JaxPlan, parameters: Any) -> Measurement:
         single = self.along == "width" and self.kind != "proportional"
         tied = {m.module: m.factor for m in plan.multipliers if m.module and self._tied}
-        return Measurement(self.apply, parameters, inputs, single, tied)
+        return Measurement(self.apply, parameters, self._inputs(plan), single, tied, self.scores)

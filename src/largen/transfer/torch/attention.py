@@ -26,6 +26,13 @@ from largen.transfer.torch.survey import on_meta
 from largen.transfer.torch.walks import VIEWS, walk
 
 
+class NoPlace(InvalidInput):
+    """No weight and no module multiplies logits alone."""
+
+
+Pair = tuple[Logits, Logits]  # the logits of one attention in the base and in the wider model
+
+
 @dataclass(frozen=True)
 class Attention:
     """The weights or the module that take the factor of one attention's logits, by base names."""
@@ -37,9 +44,9 @@ class Attention:
     where: str = "output"
 
 
-def heads_ratio(reading: Reading, index: int, sizes: Shapes) -> float:
+def heads_ratio(reading: Reading, pair: Pair, sizes: Shapes) -> float:
     """Return the ratio of an attention's head dimension in the plan's target to the base's."""
-    small, wide = (own.products[0].head for own in reading.logits[index])
+    small, wide = (own.products[0].head for own in pair)
     keys = [k for k in sizes.base if sizes.base[k] != sizes.wide[k]]
     ratios = {sizes.target[k] / sizes.base[k] for k in keys}
     wider = {sizes.wide[k] / sizes.base[k] for k in keys}
@@ -54,7 +61,10 @@ def heads_ratio(reading: Reading, index: int, sizes: Shapes) -> float:
     try:
         model = on_meta(reading.make_model, at).eval()
         record, _ = record_call(model, reading.example, at)
-        return all_logits(record)[index].products[0].head / small
+        if pair in reading.logits:
+            own = all_logits(record)[reading.logits.index(pair)]
+            return own.products[0].head / small
+        return record.nodes[pair[0].products[0].keys].shape[-2] / small
     except (NotCallable, IndexError) as error:
         raise InvalidInput(
             f"attention: how much the heads' dimension grows to {at} was not found ({error}); "
@@ -62,9 +72,9 @@ def heads_ratio(reading: Reading, index: int, sizes: Shapes) -> float:
         ) from None
 
 
-def heads_count_ratio(reading: Reading, index: int, at: Shapes) -> float:
+def heads_count_ratio(reading: Reading, pair: Pair, at: Shapes) -> float:
     """Return the ratio of the numbers of heads in the target of these shapes and in the base."""
-    small, wide = (own.products[0] for own in reading.logits[index])
+    small, wide = (own.products[0] for own in pair)
     records = reading.base.record, reading.wide.record
     sizes = [
         r.nodes[p.queries].value.numel() / p.head
@@ -78,9 +88,9 @@ def heads_count_ratio(reading: Reading, index: int, at: Shapes) -> float:
     return 1 + (sizes[1] / sizes[0] - 1) * (grown - 1) / (doubled - 1)
 
 
-def built_power(reading: Reading, index: int) -> Fraction:
+def built_power(reading: Reading, pair: Pair) -> Fraction:
     """Return the power of the head dimension that the model's own logits have beyond q·k."""
-    base, wide = (own.products[0] for own in reading.logits[index])
+    base, wide = (own.products[0] for own in pair)
     records = reading.base.record, reading.wide.record
     factors = [abs(own.factor) for own in (base, wide)]
     if not all(factors):
@@ -106,10 +116,9 @@ def _normalised_size(record: Record, own: Product) -> float:
     return size
 
 
-def place_of(reading: Reading, index: int, parts: float) -> Attention:
+def place_of(reading: Reading, own: Logits, parts: float) -> Attention:
     """Return the weights or the module that take the factor of an attention's logits."""
     record, model = reading.base.record, reading.base.model
-    own = reading.logits[index][0]
     for weights in _sides(record, own):
         if reading.multiplies_logits(own, dict.fromkeys(weights, LOGITS)):
             return Attention(tuple(weights))
@@ -129,7 +138,7 @@ def place_of(reading: Reading, index: int, parts: float) -> Attention:
     if isinstance(holder, nn.MultiheadAttention) and not _appends_a_key(holder):
         return Attention(module=where, where="key")
     kind = type(holder).__name__
-    raise InvalidInput(
+    raise NoPlace(
         f"attention: of {where or 'the model'} ({kind}), no part's output multiplies the logits of "
         "one softmax and nothing else; make the queries in a layer of their own, or pass "
         "Hints(attention={}) to leave all logits as they are."

@@ -10,29 +10,35 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import log
+from typing import TYPE_CHECKING
 
 import torch
 
 from largen.transfer.torch.logits import BATCHED, users
-from largen.transfer.torch.reading import Reading
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.trial import run_again, same
 from largen.transfer.torch.walks import LINEAR, MULTIPLIES, End, constant_factor, end_at
+
+if TYPE_CHECKING:
+    from largen.transfer.torch.reading import Reading
 
 TRIED = 1.5  # factor by which weights are multiplied
 SAME = 1e-3  # relative distance below which lengths are equal
 
 
-def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
+def read_by_contraction(
+    base: Record,
+    wide: Record,
+    widening: float,  # the ratio of the two models' widths
+) -> tuple[Fraction, frozenset[int]]:
     """Return the power of the width of an output that is such a sum, and the tensors in it.
 
     The power is that of coherent signals. There are no tensors if any part of the output is
     something else.
     """
     nothing = Fraction(0), frozenset[int]()
-    base, wide = reading.base.record, reading.wide.record
-    last = _fixed_output(reading)
-    if last is None:
+    last = _fixed_output(base, wide)
+    if widening == 1.0 or last is None:
         return nothing
     stack, found, powers = [(last, 0.0)], set[int](), set[Fraction]()
     while stack:
@@ -42,7 +48,7 @@ def read_by_contraction(reading: Reading) -> tuple[Fraction, frozenset[int]]:
         was, now = constant_factor(base, node), constant_factor(wide, large)
         found.add(i)
         if len(data) == len(node.inputs) and _terms(base, node) != _terms(wide, large):
-            powers.add(_power(reading, i, constants))
+            powers.add(_power(base, wide, i, constants, widening))
         elif was * now and (node.op in LINEAR or (node.op in MULTIPLIES and len(data) == 1)):
             stack += [(j, constants + log(now / was)) for j in data if j not in found]
         else:
@@ -69,7 +75,7 @@ def contracted_summands(reading: Reading) -> list[Contraction]:
     verified by forward passes.
     """
     base, wide = reading.base.record, reading.wide.record
-    last = _fixed_output(reading)
+    last = _fixed_output(base, wide) if reading.sizes.widening != 1.0 else None
     stack, seen = ([] if last is None else [last]), set[int]()
     sums, others = [], False
     while stack:
@@ -106,7 +112,8 @@ def _contraction(reading: Reading, i: int) -> Contraction | None:
     readers = _readers(record, ends, inside)
     if readers is None:
         return None
-    return Contraction(i, _power(reading, i, 0.0), tuple(names), tuple(dict.fromkeys(readers)))
+    power = _power(record, reading.wide.record, i, 0.0, reading.sizes.widening)
+    return Contraction(i, power, tuple(names), tuple(dict.fromkeys(readers)))
 
 
 def _readers(record: Record, ends: Iterable[int], inside: Collection[int]) -> list[str] | None:
@@ -135,21 +142,19 @@ def _multiplies_alone(reading: Reading, own: Contraction, sums: Sequence[int]) -
     return whole and same(replaced.output, before.output)
 
 
-def _fixed_output(reading: Reading) -> int | None:
+def _fixed_output(base: Record, wide: Record) -> int | None:
     """Return the output if it has one shape at both widths; None for features."""
-    base, wide = reading.base.record, reading.wide.record
-    if reading.sizes.widening == 1.0 or len(base.nodes) != len(wide.nodes) or base.output is None:
+    if len(base.nodes) != len(wide.nodes) or base.output is None:
         return None
     same = base.nodes[base.output].shape == wide.nodes[base.output].shape
     return base.output if same else None
 
 
-def _power(reading: Reading, i: int, constants: float) -> Fraction:
+def _power(base: Record, wide: Record, i: int, constants: float, widening: float) -> Fraction:
     """Return the power of the width of a sum; ``constants``: the log ratio of those behind it."""
-    base, wide = reading.base.record, reading.wide.record
     units = sum(_are_unit_vectors(base.nodes[j], wide.nodes[j]) for j in _signals(base, i))
     more = _terms(wide, wide.nodes[i]) / _terms(base, base.nodes[i])
-    power = (constants + log(more)) / log(reading.sizes.widening) - units / 2
+    power = (constants + log(more)) / log(widening) - units / 2
     return Fraction(round(4 * power), 4)
 
 

@@ -23,6 +23,7 @@ from largen.transfer.torch.layouts import fan_in_axes
 from largen.transfer.torch.names import modules, parameters, plain
 from largen.transfer.torch.process import ALONE
 from largen.transfer.torch.recording import forget, output_of
+from largen.transfer.torch.watching import Scores, along_itself, along_numbers
 from largen.transfer.verdicts import Key, Layout, change_by_update
 
 SOFTMAXES = frozenset({F.softmax, torch.softmax, Tensor.softmax})
@@ -40,28 +41,47 @@ class Pass:
     # The inputs of softmaxes, with the modules that call them.
     logits: list[tuple[str, Tensor]] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
+    scores: Scores = field(default_factory=Scores)
+
+    @property
+    def where(self) -> str:
+        """The module that runs."""
+        return self.stack[-1] if self.stack else ""
 
     @property
     def output(self) -> Tensor:
         """The model's output."""
         return self.outputs[""]
 
+    def logits_at(self, number: int) -> Tensor:
+        """Return the logits of a softmax, or with larger numbers a product of two signals."""
+        if number < len(self.logits):
+            return self.logits[number][1]
+        return self.scores.found[number - len(self.logits)].tensor
+
     def note(self, logits: Tensor) -> None:
         """Add the input of a softmax, if a weight determines it."""
+        self.scores.read_by_softmax(logits)
         if logits.requires_grad:
-            self.logits.append((self.stack[-1] if self.stack else "", logits))
+            self.logits.append((self.where, logits))
 
 
-class _Softmaxes(TorchFunctionMode):
-    """A mode that notes the inputs of softmaxes."""
+class _Logits(TorchFunctionMode):
+    """A mode that notes the inputs of softmaxes, and products of two signals."""
 
-    def __init__(self, note: Callable[[Tensor], None]):
+    def __init__(self, found: Pass):
         super().__init__()
-        self.note = note
+        self.found, self.note = found, found.note
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the input of a softmax; write fused attention out."""
+        """Call a function, and note what it reads and computes."""
         kwargs = kwargs or {}
+        output = self.call(func, args, kwargs)
+        self.found.scores.after(func, args, kwargs, output, self.found.where)
+        return output
+
+    def call(self, func: Any, args: tuple, kwargs: Any) -> Any:
+        """Note the input of a softmax; write fused attention out."""
         if func in SOFTMAXES:
             self.note(args[0] if args else kwargs["input"])
         elif func is FUSED:
@@ -110,7 +130,12 @@ def watched(model: nn.Module, call: Callable[[], Any]) -> Pass:
     found, handles = Pass(), []
 
     def before(path: str) -> Callable[..., None]:
-        return lambda module, *inputs: found.stack.append(path)
+        def hook(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> None:
+            if not path:
+                found.scores.begin((args, kwargs))
+            found.stack.append(path)
+
+        return hook
 
     def after(path: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple, kwargs: Mapping[str, Any], output: Any) -> None:
@@ -126,10 +151,10 @@ def watched(model: nn.Module, call: Callable[[], Any]) -> Pass:
 
     for path, module in model.named_modules():
         if "parametrizations" not in path:  # their modules return weights
-            handles.append(module.register_forward_pre_hook(before(plain(path))))
+            handles.append(module.register_forward_pre_hook(before(plain(path)), with_kwargs=True))
             handles.append(module.register_forward_hook(after(plain(path)), with_kwargs=True))
     try:
-        with ALONE, torch.enable_grad(), _Softmaxes(found.note):
+        with ALONE, torch.enable_grad(), _Logits(found):
             call()
     finally:
         for handle in handles:
@@ -148,12 +173,18 @@ def as_in_training(model: nn.Module) -> Iterator[None]:
 
 
 def measured(
-    model: nn.Module, plan: Plan, call: Callable[[], Any], along: str, inputs: bool = False
+    model: nn.Module,
+    plan: Plan,
+    call: Callable[[], Any],
+    along: str,
+    inputs: bool = False,
+    scores: Mapping[int, int | None] | None = None,
 ) -> tuple[dict[Key, float], Layout]:
     """Return the effects of one update of every weight, and the network's parts.
 
     In ``"depth"``, weights have no effects on single tensors. ``inputs``: whether to measure
-    effects on inputs of modules, too.
+    effects on inputs of modules, too; ``scores``: the numbers of the products of two signals
+    to measure effects on → the axis of the result that grows.
     """
     with as_in_training(model):
         passed = watched(model, call)
@@ -177,9 +208,8 @@ def measured(
         signals = passed.outputs[layout.holders[name]].numel() * into / weights[name].numel()
         found["uses", "", name] = signals
 
-    def effects(z: Tensor, seed: int, names: Sequence[str]) -> dict[str, float]:
+    def effects(s: Tensor, names: Sequence[str]) -> dict[str, float]:
         wanted = [weights[name] for name in names]
-        s = (z * torch.randn(z.shape, generator=torch.Generator().manual_seed(seed)).to(z)).mean()
         slopes = torch.autograd.grad(s, wanted, retain_graph=True, allow_unused=True)
         return {
             name: change_by_update(
@@ -194,16 +224,23 @@ def measured(
 
     # The change of one tensor by gradient descent depends on the gradient behind it.
     single = along == "width" and plan.update.kind != "proportional"
-    for kind, place, z, seed, names in _tensors(passed, layout, list(weights), single, inputs):
-        for name, value in effects(z, seed, names).items():
+    for kind, place, s, names in _numbers(
+        passed, layout, list(weights), single, inputs, scores or {}
+    ):
+        for name, value in effects(s, names).items():
             found[kind, place, name] = value
     return found, layout
 
 
-def _tensors(
-    passed: Pass, layout: Layout, every: Sequence[str], single: bool, inputs: bool
-) -> Iterator[tuple[str, str, Tensor, int, Sequence[str]]]:
-    """Yield a kind, a place, the tensor, the seed of its direction, and the weights that act on it.
+def _numbers(
+    passed: Pass,
+    layout: Layout,
+    every: Sequence[str],
+    single: bool,
+    inputs: bool,
+    scores: Mapping[int, int | None],
+) -> Iterator[tuple[str, str, Tensor, Sequence[str]]]:
+    """Yield a kind, a place, the mean s of a tensor along a direction, and weights that act on it.
 
     ``single``: whether to yield tensors that weights act on first; ``inputs``: those of modules.
     """
@@ -212,16 +249,24 @@ def _tensors(
         local.setdefault(layout.holders[name], []).append(name)
     for path, names in local.items():
         if passed.outputs[path].requires_grad:
-            yield "tensor", "", passed.outputs[path], ON_TENSOR, names
+            yield "tensor", "", along_numbers(passed.outputs[path], ON_TENSOR), names
     for i, (path, z) in enumerate(passed.logits):
-        yield "logits", f"{path}#{i}", z, ON_LOGITS, every
+        yield "logits", f"{path}#{i}", along_numbers(z, ON_LOGITS), every
+    # Steps of a memory are many: those of one module are added.
+    by_module: dict[str, list[int]] = {}
+    for i in scores:
+        by_module.setdefault(passed.scores.found[i].where, []).append(i)
+    for path, numbers in by_module.items():
+        found = [(passed.scores.found[i].tensor, scores[i]) for i in numbers]
+        whole = torch.stack([along_itself(z, axis, ON_LOGITS) for z, axis in found]).sum()
+        yield "logits", f"{path}#{len(passed.logits) + numbers[0]}", whole, every
     seen = set()
     for path in local if inputs else ():
         z = passed.inputs.get(path)
         if z is not None and z.requires_grad and id(z) not in seen:
             seen.add(id(z))
-            yield "input", path, z, ON_INPUT, every
-    yield "output", "", passed.output, ON_OUTPUT, every
+            yield "input", path, along_numbers(z, ON_INPUT), every
+    yield "output", "", along_numbers(passed.output, ON_OUTPUT), every
 
 
 def _layout(weights: Mapping[str, Tensor], passed: Pass) -> Layout:

@@ -1,36 +1,29 @@
-"""Placement of the factors of read-outs, attention logits and branches: in weights or hooks."""
+"""Placement of the factors of read-outs and branches: in weights or hooks.
+
+Those of attention logits are placed in :mod:`largen.transfer.torch.logit_factors`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import chain
 from math import log
 
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization, Power
-from largen.transfer.constants import NO_LOGITS
 from largen.transfer.patterns import patterns
 from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded
 from largen.transfer.roles import family
 from largen.transfer.rules import (
-    attention_multiplier,
     branch_multiplier,
     ratios,
     tied_multiplier,
     value,
 )
 from largen.transfer.schemes import as_built, of_repeated_blocks
-from largen.transfer.torch.attention import (
-    Attention,
-    built_power,
-    heads_count_ratio,
-    heads_ratio,
-    place_of,
-)
-from largen.transfer.torch.contractions import contracted_summands, read_by_contraction
+from largen.transfer.torch.contractions import contracted_summands
 from largen.transfer.torch.facts import Facts
 from largen.transfer.torch.places import (
     added_to,
@@ -143,16 +136,16 @@ class Factors:
         factor = branch_multiplier(param) / self._built_in_depth(reading, own)
         modules = [module_at(reading.base.record, end, views=False) for end in own.walk.ends]
         if self.fold and reading.foldable[i]:
-            self._fold_all(weights, "branch", factor)
+            self.fold_all(weights, "branch", factor)
         elif reading.foldable[i] and all(modules):
             for module in dict.fromkeys(m for m in modules if m):
-                self._keep_all(module, "branch", "output", factor)
+                self.keep_all(module, "branch", "output", factor)
         else:
             module = module_of(reading.base.record, own.branch)
             if module is not None:
-                self._keep_all(module, "branch", "output", factor)
+                self.keep_all(module, "branch", "output", factor)
             elif reading.foldable[i]:
-                self._fold_all(weights, "branch", factor)
+                self.fold_all(weights, "branch", factor)
             elif facts.l != 1.0:
                 refuse_branch(reading, own)
 
@@ -175,8 +168,8 @@ class Factors:
         record = reading.base.record
         places: set[int] = set()
         names: set[str] = set()
-        for i in growing:
-            for node in reading.sums[i].between(record):
+        for own in [*(reading.sums[i] for i in growing), *reading.sums_around]:
+            for node in own.between(record):
                 places.add(node.index)
                 for j in record.weights(node):
                     names.update(record.parameters(j))
@@ -186,7 +179,7 @@ class Factors:
         modules = dict(self.facts.models["target"].named_modules())
         return {path for path, own in self.facts.names.items() if own in inner and path in modules}
 
-    def _fold_all(self, weights: Iterable[str], kind: str, factor: Power) -> None:
+    def fold_all(self, weights: Iterable[str], kind: str, factor: Power) -> None:
         """Fold a factor into all weights of the target that correspond to these of the base."""
         for own in weights:
             for name in self.facts.copies(own):
@@ -194,81 +187,23 @@ class Factors:
                 if not any(f.kind == kind for f in folded):
                     folded.append(Folded(kind, factor))
 
-    def _keep_all(self, module: str, kind: str, where: str, factor: Power, n: float = 1.0) -> None:
+    def keep_all(self, module: str, kind: str, where: str, factor: Power, n: float = 1.0) -> None:
+        """Keep a factor in all modules of the target that correspond to this one of the base."""
         for path in self.facts.copies(module):
             if not any(m.module == path and m.kind == kind for m in self.forward):
                 self.keep(path, kind, where, factor, n)
 
-    def on_attention(self, param: Parameterization, named: Mapping[str, float] | None) -> None:
-        """Put the attention logits' factor on queries."""
-        facts = self.facts
-        if self.logits == 1.0 and (as_built(param) or not facts.widens):
-            return
-        if named is None and facts.reading is not None:
-            for i in range(len(facts.reading.logits)):
-                self._on_logits(param, facts.reading, i)
-        power = attention_multiplier(param)
-        for pattern, ratio in (named or {}).items():
-            for path in facts.matching("attention", [pattern]):
-                self._on_queries(path, power, float(ratio))
-        if self.logits != 1.0 and "attention" not in self._kinds():
-            raise InvalidInput(NO_LOGITS)
-
-    def _kinds(self) -> set[str]:
-        """Return the kinds of all factors."""
-        return {each.kind for each in (*chain(*self.folds.values()), *self.forward)}
-
-    def _on_logits(self, param: Parameterization, reading: Reading, i: int) -> None:
-        """Fold the factor of one attention's logits, or keep it in the forward pass."""
-        ratio = heads_ratio(reading, i, self.facts.sizes)
-        power = attention_multiplier(param, built_power(reading, i))
-        if self._without_factor(power, ratio):
-            return
-        place = place_of(reading, i, heads_count_ratio(reading, i, self.facts.sizes))
-        if place.weights:
-            record = reading.base.record
-            end = next(iter(walk(record, self._side(reading, i, place)).ends))
-            module = module_at(record, end)
-            n = self._ratio(place.weights[0])
-            own = _in_terms_of(power, ratio, n) * Power(self.logits)
-            if self.fold or module is None:
-                self._fold_all(place.weights, "attention", own)
-            else:
-                self._keep_all(module, "attention", "output", own, n)
-        elif place.module is not None:
-            own = power * Power(self.logits)
-            self._keep_all(place.module, "attention", place.where, own, ratio)
-
-    def _without_factor(self, power: Power, ratio: float) -> bool:
-        return self.logits == 1.0 and (ratio == 1.0 or power == Power())
-
-    def _side(self, reading: Reading, i: int, place: Attention) -> int:
-        """Return the side of the product that the weights multiply."""
-        product = reading.logits[i][0].products[0]
-        weights = all_of(walk(reading.base.record, product.queries))
-        return product.queries if set(weights) <= set(place.weights) else product.keys
-
-    def _ratio(self, own: str) -> float:
+    def ratio_of(self, own: str) -> float:
+        """Return n of the target's weight that corresponds to one of the base's; 1 if none does."""
         names = self.facts.copies(own)
         return self.facts.ratio(names[0]) if names else 1.0
-
-    def _on_queries(self, module: str, power: Power, ratio: float) -> None:
-        held = self.facts.weights_of(module)
-        n = self.facts.ratio(held[0]) if held else 1.0
-        own = _in_terms_of(power, ratio, n) * Power(self.logits)
-        if self._without_factor(power, ratio):
-            return
-        if self.fold and held:
-            self.put(module, "attention", own)
-        else:
-            self.keep(module, "attention", "output", own, n)
 
     def of_the_user(self, param: Parameterization, moved: Update, roles: Mapping[str, str]) -> None:
         """Compensate for powers of n in the user's forward pass, and scale functional read-outs."""
         facts = self.facts
         if as_built(param) or facts.reading is None or not facts.widens:
             return
-        of_sums, summed = read_by_contraction(facts.reading)
+        of_sums, summed = facts.reading.output_sum
         if summed:
             sizes = facts.sizes
             n = max(sizes.target[key] / size for key, size in sizes.base.items())
@@ -279,11 +214,11 @@ class Factors:
         for own in own_factors(facts.reading, summed):
             power = Power(width=-own.power)
             if own.kind == "module":
-                n = next((r for r in map(self._ratio, own.weights) if r != 1.0), 1.0)
-                self._keep_all(own.module, "built", "output", power, n)
-                self._fold_all(own.written, "built", Power(width=own.power))
+                n = next((r for r in map(self.ratio_of, own.weights) if r != 1.0), 1.0)
+                self.keep_all(own.module, "built", "output", power, n)
+                self.fold_all(own.written, "built", Power(width=own.power))
             elif own.kind == "product":
-                self._fold_all(own.weights, "built", power)
+                self.fold_all(own.weights, "built", power)
             else:
                 for weight in own.weights:
                     for name in facts.copies(weight):
@@ -299,8 +234,8 @@ class Factors:
             factor = (tied * Power(width=1 - own.power)) ** Fraction(1, 2)
             if factor != Power() and not multiplied.intersection(own.weights):
                 multiplied.update(own.weights)
-                self._fold_all(own.weights, "output", factor)
-                self._fold_all(own.readers, "built", factor**-1)
+                self.fold_all(own.weights, "output", factor)
+                self.fold_all(own.readers, "built", factor**-1)
 
     def built_in(self, name: str) -> Power:
         """Return the factor of the user's model in front of the read-out by one weight."""
@@ -337,7 +272,7 @@ class Factors:
             elif (biases := added_to(record, end)) is not None:
                 self.keep("", "output", "output", power, n)
                 whole = Power(1 / value(power, n, self.facts.l))
-                self._fold_all(biases, "output", whole)
+                self.fold_all(biases, "output", whole)
             else:
                 refuse_tied(tied[0], node.module, tied[0] in tables)
 
@@ -368,8 +303,3 @@ class Factors:
         outputs = [w for w in weights if family(w.role) == "output"]
         if not outputs and not any(m.kind == "output" for m in self.forward):
             self.notes.append("no read-out was found: the output is taken to be features")
-
-
-def _in_terms_of(power: Power, ratio: float, n: float) -> Power:
-    """Return a power of the heads' ratio as a power of a weight's own n."""
-    return power if n == ratio else Power(ratio ** float(power.width))

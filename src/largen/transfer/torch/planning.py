@@ -23,6 +23,7 @@ from largen.transfer.schemes import as_built, of_repeated_blocks
 from largen.transfer.shapes import Shapes
 from largen.transfer.torch.factors import Factors
 from largen.transfer.torch.facts import Facts
+from largen.transfer.torch.logit_factors import put_on_logits
 from largen.transfer.torch.normed import with_norms
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.updates import Update
@@ -56,7 +57,7 @@ class Request:
             factors.notes += self._read(facts)
         found_roles = facts.roles(by_pattern("roles", self.hints.roles))
         inside = factors.in_branches(param, self.hints.branches)
-        factors.on_attention(param, self.hints.attention)
+        put_on_logits(factors, param, self.hints.attention)
         factors.of_the_user(param, moved, found_roles)
         more = facts.sizes.more(self.hints.experts)
         if more != 1.0:

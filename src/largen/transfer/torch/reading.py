@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from functools import cached_property
 from math import ceil
 from typing import Any
-from zlib import crc32
 
-import torch
 from torch import nn
 
 from largen.errors import InvalidInput
 from largen.transfer.shapes import Shapes
+from largen.transfer.torch.contractions import read_by_contraction
 from largen.transfer.torch.examples import record_call
 from largen.transfer.torch.logits import Logits, all_logits, users
 from largen.transfer.torch.process import fixed_seed
+from largen.transfer.torch.products import Scores, grown_scores
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.recording import record as record_of
-from largen.transfer.torch.streams import Sum, residual_sums
+from largen.transfer.torch.streams import Sum, once_each, residual_sums
 from largen.transfer.torch.survey import real
-from largen.transfer.torch.trial import Run, Specimen, run_again, same
+from largen.transfer.torch.trial import Run, Specimen, randomize, run_again, same
 from largen.transfer.torch.walks import (
     ACTIVATIONS,
     GATES,
@@ -68,14 +69,26 @@ class Reading:
         return Specimen(model, record, args, kwargs)
 
     @cached_property
+    def _sums(self) -> tuple[list[Sum], list[Sum], list[Sum]]:
+        sums = residual_sums(self.base.record)
+        if self.deep is None:
+            return sums, [], []
+        return once_each(self.base.record, sums, self.deep.record, residual_sums(self.deep.record))
+
+    @property
     def sums(self) -> list[Sum]:
         """The residual sums of the base model."""
-        return residual_sums(self.base.record)
+        return self._sums[0]
 
-    @cached_property
+    @property
     def deep_sums(self) -> list[Sum]:
         """The residual sums of the deeper model."""
-        return [] if self.deep is None else residual_sums(self.deep.record)
+        return self._sums[1]
+
+    @property
+    def sums_around(self) -> list[Sum]:
+        """Sums of the base model whose branches end in those of others, which have the factor."""
+        return self._sums[2]
 
     @cached_property
     def logits(self) -> list[tuple[Logits, Logits]]:
@@ -87,6 +100,20 @@ class Reading:
                 f"{len(both[1])} at {self.sizes.wide}; name the queries in Hints(attention={{…}})."
             )
         return list(zip(*both, strict=True))
+
+    @cached_property
+    def output_sum(self) -> tuple[Fraction, frozenset[int]]:
+        """The power of the width of an output that is a sum over it, and the tensors in it."""
+        base, wide = self.base.record, self.wide.record
+        return read_by_contraction(base, wide, self.sizes.widening)
+
+    @cached_property
+    def scores(self) -> list[Scores]:
+        """Products of two signals over an axis that grows, besides logits and the output."""
+        if self.sizes.widening == 1.0:
+            return []
+        known = {p.node for own, _ in self.logits for p in own.products} | self.output_sum[1]
+        return grown_scores(self.base.record, self.wide.record, known)
 
     def depth_ratio(self, growing: list[int], base: int, deep: int, target: int) -> float:
         """Return l, the ratio of target's to base's residual sums, of those that are growing."""
@@ -119,8 +146,8 @@ class Reading:
 
     @property
     def _sums_and_logits(self) -> list[int]:
-        products = [p.node for own, _ in self.logits for p in own.products]
-        return [s.node for s in self.sums] + products
+        logits = [own for own, _ in self.logits] + [own.base for own in self.scores]
+        return [s.node for s in self.sums] + [p.node for own in logits for p in own.products]
 
     def run(self, multiplied: Mapping[str, Any]) -> Run:
         """Run the base model with some weights multiplied and the reference's sums and logits."""
@@ -160,6 +187,16 @@ class Reading:
             # A fused kernel reads the values as well.
             if not all(same(now[i], was[i]) for i in range(len(was)) if i not in (q, k)):
                 return False
+        return all(map(same, self._shown(again), self._shown(self.reference)))
+
+    def cancels(self, own: Logits) -> bool:
+        """Whether a common factor of scores has no effect, as of those divided by their sum."""
+        nodes = {product.node for product in own.products}
+        results = {
+            node: LOGITS * value if node in nodes else value
+            for node, value in self.reference.results.items()
+        }
+        again = run_again(self.base, self._sums_and_logits, {}, results)
         return all(map(same, self._shown(again), self._shown(self.reference)))
 
     def _shown(self, run: Run) -> list[Any]:
@@ -345,26 +382,6 @@ def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool
 def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
     own = [each.stream for each in sums]
     return [own.count(stream) for stream in dict.fromkeys(own if streams is None else streams)]
-
-
-def randomize(model: nn.Module) -> nn.Module:
-    """Return the model with random weights, since weights at zero would hide dependences.
-
-    Weights of fixed size are the same at every width.
-    """
-    tables = {m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
-    with fixed_seed(1), torch.no_grad():
-        for name, parameter in model.eval().named_parameters():
-            if not parameter.is_floating_point():
-                continue
-            torch.manual_seed(crc32(name.encode()))
-            if parameter.ndim > 1:
-                table = parameter in tables or "emb" in name.lower()
-                fan_in = parameter.shape[-1] if parameter.ndim == 3 else parameter[0].numel()
-                parameter.normal_(std=1.0 if table else fan_in**-0.5)
-            else:
-                parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
 
 
 def _applications(record: Record) -> Counter[str]:

@@ -7,8 +7,9 @@ independently of the definition of a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.walks import NORMS, PRODUCTS, Walk, end_at, through_views, walk
@@ -215,3 +216,68 @@ def _is_norm(record: Record, place: int) -> bool:
     if node.op in NORMS:
         return not node.op.count("batch")
     return node.op == "rsqrt"
+
+
+def inner_sums(record: Record, sums: Sequence[Sum]) -> dict[int, list[int]]:
+    """Return the sums whose branch has others inside → these, by their numbers."""
+    found = {}
+    for i, own in enumerate(sums):
+        places = {node.index for node in own.between(record)}
+        inner = [j for j, other in enumerate(sums) if j != i and other.node in places]
+        if inner:
+            found[i] = inner
+    return found
+
+
+def once_each(
+    base: Record, sums: list[Sum], deep: Record, deep_sums: list[Sum]
+) -> tuple[list[Sum], list[Sum], list[Sum]]:
+    """Return the sums that add up with the depth, those of the deeper model, and those around them.
+
+    Of a block inside the branch of another sum, as in h + g·(block(h) − h), one sum of both adds up
+    over the blocks: the outer one, or if nothing multiplies its branch, which is 0 without the
+    inner ones, these. The third list has the outer sums that are left out. Nothing is left out
+    where more sums are inside in the deeper model, as those of a U-net are.
+    """
+    all_sums = sums, deep_sums
+    inside = [inner_sums(base, sums), inner_sums(deep, deep_sums)]
+    counts = [{len(inner) for inner in own.values()} for own in inside]
+    if not inside[0] or counts[0] != counts[1] or len(inside[0]) >= len(inside[1]):
+        return sums, deep_sums, []
+    inner_adds = not all(_has_own_ends(base, sums[i]) for i in inside[0]) and all(
+        _is_zero_without(base, sums, i, inner) for i, inner in inside[0].items()
+    )
+    if not inner_adds:
+        kept = [
+            _without(own, chain(*found.values()))
+            for own, found in zip(all_sums, inside, strict=True)
+        ]
+        return kept[0], kept[1], []
+    kept = []
+    for own, found in zip(all_sums, inside, strict=True):
+        streams = {j: own[i].stream for i, inner in found.items() for j in inner}
+        moved = [replace(s, stream=streams.get(j, s.stream)) for j, s in enumerate(own)]
+        kept.append(_without(moved, found))
+    return kept[0], kept[1], [sums[i] for i in inside[0]]
+
+
+def _without(sums: Sequence[Sum], left_out: Iterable[int]) -> list[Sum]:
+    numbers = set(left_out)
+    return [own for i, own in enumerate(sums) if i not in numbers]
+
+
+def _has_own_ends(record: Record, own: Sum) -> bool:
+    """Whether weights of the branch itself multiply it."""
+    places = {node.index for node in own.between(record)}
+    return own.walk.takes_a_factor and set(own.walk.ends) <= places
+
+
+def _is_zero_without(record: Record, sums: Sequence[Sum], i: int, inner: Sequence[int]) -> bool:
+    """Whether a branch has the difference of what inner sums make and the trunk of the outer."""
+    ends = {sums[j].node for j in inner}
+    trunk = {sums[i].source, through_views(record, sums[i].trunk)}
+    for node in sums[i].between(record):
+        sides = {through_views(record, j) for j in record.signals(node)}
+        if node.op in ("sub", "rsub") and sides & ends and sides & trunk:
+            return True
+    return False

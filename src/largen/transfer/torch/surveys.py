@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -116,6 +116,29 @@ class Specimens:
         names = names_of(self.facts[size], self.along)
         return with_corrections(self.plans[size], self.request.hints, corrections, names)
 
+    @cached_property
+    def scores(self) -> dict[int, int | None]:
+        """The products of two signals whose terms grow → the axis of the result that grows.
+
+        By their numbers in the order of the calls. Products of two weights count if their results
+        have a fixed size.
+        """
+        if self.along != "width":
+            return {}
+        base, largest = (self._pass((), at=i) for i in (0, -1))
+        small, large = base.scores.found, largest.scores.found
+        if len(small) != len(large) or not small:
+            return {}
+        tensors = [score.tensor for score in small]
+        read = torch.autograd.grad(base.output.mean(), tensors, allow_unused=True)
+        found = {}
+        for i, (one, other) in enumerate(zip(small, large, strict=True)):
+            needed = one.needed and read[i] is not None
+            if needed and one.terms < other.terms and one.entries == other.entries:
+                sizes = enumerate(zip(one.tensor.shape, other.tensor.shape, strict=True))
+                found[i] = next((axis for axis, (a, b) in sizes if a != b), None)
+        return found
+
     def survey(
         self, corrections: Sequence[Correction] = (), inputs: bool = False, seeds: int = SEEDS
     ) -> Slopes:
@@ -128,7 +151,7 @@ class Specimens:
                 with fixed_seed(seed):
                     call = partial(model, *args, **kwargs)
                     settle(model, call)
-                    numbers, layout = measured(model, plan, call, self.along, inputs)
+                    numbers, layout = measured(model, plan, call, self.along, inputs, self.scores)
                 numbers = in_the_bases_names(numbers, self.facts[i].names)
                 # A factor of the output hides which weights act on it first.
                 if corrections:
@@ -169,12 +192,12 @@ class Specimens:
         model = self.plan(-1, ()).build(seed=0, device="cpu")
         if isinstance(modules(model).get(path), nn.MultiheadAttention):
             return [("attention", path)]
-        logits = self._pass(corrections).logits[int(number)][1].detach()
+        logits = self._pass(corrections).logits_at(int(number)).detach()
         for module in reversed(survey.layout.modules):
             names = [w for w, holder in survey.layout.holders.items() if holder == module]
             if not any(("logits", place, w) in survey.fits for w in names):
                 continue
-            again = self._pass(corrections, module=module).logits[int(number)][1].detach()
+            again = self._pass(corrections, module=module).logits_at(int(number)).detach()
             if (again - 2 * logits).abs().max() < EXACT * logits.abs().max():
                 return [(what, w) for w in names for what in ("init", "lr")]
         return []

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +79,26 @@ def same(found: Tensor, wanted: Tensor, factor: float = 1.0) -> bool:
         return False
     difference = (found - factor * wanted)[finite].abs().max() if bool(finite.any()) else scale * 0
     return bool(difference <= CLOSE * scale)
+
+
+def randomize(model: nn.Module) -> nn.Module:
+    """Return the model with random weights, since weights at zero would hide dependences.
+
+    Weights of fixed size are the same at every width.
+    """
+    tables = {m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
+    with fixed_seed(1), torch.no_grad():
+        for name, parameter in model.eval().named_parameters():
+            if not parameter.is_floating_point():
+                continue
+            torch.manual_seed(crc32(name.encode()))
+            if parameter.ndim > 1:
+                table = parameter in tables or "emb" in name.lower()
+                fan_in = parameter.shape[-1] if parameter.ndim == 3 else parameter[0].numel()
+                parameter.normal_(std=1.0 if table else fan_in**-0.5)
+            else:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
 
 
 @contextmanager

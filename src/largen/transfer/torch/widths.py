@@ -91,7 +91,8 @@ def _into_softmax(record: Record, place: int) -> bool:
 
 def _paired_numbers(reading: Reading) -> list[tuple[Node, Node]]:
     """Return nodes of the base and the wider model that multiply by a constant, in pairs."""
-    small, large = [a for a, _ in reading.logits], [b for _, b in reading.logits]
+    small = [a for a, _ in reading.logits] + [own.base for own in reading.scores]
+    large = [b for _, b in reading.logits] + [own.wide for own in reading.scores]
     numbers = _numbers(reading.base.record, small), _numbers(reading.wide.record, large)
     keys = [[(node.op, node.module) for node in own] for own in numbers]
     if keys[0] != keys[1]:
@@ -111,11 +112,15 @@ def _numbers(record: Record, logits: list[Logits]) -> list[Node]:
         for product in own.products:
             for side in (product.queries, product.keys):
                 logits_own.update(walk(record, side).seen)
+    used = 0  # a bit set of what the model's outputs are computed from
+    for i in record.calls[-1].outputs:
+        used |= record.ancestors[i] | 1 << i
     return [
         node
         for node in record.nodes
         if node.op in MULTIPLIES
         and node.of_weights
+        and used >> node.index & 1
         and node.value.is_floating_point()
         and node.index not in logits_own
         and ((len(node.inputs) == 1 and node.numbers) or _constant(record, node))
