@@ -330,9 +330,9 @@ def _samples(net: Model, x: Any) -> np.ndarray:
 
 
 def _excess(net: Model, width: int) -> list[float]:
-    """Return the excess kurtosis of the weights of all maps behind the first one."""
+    """Return the excess kurtosis of the weights of all maps, the read-in first."""
     nodes, parameters = net.nodes_at(width)
-    return [law_of(each.weight, parameters).excess for each in nodes.maps.values()][1:]
+    return [law_of(each.weight, parameters).excess for each in nodes.maps.values()]
 
 
 def _neurons(net: Model, width: int) -> int:
