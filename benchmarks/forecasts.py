@@ -262,7 +262,7 @@ def power_law(found: Forecast) -> np.ndarray:
 
 def main() -> None:
     """Measure the cells that are wanted."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cells", nargs="*", help="parts of the names of cells")
     parser.add_argument("--data", type=Path, help="a folder of images")
     parser.add_argument("--text", type=Path, help="a text")

@@ -86,12 +86,12 @@ def _data_of(trajectory: Any) -> xarray.Dataset:
 
 def _figure_of_several(data: list[xarray.Dataset]) -> Figure:
     """Draw the losses of several trajectories, and the alignment of their feature kernels."""
-    aligned = [_alignment(each) for each in data]
+    aligned = [a for each in data if (a := _alignment(each)) is not None]
     quantities = [
         ("loss_train", "training loss", [d["loss_train"] for d in data]),
         ("loss_test", "test loss", [d["loss_test"] for d in data]),
     ]
-    if all(each is not None for each in aligned):
+    if len(aligned) == len(data):
         quantities.append(("alignment", "alignment of $\\Phi$ with the targets", aligned))
     seen = [q for q in quantities if any(np.isfinite(values).any() for values in q[2])]
     with style():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Self
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -217,7 +217,7 @@ class Recorder(TorchDispatchMode):
             if id(tensor) not in self._places:
                 self._add(tensor, "input", (), (), False, True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Recorder:
         """Watch operations, and gradients of signals."""
         self._patch.start()
         return super().__enter__()

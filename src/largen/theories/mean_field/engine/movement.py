@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -44,7 +44,8 @@ MOST_TRIES = 5
 TINY = np.finfo(float).tiny
 
 
-class Attempt(NamedTuple, Generic[Found]):
+@dataclass(frozen=True)
+class Attempt(Generic[Found]):
     """A solution with some precision."""
 
     found: Found
@@ -118,15 +119,15 @@ def solve_in_units(
         units = replace(units, boost=least / guess, expected=least)
     tries = 0
     while True:
-        found, f, dtype, ended = solve(units, tries > 0)
-        units, tries = replace(units, dtype=np.dtype(dtype)), tries + 1
-        if not ended or tries == MOST_TRIES:
-            return found, units
-        better = _better(units, f, rtol, double if only is None else units.dtype)
+        attempt = solve(units, tries > 0)
+        units, tries = replace(units, dtype=np.dtype(attempt.dtype)), tries + 1
+        if not attempt.ended or tries == MOST_TRIES:
+            return attempt.found, units
+        better = _better(units, attempt.f, rtol, double if only is None else units.dtype)
         if not enlarges or (tries == MOST_TRIES - 1 and better.boost != units.boost):
             better = replace(better, boost=1.0)
         if (better.boost, better.dtype) == (units.boost, units.dtype):
-            return found, units
+            return attempt.found, units
         units = better
 
 
