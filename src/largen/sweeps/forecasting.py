@@ -64,10 +64,10 @@ class Pilots:
     (True, 0.49)
     """
 
-    sizes: Sequence[float]
-    losses: Sequence[np.ndarray]
-    rates: Sequence[float]
-    steps: Sequence[int] | None = None
+    sizes: Sequence[float] | np.ndarray
+    losses: Sequence[Any] | np.ndarray
+    rates: Sequence[float] | np.ndarray
+    steps: Sequence[int] | np.ndarray | None = None
     verified: bool = field(default=False, kw_only=True)
     doubts: Sequence[str] = field(default=(), kw_only=True)
     of: str = field(default="loss", kw_only=True)
@@ -215,12 +215,12 @@ class Pilots:
 
 
 def forecast(
-    sizes: Sequence[float],
-    losses: Sequence[np.ndarray],
-    rates: Sequence[float],
+    sizes: Sequence[float] | np.ndarray,
+    losses: Sequence[Any] | np.ndarray,
+    rates: Sequence[float] | np.ndarray,
     size: float,
     *,
-    steps: Sequence[int] | None = None,
+    steps: Sequence[int] | np.ndarray | None = None,
     plan: Any = None,
     windows: int = 8,
     draws: int = 1000,
