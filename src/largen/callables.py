@@ -74,7 +74,7 @@ def outputs_on_shapes(name: str, function: Callable[..., Any], *inputs: Any) -> 
                 "float() or NumPy, which is not known when JAX compiles it. Write it with "
                 "jax.numpy, and branches as jnp.where(condition, a, b)."
             ) from error
-        if "must be Tensor" in str(error):
+        if "must be Tensor" in _start(error):
             raise InvalidInput(
                 f"{name}: {_name_of(function)} calls functions of PyTorch, which take tensors "
                 "only. Write it with jax.numpy."

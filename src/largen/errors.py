@@ -23,6 +23,7 @@ Kind = TypeVar("Kind")
 __all__ = [
     "CannotWrite",
     "DamagedFile",
+    "Inaccurate",
     "InvalidInput",
     "LargenError",
     "LostDigits",
