@@ -8,7 +8,7 @@ from typing import Any
 
 from largen.callables import takes
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations import Optimizer, Parameterization, Power
+from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
 from largen.text import shown
 from largen.transfer.constants import NO_LOGITS, Constants, constants_of, with_constants
@@ -43,7 +43,7 @@ def scale(
     target: Mapping[str, Any],
     *,
     scheme: Any = "depth_mup",
-    optimizer: str | type[Optimizer] = "adamw",
+    optimizer: Any = "adamw",
     decay: str | None = None,
     hints: Hints | None = None,
     layout: str | None = None,

@@ -10,7 +10,6 @@ from warnings import warn
 from torch import nn
 
 from largen.errors import InvalidInput, WrongPlan, one_of
-from largen.parameterizations import Optimizer
 from largen.scalars import flag
 from largen.text import shown
 from largen.transfer.constants import Constants, constants_of
@@ -32,7 +31,7 @@ def scale(
     target: Mapping[str, Any],
     *,
     scheme: Any = "depth_mup",
-    optimizer: str | type[Optimizer] = "adamw",
+    optimizer: Any = "adamw",
     decay: str | None = None,
     hints: Hints | None = None,
     multipliers: str = "weights",
