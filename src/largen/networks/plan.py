@@ -51,14 +51,14 @@ def plan_of(
 ) -> tuple[Plan, Numbers]:
     """Split a run at a width into its static part and its numbers."""
     data, optimizer = run.data, run.optimizer
-    if optimizer.continuous and (not optimizer.descends or momentum_of(optimizer)):
-        name = type(optimizer).__name__
-        said = f"optimizer: networks follow the flow of gradients alone, and {name} says another."
-        raise NoRule("the training of networks", optimizer, said=said)
     network = finite_network(
         run.net, run.param, width=width, inputs=data.inputs, outputs=run.outputs
     )
     table = run.param.table(run.net, run.optimizer, width=width, inputs=data.inputs)
+    if optimizer.continuous and (not optimizer.descends or momentum_of(optimizer)):
+        name = type(optimizer).__name__
+        said = f"optimizer: networks follow the flow of gradients alone, and {name} says another."
+        raise NoRule("the training of networks", optimizer, said=said)
     plan = Plan(
         network=network,
         optimizer=replace(run.optimizer, lr=1.0, **_uncompiled(run.optimizer)),
