@@ -17,7 +17,7 @@ from largen.experiments.rate_drift import RateDrift, drift_of, some_widths
 from largen.networks import train
 from largen.progress import Report, reporter
 from largen.results import Result, drawn, with_labels
-from largen.runs import Run, Status, Theory, Trajectory
+from largen.runs import Run, Theory, Trajectory
 from largen.scalars import integer, real, sequence
 from largen.theories import by_name, choose, solve
 from largen.theories.registry import options_of
@@ -391,7 +391,7 @@ def _losses(trained: Trajectory, on: str) -> tuple[float, float, float]:
         curve = curve + variance.reshape(len(curve), len(variance[0]), -1).sum(2).mean(1) / 2
     if trained.seeds is None:
         first, last = float(curve[0]), float(curve[-1])
-        return first, last if trained.status is Status.OK else np.nan, np.nan
+        return first, last if trained.status.has_numbers else np.nan, np.nan
     last = curve[:, -1]
     known = len(last) > 1 and np.isfinite(last).all()
     error = last.std(ddof=1) / len(last) ** 0.5 if known else np.nan
