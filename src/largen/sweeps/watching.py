@@ -174,7 +174,7 @@ def watched(data: xarray.Dataset, history: Any, lr: Any, steps: Any, alarm: floa
     ends, losses = _history(history, steps)
     tell = _Teller(expected(data, lr))
     for step, loss in zip(ends, losses, strict=True):
-        tell(step, loss)
+        tell(int(step), float(loss))
     if not tell.rows:
         first = int(tell.expected.ends[0])
         raise InvalidInput(
