@@ -36,7 +36,7 @@ def test_a_number_made_of_two_vectors_is_judged_and_what_a_softmax_reads_is_not_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sigmoid", "memory"])
+@pytest.mark.parametrize("name", ["sigmoid", "relu"])
 def test_products_are_judged_as_logits_are(name):
     def plan(hints):
         with warnings.catch_warnings():
