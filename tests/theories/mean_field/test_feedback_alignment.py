@@ -158,7 +158,7 @@ def test_the_mean_field_of_sampled_neurons_is_lazy_at_small_gamma(how):
     theory = {"theory": of_gd} if isinstance(how, type(lg.gd(0.5))) else {}
     lazy = lg.solve(run_of(how, net, param=FROM_ZERO))
     limit = lg.solve(run_of(how, net, param=lg.mean_field(1e-3)), rtol=0.01, **theory)
-    assert np.abs(limit.f_train[0]).max() < 1e-12
+    assert np.abs(limit.f_train[0]).max() < 1e-5  # rounding errors of single precision, over γ₀
     off = np.abs(limit.f_train - lazy.f_train)[1:] / limit.f_train_error[1:]
     assert 0.1 < np.sqrt(np.mean(off**2)) < 3
     assert np.abs(limit.f_train - lazy.f_train).max() < 0.02 * np.abs(lazy.f_train).max()
