@@ -94,17 +94,21 @@ def test_an_interrupted_call_resumes_to_the_same_result(tmp_path):
 def test_what_a_replicate_returns_is_checked():
     @dataclass(frozen=True, kw_only=True)
     class Wrong(Noisy):
+        name: ClassVar[str] = "of another shape"
+
         def outputs(self, rng, tell):
             return TRUTH[:, :3]
 
     @dataclass(frozen=True, kw_only=True)
     class Infinite(Noisy):
+        name: ClassVar[str] = "infinite"
+
         def outputs(self, rng, tell):
             return np.where(np.arange(5)[:, None] < 2, TRUTH, np.inf)
 
     with pytest.raises(InvalidInput, match=r"one: wanted outputs of shape \(5, 5\), got \(5, 3\)"):
         lg.solve(RUN, theory=Wrong())
-    with pytest.raises(NumericalFailure, match=r"'noisy' diverges: .* before time index 2"):
+    with pytest.raises(NumericalFailure, match=r"'infinite' diverges: .* before time index 2"):
         lg.solve(RUN, theory=Infinite())
     assert lg.solve(RUN, theory=Infinite(), throw=False).status != "ok"
 

@@ -26,7 +26,7 @@ from largen.errors import InvalidInput, NumericalFailure
 from largen.theories import AttentionMeanField
 from largen.theories.mean_field.engine.statistics import ratio
 from largen.theories.mean_field.options import NO_KERNELS
-from largen.theories.mean_field.transformer import random_matrix, replicates
+from largen.theories.mean_field.transformer import random_matrix, replicates, solution
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
 from largen.theories.select import choose
 
@@ -97,7 +97,7 @@ def test_small_directions_are_taken_to_double_precision(monkeypatch):
     options = {"particles": 256, "replicates": 2, "rtol": 0.05}
     single = lg.solve(run, **options)
     with monkeypatch.context() as patch:
-        patch.setattr(replicates, "SINGLE", np.inf)
+        patch.setattr(solution, "SINGLE", np.inf)
         double = lg.solve(run, **options)
     assert (single.f_train[1:] != double.f_train[1:]).all()
     wanted = iter([1.0])  # the first change by smaller directions

@@ -314,8 +314,8 @@ def readout_size(problem: AttentionProblem, run: Run, particles: int) -> float:
         drawn = None
         if problem.network.populations.sampled:
             drawn = Drawn(particles, len(x) * problem.network.positions, 0)
-        network = InfiniteNetwork(problem, drawn)
         try:
+            network = InfiniteNetwork(problem, drawn)
             network.forward(x)
         except TooFewNeurons:
             particles *= 2
