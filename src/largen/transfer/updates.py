@@ -92,8 +92,9 @@ def update(name: object, decay: object = None) -> Update:
     """
     if isinstance(name, Optimizer) or (isinstance(name, type) and issubclass(name, Optimizer)):
         name = _own(name)
-    called = getattr(name, "__name__", None) if callable(name) else name
-    own = called.lower() if isinstance(called, str) and called not in UPDATES else name
+    own = getattr(name, "__name__", name) if callable(name) else name
+    if isinstance(own, str) and own not in UPDATES:
+        own = own.lower()
     if isinstance(own, str) and own in REFUSED:
         raise InvalidInput(f"optimizer: there is no rule for {own}: {REFUSED[own]}.")
     found = UPDATES[one_of("optimizer", own, UPDATES)]
