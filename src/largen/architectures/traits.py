@@ -73,6 +73,8 @@ class Layer(metaclass=_Named):
         Whether the layer draws random numbers for every sample.
     couples_samples
         Whether the output for a sample depends on the other samples of the batch.
+    elementwise
+        Whether the layer is one function of each number, as which it can be called.
     keeps_shape
         Whether the layer keeps the spatial axes and the number of features per unit of width.
     gaussian
@@ -117,6 +119,11 @@ class Layer(metaclass=_Named):
             "lg.networks.apply(net, params, x) have outputs at a width; "
             "lg.solve(lg.Run(net, …)) and lg.train(lg.Run(net, …), width=…) its training."
         )
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether the layer is one function of each number, as which it can be called."""
+        return type(self).__call__ is not Layer.__call__
 
     @property
     def keeps_shape(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy.interpolate import CubicHermiteSpline
 
-from largen.architectures import Elementwise, Layer
+from largen.architectures import Layer
 from largen.arrays import floating, numbers
 from largen.bibliography import cites
 from largen.criticality.drawn import DrawnNetworks, draw
@@ -180,7 +180,7 @@ def phase_diagram(
     PhaseDiagram: tanh, 2 × 1 points, 50% of them chaotic, 0% with unbounded variance
       4 networks of width 50, depth 5: at 100% of points gradients grow or vanish as in the limit
     """
-    if isinstance(activation, Layer) and not isinstance(activation, Elementwise):
+    if isinstance(activation, Layer) and not activation.elementwise:
         raise InvalidInput(
             "activation: wanted a name or a function, got a network; for its phases pass a "
             "function of σ_w and σ_b that returns it to lg.criticality.network_diagram."

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import prod, sqrt
 from typing import Any, Literal
 
-from largen.architectures import Conv, Dense, Elementwise, Gain, Graph, Layer
+from largen.architectures import Conv, Dense, Gain, Graph, Layer
 from largen.architectures.graph import ENTRY, JOINS
 from largen.programs import Path
 from largen.reading.laws import Law, Parameter
@@ -235,7 +235,7 @@ class Nodes:
         while stack:
             for name in self._readers(stack.pop()):
                 does = self.does[name]
-                if does == "product" or isinstance(does, Elementwise):
+                if does == "product" or (isinstance(does, Layer) and does.elementwise):
                     return True
                 if not isinstance(does, (Map, tuple)):
                     stack.append(name)
