@@ -6,7 +6,6 @@ Models that plans or repairs were wrong for are planned right by what their forw
 import warnings
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +33,8 @@ from largen.transfer import proposals, repair
 from largen.transfer.coordinates import slope_with_margin
 from largen.transfer.copies import equal_copies, of_all_copies
 from largen.transfer.corrections import Correction
+from largen.transfer.plan_entries import ScaledWeight
+from largen.transfer.proposals import Networks
 from largen.transfer.torch import scale
 from largen.transfer.torch.surveys import settle
 from largen.transfer.verdicts import Layout
@@ -104,7 +105,7 @@ def test_what_no_repair_makes_right_is_refused_with_what_was_measured(name):
         plan.repaired()
 
 
-class Constant:
+class Constant(Networks):
     """Networks whose slopes are what they are, whatever is corrected."""
 
     along, kind, ratios, names, copies = "width", "normalised", (1.0, 2.0, 4.0), {}, {}
@@ -176,7 +177,9 @@ def test_wide_intervals_decide_nothing():
 
 def test_copies_of_a_block_get_equal_powers():
     def row(name, shape=(8, 8), role="hidden"):
-        return SimpleNamespace(name=name, base_shape=shape, role=role)
+        weight = object.__new__(ScaledWeight)  # with what copies are told by alone
+        weight.__dict__.update(name=name, base_shape=shape, role=role)
+        return weight
 
     inner = [f"b.{i}.{leaf}" for i in range(3) for leaf in ("g", "a.weight")]
     rows = [*map(row, inner), row("c.0.a.weight", (8, 3)), row("c.1.a.weight")]
