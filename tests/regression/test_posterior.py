@@ -193,8 +193,7 @@ def test_bad_test_input():
     given = lg.posterior(NET, X, Y, noise=0.1)
     with pytest.raises(InvalidInput, match="x_test: has 3 inputs a sample, x has 4"):
         given.predict(X_TEST[:, :3])
-    with pytest.raises(InvalidInput, match="x_test: is empty"):
-        given.predict(X_TEST[:0])
+    assert given.predict(X_TEST[:0]).mean.shape == (0, *Y.shape[1:])
     with pytest.raises(InvalidInput, match="draws"):
         given.sample(X_TEST, key=0, draws=0)
     with pytest.raises(InvalidInput, match="no marginal likelihood"):
