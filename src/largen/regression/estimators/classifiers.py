@@ -23,7 +23,7 @@ class NTKClassifier(KernelClassifier, Trained):
     predicted class has the largest output. Outputs are the means of :class:`NTKRegressor`.
     ``predict_proba`` is calibrated by predictions of each training sample by the others, which
     have a closed form. On digits, breast cancer and wine of scikit-learn the log-loss of new
-    samples falls to between a third and nine tenths of that of the fraction of networks, over
+    samples falls to between a sixth and nine tenths of that of the fraction of networks, over
     initialisations, that choose a class.
 
     Parameters
